@@ -56,7 +56,6 @@ pub(crate) struct Place<'a> {
     pub(crate) sources: &'a Path,
     /// Existing empty folder for the product.
     pub(crate) out: &'a Path,
-    /// Name of that folder in the records.
     pub(crate) folder: &'a str,
     pub(crate) log: &'a Path,
     pub(crate) cpus: &'a [usize],

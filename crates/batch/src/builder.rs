@@ -100,7 +100,6 @@ pub(crate) fn store_files(
     Ok(hash)
 }
 
-/// Copies the stored files for a build.
 pub(crate) fn copy_files(stored: &Path, sources: &Path) -> anyhow::Result<()> {
     remove(sources)?;
     fs::create_dir_all(sources).map_err(io_error("create", sources))?;

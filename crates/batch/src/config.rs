@@ -177,12 +177,10 @@ pub enum RevisionSource {
     Versions(Option<PathBuf>),
 }
 
-/// The selected revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     Range(String),
     List(Vec<String>),
-    /// Pattern of tags.
     Tags(String),
 }
 
@@ -273,7 +271,6 @@ impl Settings {
 }
 
 impl Wanted {
-    /// Reads the selection of revisions.
     pub fn of(file: &BatchFile, folder: &Path) -> anyhow::Result<Self> {
         if !file.versions.is_empty() {
             return Ok(Self::List(file.versions.clone()));

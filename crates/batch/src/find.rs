@@ -86,7 +86,6 @@ pub fn find(
     Ok(findings)
 }
 
-/// A change before its verdict.
 struct LevelShift {
     parent: Revision,
     first_bad: Revision,
@@ -241,7 +240,6 @@ fn revisions_between(
     Ok(all.iter().filter(|one| one.listed).cloned().collect())
 }
 
-/// Returns the known verdicts of the revisions between the ends.
 fn known_sides(
     builder: &Builder<'_>,
     range: &[Revision],

@@ -70,7 +70,6 @@ impl Builder<'_> {
         self.manifest.write(self.dir.path())
     }
 
-    /// Completes unfinished rounds.
     pub(crate) fn end_rounds(&mut self, notify: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
         let open: Vec<Round> =
             self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();

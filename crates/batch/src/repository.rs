@@ -203,7 +203,6 @@ impl<'a> Repository<'a> {
         Ok((parents.split_whitespace().nth(1) == Some(good)).then_some(commits))
     }
 
-    /// Checks out a commit into a new folder.
     pub(crate) fn check_out(&self, id: &str, sources: &Path) -> anyhow::Result<()> {
         self.remove_checkout(sources)?;
         // Forced twice, because an interrupted worktree stays locked.
@@ -212,7 +211,6 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Removes the folder of a checkout.
     pub(crate) fn remove_checkout(&self, sources: &Path) -> anyhow::Result<()> {
         if sources.exists() {
             fs::remove_dir_all(sources).map_err(io_error("remove", sources))?;

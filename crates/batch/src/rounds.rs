@@ -114,20 +114,17 @@ fn damaged(what: &str) -> anyhow::Error {
     bad_input(format!("cannot use the experiment of the batch: {what}"))
 }
 
-/// A product to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoundProduct {
     pub(crate) product: String,
     /// Name of the first revision with this product.
     pub(crate) name: String,
-    /// Number of revisions with this product.
     pub(crate) revisions: usize,
 }
 
 /// The subjects of one round, without the anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Name and product.
     pub(crate) subjects: Vec<(String, String)>,
     /// For a product that runs twice: the second subject and the first.
     pub(crate) duplicates: BTreeMap<String, String>,

@@ -23,7 +23,6 @@ pub struct BatchOptions {
     /// Revision that runs in every block.
     pub anchor: Option<String>,
     pub catalog: Vec<PathBuf>,
-    /// This command.
     pub command: String,
     pub directory: PathBuf,
     /// `None`: from the clock, for a new batch.
@@ -85,7 +84,6 @@ pub(crate) fn manifest(
     Ok(known)
 }
 
-/// The selected revisions, resolved.
 struct Selection {
     revisions: Vec<Revision>,
     anchor: Option<Revision>,
@@ -147,7 +145,6 @@ fn same_settings(
     }
 }
 
-/// Creates or continues a batch and measures its revisions.
 pub fn run(
     request: &Request<'_>,
     options: &BatchOptions,
@@ -262,7 +259,6 @@ pub(crate) fn measured(builder: &Builder<'_>) -> anyhow::Result<BTreeSet<String>
     Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
 }
 
-/// Minimum number of blocks for an interval.
 pub(crate) const INTERVAL_BLOCKS: usize = 6;
 
 /// Builds the anchor: the selected one, or the first revision that can be built.

@@ -53,7 +53,6 @@ pub(crate) fn state(
     }
 }
 
-/// Returns the reason why a trial has no valid figure.
 fn why(outcome: &Outcome) -> Vec<String> {
     match outcome {
         Outcome::Failed(failure) => not_started(failure).lines(),
@@ -202,7 +201,6 @@ pub fn points(records: &BatchRecords) -> Vec<Point> {
     revisions.map(point).filter(|point| point.listed || point.state != State::Queued).collect()
 }
 
-/// Returns the products that ran twice in a round.
 pub fn checks(records: &BatchRecords) -> Vec<Check> {
     let margin = records.manifest.settings.margin;
     let check = |run: &RoundRun, subject: &str, same_as: &str| {
@@ -282,7 +280,6 @@ fn counts(round: &Round, name: &str, anchor: Option<&str>) -> bool {
     is_series && name != ANCHOR && !is_twin && is_over_it
 }
 
-/// Returns the reason why a round has no trial of a subject.
 fn absent<'a>(run: &'a RoundRun, name: &str) -> Option<&'a str> {
     let mut subjects = run.run.manifest.experiment.subjects.iter();
     match &subjects.find(|subject| subject.name == name)?.state {

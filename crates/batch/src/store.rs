@@ -166,7 +166,6 @@ pub(crate) struct BatchDir {
     pub(crate) rounds: Records<RoundRecord>,
 }
 
-/// All records of a batch.
 #[derive(Debug)]
 pub struct BatchRecords {
     pub manifest: BatchManifest,
@@ -182,7 +181,6 @@ pub struct RoundRun {
 }
 
 impl BatchDir {
-    /// Creates or opens the directory.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let is_foreign = path.is_dir()
             && !BatchManifest::is_in(path)
@@ -290,7 +288,6 @@ impl BatchDir {
         self.path.join(ROUNDS).join(format!("{}.toml", round_name(number)))
     }
 
-    /// All started rounds.
     pub(crate) fn started(&self) -> impl Iterator<Item = &Round> {
         started(self.rounds.lines())
     }
@@ -320,12 +317,10 @@ impl BatchRecords {
         Ok(Self { manifest, builds, probes, rounds: runs(dir, started(&rounds))? })
     }
 
-    /// Returns the reason why a product failed its last probe.
     pub(crate) fn failed_probe(&self, product: &str) -> Option<&Failure> {
         self.probes.iter().rev().find(|probe| probe.product == product)?.failure.as_ref()
     }
 
-    /// Returns the last build of a revision.
     pub fn build(&self, revision: &str) -> Option<&BuildRecord> {
         self.builds.iter().rev().find(|build| build.revision == revision)
     }

@@ -340,7 +340,6 @@ fn read_list(path: &Path) -> anyhow::Result<(RequestList, Source)> {
     Ok((list, Source { name, text }))
 }
 
-/// Reads a file.
 pub fn read(path: &Path) -> anyhow::Result<Source> {
     let cannot = || BadInput(format!("cannot read {}", path.display()));
     let text = fs::read_to_string(path).with_context(cannot)?;

@@ -140,7 +140,6 @@ impl Experiment {
         Self::from_source(catalog, name, catalog.experiment(name)?, adjustments)
     }
 
-    /// Loads an experiment from its text.
     pub fn from_source(
         catalog: &Catalog,
         name: &str,
@@ -310,7 +309,6 @@ fn add_aa_subject(subjects: &mut Vec<Subject>, baseline: usize) -> usize {
     subjects.len() - 1
 }
 
-/// Checks that all subjects of a case have its protocol.
 fn check_protocol(
     subjects: &[Subject],
     of_case: &[usize],
@@ -333,7 +331,6 @@ fn check_protocol(
     }
 }
 
-/// Checks that all subjects of a case with several origins balance the load.
 fn check_balancing(subjects: &[Subject], of_case: &[usize]) -> Result<(), String> {
     let mut of_case = of_case.iter().map(|at| &subjects[*at]);
     match of_case.find(|subject| !subject.recipe.file.balances) {

@@ -307,7 +307,6 @@ fn is_one(origins: &u16) -> bool {
     *origins == one_origin()
 }
 
-/// A value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Keys from the outside in.
@@ -317,7 +316,6 @@ pub struct Difference {
     pub after: Option<String>,
 }
 
-/// Returns the differences between two values.
 pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut differences = Vec::new();
     compare(&[], before, after, &mut differences);
@@ -325,7 +323,6 @@ pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
 }
 
 impl Difference {
-    /// True for a difference between machines.
     pub fn is_of_the_machine(&self) -> bool {
         self.path.first().is_some_and(|part| part == "environment")
     }

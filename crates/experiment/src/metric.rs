@@ -60,7 +60,6 @@ impl Metric {
         }
     }
 
-    /// True if a larger value is worse.
     pub fn more_is_worse(self) -> bool {
         self != Self::ThroughputPerS
     }
@@ -85,7 +84,6 @@ impl Metric {
     }
 }
 
-/// A valid trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Valid<'a> {
     /// Time from the start of the system to its first expected response, in milliseconds.

@@ -60,7 +60,6 @@ pub struct Schedule {
 pub struct ExtraBlocks {
     /// Subject that a block needs besides another one for a price.
     pub baseline: usize,
-    /// Planned blocks.
     pub planned: u32,
     /// Limit for the number of extra blocks.
     pub max: u32,
@@ -272,7 +271,6 @@ fn square(size: usize) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Throughput of a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ValidThroughput<'a> {
     pub subject: &'a str,

@@ -240,7 +240,6 @@ pub struct RuleSet {
     pub hint: Option<String>,
 }
 
-/// A recipe of the catalog.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     pub name: String,
@@ -319,7 +318,6 @@ pub struct BuildFile {
     pub post_build: Vec<Vec<String>>,
 }
 
-/// A build of the catalog.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub name: String,
@@ -346,7 +344,6 @@ pub struct Installed {
     pub rule_set: Option<RuleSetHash>,
 }
 
-/// Rule set of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSetHash {
     pub name: String,

@@ -76,7 +76,6 @@ pub struct Measurement {
     /// one origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origin_requests: Vec<u64>,
-    /// Unexpected responses.
     pub unexpected: u64,
     /// Requests without a response.
     pub failures: Failures,
@@ -100,10 +99,8 @@ pub struct WarmUpRecord {
     pub steady: Option<bool>,
 }
 
-/// Figures of an open loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoopRecord {
-    /// Planned rate.
     pub rate_per_s: f64,
     pub spacing: SpacingFile,
     /// Latency from the send, without the time that requests waited to be sent.
@@ -220,7 +217,6 @@ pub struct Refusal {
     pub responses: Vec<ProbeResponse>,
 }
 
-/// Response to a request of the probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResponse {
     pub template: String,

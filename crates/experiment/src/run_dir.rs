@@ -22,7 +22,6 @@ pub struct RunDir {
     trials: Log,
 }
 
-/// Manifest and records of a run.
 #[derive(Debug, Clone)]
 pub struct RunRecords {
     pub manifest: Manifest,
@@ -49,7 +48,6 @@ pub struct SearchRecord {
     pub ended_by: Option<SearchEnd>,
 }
 
-/// Reason for the end of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchEnd {
@@ -147,7 +145,6 @@ impl RunDir {
 }
 
 impl RunRecords {
-    /// Reads the directory of a run.
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         match is_search(dir) {
             true => Err(bad_input(format!(

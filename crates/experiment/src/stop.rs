@@ -52,7 +52,6 @@ pub enum EndedBy {
 /// State of a run after a complete block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SoFar {
-    /// Complete blocks.
     pub blocks: u32,
     /// Duration of all trials, including start and stop.
     pub took: Duration,
@@ -115,7 +114,6 @@ pub fn replay(run: &RunRecords) -> Replay {
     Replay { schedule, pending: None, foreign_records: records.len() + duplicates }
 }
 
-/// Returns what ended a run.
 pub fn ended_by(run: &RunRecords) -> EndedBy {
     let Replay { schedule, pending, .. } = replay(run);
     if pending.is_some() {

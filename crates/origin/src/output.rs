@@ -69,7 +69,6 @@ impl OutputBuffer {
         self.bytes.extend(bytes);
     }
 
-    /// Returns the bytes to append to.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
         &mut self.bytes

@@ -237,7 +237,6 @@ pub(crate) enum RequestError<'a> {
     TimedOut,
 }
 
-/// Values that a parameter may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
     Bytes { min: u64, max: u64 },

@@ -45,7 +45,6 @@ pub struct Origin {
     _unix_socket: Option<UnixSocket>,
 }
 
-/// Configuration of one thread.
 #[derive(Debug)]
 struct Thread {
     listener: OwnedFd,

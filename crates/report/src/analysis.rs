@@ -174,7 +174,6 @@ impl CaseAnalysis {
     }
 }
 
-/// Analyses a run.
 pub fn analyse(run: &RunRecords) -> Analysis {
     let manifest = &run.manifest;
     let experiment = &manifest.experiment;
@@ -283,7 +282,6 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     analyses
 }
 
-/// The trials of one subject in one case.
 #[derive(Default)]
 struct Trials<'a> {
     valid: ByBlock<'a>,

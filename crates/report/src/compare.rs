@@ -218,9 +218,7 @@ impl From<Analysis> for RunInShort {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub what: String,
-    /// The value in the old run, if it has one.
     pub old: Option<String>,
-    /// The value in the new run, if it has one.
     pub new: Option<String>,
 }
 

@@ -14,7 +14,6 @@ pub(crate) use tables::mebibytes;
 use crate::analysis::RunStatus;
 use serde::Serialize;
 
-/// A report.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Document {
     pub(crate) title: String,
@@ -72,7 +71,6 @@ pub(crate) enum Media {
     Page,
 }
 
-/// A part of a section.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", content = "data", rename_all = "lowercase")]
 pub(crate) enum Block {
@@ -92,7 +90,6 @@ pub(crate) enum Block {
     Files(String, Vec<File>, usize),
 }
 
-/// A file in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct File {
     pub name: String,
@@ -124,7 +121,6 @@ impl Section {
         }
     }
 
-    /// Adds blocks with a title.
     pub(crate) fn folded(&mut self, media: Media, title: &str, block: Block) {
         self.push(media, Block::Folded(title.to_owned(), vec![block]));
     }

@@ -52,7 +52,6 @@ pub fn render(source: &Source, format: Format, screen: Screen) -> anyhow::Result
     }
 }
 
-/// Writes the reports of a run into its directory.
 pub fn write_all(source: &Source, dir: &Path) -> anyhow::Result<()> {
     for (format, name) in [
         (Format::Markdown, "report.md"),

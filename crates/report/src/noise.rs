@@ -35,15 +35,12 @@ const FIGURES: [(Metric, &str); 3] = [
     (Metric::LatencyP50Ms, "median latency"),
 ];
 
-/// The result of an A/A run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noise {
     pub subject: String,
     /// The figures that have a ratio.
     pub figures: Vec<Figure>,
-    /// Number of trials.
     pub trials: usize,
-    /// Number of valid trials.
     pub valid: usize,
     /// Number of invalid trials by reason.
     pub invalid: BTreeMap<String, usize>,
@@ -54,7 +51,6 @@ pub struct Noise {
 pub struct Figure {
     pub metric: Metric,
     name: &'static str,
-    /// Number of blocks.
     pub n: usize,
     /// The ratio, which is 1 without noise.
     pub ratio: Range,
@@ -78,7 +74,6 @@ pub fn fit(experiment: &mut Experiment, time: Duration) {
     }
 }
 
-/// Analyses a run of two identical subjects.
 pub fn findings(source: &Source) -> Noise {
     let analysis = &source.analysis;
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
@@ -113,7 +108,6 @@ fn figure(source: &Source, metric: Metric, name: &'static str) -> Option<Figure>
     })
 }
 
-/// Renders the result for a terminal.
 pub fn render(noise: &Noise, screen: Screen) -> String {
     let mut blocks = vec![Block::Paragraph(format!("{} against itself:", noise.subject))];
     if !noise.figures.is_empty() {

@@ -16,7 +16,6 @@ use tollgate_stats::LatencyHistogram;
 pub struct Source {
     pub records: RunRecords,
     pub analysis: Analysis,
-    /// The configuration files of the subjects.
     pub configs: Vec<File>,
     /// Number of further configuration files.
     pub configs_left_out: usize,
@@ -52,7 +51,6 @@ impl Source {
         Ok(self)
     }
 
-    /// The valid measurements of a subject in a case, by block.
     pub(crate) fn valid<'a>(&'a self, case: &'a str, subject: &'a str) -> ByBlock<'a> {
         let valid = metric::valid(&self.records, case, subject).into_iter();
         valid.map(|(block, trial)| (block, trial.measurement)).collect()

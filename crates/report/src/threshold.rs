@@ -67,12 +67,10 @@ const MEASURES: [(&str, Dimension, Measure); 13] = [
     ("false_positives", Dimension::Share, Measure::Blocked(Class::Benign)),
 ];
 
-/// A threshold applied to one case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     pub threshold: Threshold,
     pub case: String,
-    /// Number of blocks behind the value.
     pub n: usize,
     pub value: Option<Range>,
     pub outcome: Outcome,
@@ -280,7 +278,6 @@ impl Threshold {
         (pairs.len(), value)
     }
 
-    /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
         let figures = |figure: &dyn Fn(&metric::Valid<'_>) -> Option<f64>| {
             let valid = metric::valid(run, case, subject).into_iter();

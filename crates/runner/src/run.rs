@@ -44,7 +44,6 @@ pub struct RunRequest<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Progress of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
     NotInstalled(NotInstalled<'a>),
@@ -296,7 +295,6 @@ fn run_trial(
     }
 }
 
-/// Returns the throughput of the valid trials of a case.
 fn valid_throughputs<'a>(run: &'a RunRecords, case: &str) -> Vec<ValidThroughput<'a>> {
     let of_case = run.trials.iter().filter(|trial| trial.case == case);
     let valid = of_case.filter(|trial| trial.outcome.is_valid()).filter_map(|trial| {

@@ -61,7 +61,6 @@ pub enum Progress {
     TrialLimit,
 }
 
-/// One end of the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct End {
     pub rate_per_s: f64,
@@ -184,7 +183,6 @@ impl Bracket {
         failed <= passed * (1.0 + self.options.width) || middle <= passed || middle >= failed
     }
 
-    /// Returns how many trials an end still needs.
     fn lacking(&self, rate: f64) -> usize {
         let needed = 1 + self.options.confirmations as usize;
         needed.saturating_sub(self.verdicts(rate).count())
@@ -238,7 +236,6 @@ impl Bracket {
         1.0 + self.options.width * f64::from(2_u32.saturating_pow(step - 1))
     }
 
-    /// Returns the rates at which every trial had this verdict.
     fn always(&self, verdict: Verdict) -> impl Iterator<Item = f64> {
         let rates = self.trials.iter().map(|(rate, _)| *rate);
         rates.filter(move |rate| {

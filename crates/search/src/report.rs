@@ -70,7 +70,6 @@ pub enum Status {
     TrialLimit,
     /// Too many trials in a row were invalid or not measured.
     NotMeasurable(String),
-    /// Not installed.
     Skipped(String),
     /// The config cannot be rendered.
     Broken(String),

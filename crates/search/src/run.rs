@@ -35,7 +35,6 @@ pub struct SearchRequest<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Progress of a search.
 #[derive(Debug)]
 pub enum Event<'a> {
     NotInstalled(NotInstalled<'a>),
@@ -93,14 +92,12 @@ pub fn search(
     Ok(run_dir.path().to_owned())
 }
 
-/// The context that all trials of a search share.
 struct Trials<'a> {
     context: &'a RunContext<'a>,
     experiment: &'a Experiment,
     parameters: &'a SearchParameters,
 }
 
-/// The search for one subject in one case.
 struct SubjectSearch {
     case: usize,
     subject: usize,

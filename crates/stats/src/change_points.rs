@@ -23,7 +23,6 @@ const PERMUTATIONS: usize = 9_999;
 /// Relative difference up to which two statistics count as equal: the order of a sum changes its rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// Parameters of the division.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Division {
     /// Minimum of values on either side of a change point, at least 1. With 1, an outlier at an end may pass for a new
@@ -34,7 +33,6 @@ pub struct Division {
     pub test: DivisionTest,
 }
 
-/// Test of a division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DivisionTest {
     /// Permutes the values of each segment, and counts the permutations with a division at least as clear. Assumes only
@@ -187,7 +185,6 @@ impl DistanceSums {
     }
 }
 
-/// Test of one division.
 struct Test<'a> {
     series: &'a [f64],
     /// Segments of the series before this division.

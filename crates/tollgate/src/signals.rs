@@ -47,7 +47,6 @@ pub(crate) fn supervise(work: impl FnOnce() -> ExitCode) -> ExitCode {
 /// Blocks the signals that the supervisor waits for.
 struct Watch {
     signals: SignalFd,
-    /// Signals for the child.
     forwarded: Vec<Signal>,
     mask_after: SigSet,
     /// Existing children, as of a shell that calls `exec`. They are not stopped.

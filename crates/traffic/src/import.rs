@@ -79,7 +79,6 @@ pub struct Options {
     pub only_hosts: Vec<String>,
     /// Names of headers to leave out.
     pub without: Vec<String>,
-    /// Secrets that are not masked.
     pub keep: Vec<Secret>,
     /// True to expect the recorded status code.
     pub expect_status: bool,
@@ -104,7 +103,6 @@ pub struct Importer {
     templates: IndexSet<ListTemplate>,
     /// Methods and header lines.
     texts: IndexSet<Box<str>>,
-    /// Weight of each distinct request.
     requests: IndexMap<Distinct, u64>,
     skipped: BTreeMap<String, Skipped>,
     masked: u64,
@@ -264,12 +262,10 @@ impl Importer {
         }
     }
 
-    /// Number of distinct requests.
     pub fn distinct_requests(&self) -> usize {
         self.requests.len()
     }
 
-    /// Number of requests that were added.
     pub fn requests(&self) -> u64 {
         self.requests.values().sum()
     }

@@ -10,7 +10,6 @@ use crate::template::{Source, Template};
 use crate::variable::{Names, Variable};
 use crate::{MAX_LISTED_ROUND, MAX_REQUESTS, MAX_ROUND, MixError, fail};
 
-/// A mix with the mixes that it includes.
 #[derive(Debug, Clone)]
 pub enum MixTree {
     File {
@@ -45,7 +44,6 @@ pub(crate) fn unknown_template(name: &str, known: &[Template]) -> MixError {
     MixError(format!("unknown template `{name}`; the mix has {}", known.join(", ")))
 }
 
-/// Checks the sum of the weights.
 pub(crate) fn check_round(
     templates: &[Template],
     lists: &[Arc<RequestList>],

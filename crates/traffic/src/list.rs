@@ -16,7 +16,6 @@ use tollgate_http1::RequestText;
 use crate::file::Class;
 use crate::{MAX_LISTED, MAX_LISTED_ROUND, MAX_LISTED_TEMPLATES};
 
-/// Version of the format.
 const VERSION: u32 = 1;
 
 /// Limit of a line in bytes: a body of 64 MiB in Base64, and its head.
@@ -32,7 +31,6 @@ pub struct RequestList {
     pub(crate) first: Vec<usize>,
 }
 
-/// One request of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListedRequest {
     /// Index of its template in the list.
@@ -51,11 +49,8 @@ pub struct ListedRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListHead {
-    /// Version of the format.
     pub(crate) tollgate_mix: u32,
-    /// Title in one line.
     pub(crate) title: String,
-    /// Number of requests.
     pub(crate) requests: usize,
     pub(crate) templates: Vec<ListTemplate>,
 }
@@ -77,7 +72,6 @@ pub struct ListTemplate {
     pub status: Option<u16>,
 }
 
-/// Further line of a list.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListLine<'a> {
@@ -102,7 +96,6 @@ pub(crate) struct ListLine<'a> {
     pub(crate) body_bytes: Option<u64>,
 }
 
-/// Error in a list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     #[error("cannot read the list")]

@@ -21,7 +21,6 @@ pub struct Mix {
     templates: Vec<Template>,
     variables: Vec<Variable>,
     lists: Vec<Arc<RequestList>>,
-    /// Rounds of a script.
     rounds: usize,
 }
 
@@ -183,7 +182,6 @@ struct Script<'a> {
     listed: Vec<u32>,
     /// Indices of templates, and behind them those of the requests of lists.
     round: Vec<u32>,
-    /// Rounds after this one.
     rounds_left: usize,
     position: usize,
     order_rng: ChaCha8Rng,
@@ -261,7 +259,6 @@ fn count_rounds(
 /// others, and lengths add up.
 struct Candidates<'a> {
     names: &'a [String],
-    /// Values of each variable.
     values: Vec<Vec<String>>,
     shortest: Vec<String>,
     longest: Vec<String>,

@@ -14,7 +14,6 @@ use crate::{MixError, fail};
 const INDEX: &str = "index";
 const INDEX_PLACEHOLDER: &str = "{{index}}";
 
-/// A validated template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// Name under which figures are reported.

@@ -12,7 +12,6 @@ use crate::{MixError, fail};
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// A validated variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Variable {
     List(Vec<String>),
@@ -106,7 +105,6 @@ pub(crate) struct Text {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Literal(String),
-    /// Index of a variable.
     Variable(usize),
 }
 

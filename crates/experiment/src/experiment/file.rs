@@ -109,7 +109,6 @@ impl Protocol {
         matches!(self, Self::H2 | Self::HttpsH2)
     }
 
-    /// True for HTTP/1.1 in the clear.
     pub fn is_plain_http1(&self) -> bool {
         *self == Self::H1
     }
@@ -399,7 +398,6 @@ impl LoadFile {
         }
     }
 
-    /// Returns the limit of the connections.
     pub fn connections_most(&self) -> u32 {
         self.connections_max.unwrap_or(self.connections)
     }

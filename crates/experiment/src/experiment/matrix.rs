@@ -25,7 +25,6 @@ const VARIANTS_MAX: usize = 256;
 const CASE_KEYS: [&str; 2] = ["connections", "rate"];
 
 impl Axis {
-    /// True if it applies to cases, false if to subjects.
     fn is_of_cases(&self, subjects: &[&str]) -> bool {
         let is_subject = self.of.as_deref().is_some_and(|of| subjects.contains(&of));
         CASE_KEYS.contains(&self.key.as_str()) && !is_subject
@@ -36,7 +35,6 @@ impl Axis {
     }
 }
 
-/// Checks that the named subjects and cases exist.
 pub(super) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> Result<(), String> {
     for axis in axes {
         let (kind, known) = match axis.is_of_cases(subjects) {
@@ -126,7 +124,6 @@ fn subjects(
     Ok(all)
 }
 
-/// Expands a case.
 fn cases(axes: &[&Axis], case: &CaseFile, all: &[CaseFile]) -> Result<Vec<CaseFile>, String> {
     let dependent = all.iter().find(|other| other.depends_on(case));
     if let (Some(axis), Some(other)) = (axes.first(), dependent) {

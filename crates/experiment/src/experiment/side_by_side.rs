@@ -66,7 +66,6 @@ blocks = 8 # each runs every subject once; fewer than 6 give no interval
         Source { name: SOURCE.to_owned(), text }
     }
 
-    /// Returns the name of the experiment.
     pub fn name(&self) -> String {
         let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
         let mut name = names.join("-");

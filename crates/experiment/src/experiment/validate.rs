@@ -87,7 +87,6 @@ fn at(path: &[&str]) -> impl Fn(String) -> Flaw {
     |message| Flaw { path: path.iter().map(|key| (*key).into()).collect(), message }
 }
 
-/// Checks the names of all cases or of all subjects.
 pub(super) fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
     if names.is_empty() {
         return Err(at(&[])(format!("no [[{kind}]]; add one")));
@@ -198,7 +197,6 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
     }
 }
 
-/// Checks that the load goes with the protocol.
 fn protocol(case: &CaseFile) -> Result<(), LoadFlaw> {
     let CaseFile { protocol, load, .. } = case;
     let name = protocol.name();
@@ -315,7 +313,6 @@ fn requires(key: &'static str, what: &str) -> Option<LoadFlaw> {
     Some((key, format!("`{key}` requires {what}")))
 }
 
-/// Returns the first key that is set.
 fn set<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
     keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
 }

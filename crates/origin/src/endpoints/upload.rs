@@ -93,7 +93,6 @@ impl From<MultipartError> for RequestError<'_> {
     }
 }
 
-/// One part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) name: Vec<u8>,

@@ -67,7 +67,6 @@ pub struct KeptFile {
     pub reason: String,
 }
 
-/// The figures of one case.
 pub(super) fn figures(
     ablation: &Ablation,
     run: &RunRecords,

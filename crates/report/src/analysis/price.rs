@@ -9,7 +9,6 @@ use tollgate_stats::{
     ratio, ratio_p, verdict, verdict_of_difference,
 };
 
-/// The prices of a subject by figure.
 pub type Prices = BTreeMap<Metric, Price>;
 
 /// One figure of a subject relative to the baseline of the same block.

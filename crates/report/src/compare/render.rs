@@ -16,12 +16,10 @@ const LINES_MAX: usize = 20;
 /// Number of digits that distinguish two hashes.
 const HASH_DIGITS: usize = 12;
 
-/// Renders a comparison for a terminal.
 pub fn render(comparison: &Comparison, screen: Screen) -> String {
     text::render(&document(comparison), screen)
 }
 
-/// Renders a comparison for a pull request.
 pub fn render_markdown(comparison: &Comparison) -> String {
     markdown::render(&document(comparison))
 }
@@ -101,7 +99,6 @@ fn prices(case: &CaseComparison, baseline: &str) -> Table {
     })
 }
 
-/// The changes of the prices in CPU.
 fn changes(case: &CaseComparison) -> Table {
     let header = ["new price / old [95 %]", "n old", "n new", "verdict"].map(str::to_owned);
     by_subject(case, &header, |subject| {

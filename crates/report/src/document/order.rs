@@ -193,7 +193,6 @@ pub fn protocol(case: &CaseManifest) -> String {
     format!(", {protocol}{streams}{resumed}")
 }
 
-/// The spacing and the connections of an open loop.
 pub fn schedule(connections: u32, open_loop: &OpenLoopManifest) -> String {
     let spacing = match open_loop.spacing {
         SpacingFile::Constant => "constant gaps",

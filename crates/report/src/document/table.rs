@@ -57,7 +57,6 @@ const RULED: TableStyle =
 const GAP: u16 = 1;
 
 impl Table {
-    /// A table of texts.
     pub fn of_text<const N: usize>(header: [&str; N], rows: Vec<Vec<String>>) -> Self {
         let mut table = Self::new("", header.map(Column::from));
         table.rows.extend(rows.into_iter().map(|cells| Row::of(None, cells)));

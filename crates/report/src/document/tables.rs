@@ -136,7 +136,6 @@ const RATIOS: [(&str, Option<u8>, Metric, &str); 5] = [
     ("memory", None, Metric::MemoryPeakBytes, "memory_ratio"),
 ];
 
-/// Other figures relative to the baseline.
 pub(super) fn ratios(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     let columns = RATIOS.map(|(name, optional, ..)| Column {
         name: format!("{name} × {}", analysis.baseline),
@@ -192,7 +191,6 @@ pub(crate) fn mebibytes(bytes: f64) -> String {
     significant(bytes / 1_048_576.0)
 }
 
-/// The medians of each subject.
 pub(super) fn figures(case: &CaseAnalysis) -> Table {
     let columns = FIGURES.map(|(name, optional, ..)| Column { name: name.to_owned(), optional });
     let cells = |subject: &SubjectAnalysis| {
@@ -262,7 +260,6 @@ pub(super) fn latency(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     table
 }
 
-/// Bytes per second in both directions.
 pub(super) fn bytes(case: &CaseAnalysis) -> Table {
     let cells = |subject: &SubjectAnalysis| {
         let figures = figures_of(subject)?;
@@ -283,7 +280,6 @@ pub(super) fn bytes(case: &CaseAnalysis) -> Table {
     Table { rows: by_subject(case, cells), ..table }
 }
 
-/// The spread of the trials of each subject.
 pub(super) fn spread(case: &CaseAnalysis) -> Table {
     let header = ["subject", "figure", "n", "min", "max", "median", "mean", "st. dev."];
     let mut table = Table::new("The spread of the valid trials", header.map(Column::from));

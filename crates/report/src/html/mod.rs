@@ -55,7 +55,6 @@ pub(crate) fn render(source: &Source) -> anyhow::Result<String> {
     page_of(include_str!("page.html.j2"), &page)
 }
 
-/// Renders the template of a page.
 pub fn page_of(template: &str, page: &impl Serialize) -> anyhow::Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

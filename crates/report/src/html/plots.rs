@@ -29,7 +29,6 @@ pub(super) struct Figure {
     invalid: Vec<String>,
 }
 
-/// Draws the plots that have data.
 pub(super) fn draw(source: &Source, plot: &Plot) -> anyhow::Result<Vec<Figure>> {
     let analysis = &source.analysis;
     let baseline = &analysis.baseline;
@@ -56,7 +55,6 @@ fn legend(case: &CaseAnalysis, series: impl Iterator<Item = usize>) -> Vec<(usiz
     series.map(|series| (series, case.subjects[series].name.clone())).collect()
 }
 
-/// The price of a subject as a ratio.
 fn cpu_ratio(baseline: &str, subject: &SubjectAnalysis) -> Option<Range> {
     let price = subject.prices.get(&Metric::CpuUsPerRequest);
     let has_cpu = || subject.figures.as_ref()?.cpu_us_per_request;
@@ -112,7 +110,6 @@ fn catches(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     })
 }
 
-/// The ratio of CPU per request in each block.
 fn dots(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     let subjects = case.subjects.iter().enumerate().filter(|(_, subject)| subject.name != baseline);
     let has_ratio = |(_, subject): &(usize, &SubjectAnalysis)| {
@@ -156,7 +153,6 @@ struct Latencies<'a> {
     histogram: LatencyHistogram,
 }
 
-/// Latency by percentile, and its distribution.
 fn latency(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Vec<Figure>> {
     let mut latencies = Vec::new();
     for (series, SubjectAnalysis { name, .. }) in case.subjects.iter().enumerate() {

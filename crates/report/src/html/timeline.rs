@@ -10,7 +10,6 @@ use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
 use tollgate_experiment::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 
-/// The trials of a case.
 pub(super) struct Trials<'a> {
     trials: Vec<Timed<'a>>,
     pauses: Vec<Stripe>,
@@ -18,7 +17,6 @@ pub(super) struct Trials<'a> {
     limits: &'a Limits,
 }
 
-/// A trial and its position in the run.
 struct Timed<'a> {
     record: &'a TrialRecord,
     /// Index of the subject's color and mark.
@@ -134,7 +132,6 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// The figures of each trial.
     pub(super) fn table(&self) -> Table {
         let row = |trial: &Timed<'_>| {
             let TrialRecord { subject, block, attempt, .. } = trial.record;

@@ -25,7 +25,6 @@ pub(super) struct RuleFile {
     reads: BTreeSet<String>,
     /// Transaction variables read by its blocking rules.
     blocks_by: BTreeSet<String>,
-    /// Markers that it sets.
     markers: BTreeSet<String>,
     /// Markers that it skips to.
     skips_to: BTreeSet<String>,

@@ -83,7 +83,6 @@ pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> anyhow::Resul
     }
 }
 
-/// Error of a command that failed.
 pub fn failure(command: &Command, output: &Output) -> anyhow::Error {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

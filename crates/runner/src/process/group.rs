@@ -146,12 +146,10 @@ pub fn orphans(table: &ProcessTable) -> BTreeSet<i32> {
     table.orphans(&known)
 }
 
-/// Stops all [`orphans`].
 pub fn stop_orphans() {
     stop_orphans_except(&BTreeSet::new());
 }
 
-/// Stops all [`orphans`] except `spared`.
 pub fn stop_orphans_except(spared: &BTreeSet<i32>) {
     for _ in 0..ORPHAN_ROUNDS {
         // Without a process list there is nothing to stop.

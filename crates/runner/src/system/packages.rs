@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Returns the packages that are not installed.
 pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let mut missing = Vec::new();
     for package in packages {
@@ -55,7 +54,6 @@ const LOCK: &str = "/run/tollgate-install.lock";
 /// Set for the package manager. The policy denies services only where it is set.
 const VARIABLE: &str = "TOLLGATE_INSTALLS";
 
-/// Paths of the machine, replaced in tests.
 struct Machine<'a> {
     apt_get: &'a str,
     policy: &'a Path,

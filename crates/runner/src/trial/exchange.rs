@@ -48,7 +48,6 @@ impl Site {
 /// Name in the certificates of systems, which clients send.
 pub(crate) const SERVER_NAME: &str = "localhost";
 
-/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) response: Response,

@@ -38,7 +38,6 @@ use tollgate_experiment::validity::Limits;
 use tollgate_load::{Expectation, Request};
 use tollgate_tls::SelfSigned;
 
-/// Context of all trials of a run.
 #[derive(Debug)]
 pub struct RunContext<'a> {
     pub catalog: &'a Catalog,
@@ -110,7 +109,6 @@ fn record(
     }
 }
 
-/// Result of a check.
 #[derive(Debug)]
 pub struct Checked {
     /// Time from the start of the first process to the first expected response, if there was one.
@@ -165,7 +163,6 @@ struct Trial<'a> {
     ports: Ports,
 }
 
-/// The servers of a trial.
 struct TrialServers {
     origin: Servers,
     origins: Vec<Site>,

@@ -14,7 +14,6 @@ pub(crate) struct Evidence {
     pub(crate) steal_percent: f64,
     /// CPU time of other processes, in percent of the capacity of the CPUs in use.
     pub(crate) background_cpu_percent: f64,
-    /// The process that used most of it.
     pub(crate) heaviest: Option<HeavyProcess>,
     /// Resolution of both on each CPU.
     pub(crate) tick: Duration,
@@ -22,21 +21,16 @@ pub(crate) struct Evidence {
     pub(crate) died: Option<String>,
     /// Responses, expected or not.
     pub(crate) responses: u64,
-    /// Requests to each of several origins.
     pub(crate) origin_requests: Vec<u64>,
-    /// Unexpected responses.
     pub(crate) unexpected: u64,
-    /// Description of the first unexpected response.
     pub(crate) unexpected_example: Option<String>,
     /// Requests without a response.
     pub(crate) failed: u64,
-    /// Kinds of these failures.
     pub(crate) failed_kinds: String,
     /// Window of the generator.
     pub(crate) window: Duration,
     /// Window of the CPU readings of the servers.
     pub(crate) servers_window: Duration,
-    /// Planned window.
     pub(crate) planned: Window,
     /// Longest delay of a wake-up of this process during the window.
     pub(crate) lateness: Duration,
@@ -129,7 +123,6 @@ fn judge_fixed_time(
     }
 }
 
-/// Returns the limit if it is exceeded.
 fn beyond(percent: f64, limit: Percent) -> Option<f64> {
     let limit_percent = limit.in_percent();
     (percent > limit_percent).then_some(limit_percent)

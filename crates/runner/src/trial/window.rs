@@ -44,9 +44,7 @@ pub(crate) struct Subject<'a> {
 pub(super) const LOAD: &str = "cannot send the load";
 pub(super) const COUNTERS: &str = "cannot read the counters of the machine";
 
-/// A finished window.
 pub(super) struct Finished {
-    /// Counters of the origins before the window.
     pub(super) origins_before: Vec<OriginCounters>,
     pub(super) at_start: Edge,
     pub(super) at_end: Edge,
@@ -251,7 +249,6 @@ fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
     load.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing })
 }
 
-/// Processes of each role.
 pub(super) struct Pids {
     pub(super) system: BTreeSet<i32>,
     pub(super) origin: BTreeSet<i32>,

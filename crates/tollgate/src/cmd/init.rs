@@ -108,7 +108,6 @@ fn write_recipe(systems: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failur
     Ok(paths)
 }
 
-/// Writes a new file.
 fn create(path: &Path, text: &str) -> Result<(), Failure> {
     let write = || {
         if path.exists() {

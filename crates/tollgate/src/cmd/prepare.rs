@@ -56,7 +56,6 @@ pub(super) struct RunOptions<'a> {
     pub(super) seed: Option<u64>,
     /// Run directory; `None`: a new one in `runs/`.
     pub(super) out: Option<&'a Path>,
-    /// Prefix of the name of a new directory.
     pub(super) prefix: &'a str,
 }
 
@@ -72,7 +71,6 @@ pub(super) struct Process {
     pub(super) interrupt: Interrupt,
     /// This binary.
     pub(super) tollgate: PathBuf,
-    /// Working directory.
     pub(super) directory: PathBuf,
 }
 

@@ -112,7 +112,6 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Returns the block, and the number of blocks if it is fixed.
     fn place(&self, block: u32) -> String {
         match self.stop.budget_s {
             None if block > self.stop.blocks => {

@@ -309,7 +309,6 @@ fn span(text: &str) -> Result<Span, String> {
     parsed.or_else(|error| format!("{text}s").parse().ok().ok_or_else(|| error.to_string()))
 }
 
-/// Returns the name with which the program was called.
 pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
@@ -341,7 +340,6 @@ impl Args {
         }))
     }
 
-    /// Returns the command that repeats this run.
     fn command(&self, seed: u64, baseline: Option<&str>) -> String {
         let option = |name: &str, value: Option<String>| {
             value.map(|value| [name.to_owned(), value]).into_iter().flatten()

@@ -188,7 +188,6 @@ impl Args {
         }
     }
 
-    /// Returns the command that repeats this search.
     fn command(&self, seed: u64) -> String {
         let mut words = vec![program(), "search".to_owned(), self.experiment.clone()];
         let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);

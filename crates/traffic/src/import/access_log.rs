@@ -151,7 +151,6 @@ pub fn import(
     }
 }
 
-/// Parses a line.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
     match line.first() {
         Some(b'{') => from_json(line, fields),
@@ -166,7 +165,6 @@ impl Logged {
         }
     }
 
-    /// Splits a request line.
     fn request_line(&mut self, line: &[u8], column: usize) -> Result<(), Problem> {
         let problem = |reason| Problem { column, reason };
         let mut words = line.split(|&byte| byte == b' ');

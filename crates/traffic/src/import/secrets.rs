@@ -7,12 +7,10 @@ use regex::{Captures, Regex};
 
 use super::Recorded;
 
-/// A kind of secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secret {
     /// Values of `Authorization` and of other headers with the name of a secret.
     Headers,
-    /// Values of cookies.
     Cookies,
     /// Values of arguments with the name of a secret, in targets and in `Referer`.
     Queries,
@@ -139,7 +137,6 @@ fn mask_credentials(value: &str) -> String {
     }
 }
 
-/// Masks the secret arguments of a target or URL.
 fn mask_query(url: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}?{}", mask_arguments(query)),

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 /// Parts of a URL that a request needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url<'a> {
-    /// User and password.
     pub(super) user: Option<&'a str>,
     /// Host, and port if the URL has one.
     pub(super) host: &'a str,

@@ -4,7 +4,6 @@ use super::scale::{Scale, Tick};
 use super::{Chart, Panel, PanelAxis, TICKS};
 use tollgate_stats::number::{in_full, significant};
 
-/// The curve of one subject.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
     pub(crate) name: String,

@@ -24,7 +24,6 @@ struct Frame {
     bottom: f64,
 }
 
-/// The vertical axis of a panel.
 struct PanelAxis {
     scale: Scale,
     ticks: Vec<Tick>,
@@ -52,7 +51,6 @@ const TICKS: usize = 8;
 const BELOW: f64 = 40.0;
 /// Height of the unit above a vertical axis.
 const ABOVE: f64 = 30.0;
-/// Margin on the right.
 const RIGHT: f64 = 16.0;
 
 impl Chart {

@@ -83,7 +83,6 @@ pub(crate) fn bars(data: &Bars) -> String {
     canvas.finish(&format!("CPU per request over {}. {}.", data.baseline, bars.join("; ")))
 }
 
-/// Price and detection rate of a subject.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Catch {
     pub(crate) name: String,
@@ -221,7 +220,6 @@ fn whisker(range: &Range) -> &'static str {
     if range.interval { "whisker" } else { "whisker observed" }
 }
 
-/// The ratio of a subject to the baseline in each block.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dots<'a> {
     pub(crate) name: &'a str,
@@ -232,7 +230,6 @@ pub(crate) struct Dots<'a> {
 }
 
 impl Dots<'_> {
-    /// The blocks with a ratio.
     fn ratios(&self) -> impl Iterator<Item = (&BlockFigure, f64)> {
         self.blocks.iter().filter_map(|figure| Some((figure, figure.ratio?)))
     }
@@ -320,12 +317,10 @@ pub struct Revision {
     pub hint: String,
 }
 
-/// A change of the level of the prices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelChange {
     /// Index of the first revision after the change.
     pub before: usize,
-    /// True if a new run confirmed it.
     pub confirmed: bool,
 }
 

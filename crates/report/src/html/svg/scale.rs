@@ -109,7 +109,6 @@ fn round_step(span: f64, count: usize) -> f64 {
     power * round.map_or(10.0, |(_, round)| round)
 }
 
-/// Multiples of a round step.
 fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
     let step = round_step(high - low, about);
     let decimals = decimals_of(step);
@@ -152,7 +151,6 @@ fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
 /// More ticks than any axis has room for.
 const TICKS_MAX: usize = 60;
 
-/// Number of decimals of the multiples of a step.
 fn decimals_of(step: f64) -> usize {
     (0..12).find(|decimals| step * 10_f64.powf(*decimals as f64) >= 0.999_999).unwrap_or(12)
 }

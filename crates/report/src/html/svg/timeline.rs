@@ -4,7 +4,6 @@ use super::scale::Scale;
 use super::{Chart, PanelAxis, TICKS};
 use tollgate_stats::number::counted;
 
-/// A trial in a panel.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trial {
     /// Start of the trial since the start of the run, in seconds.

@@ -23,7 +23,6 @@ const RATE_INTERVAL: Duration = Duration::from_secs(1);
 /// room for that.
 const LINE_TEMPLATE: &str = "  {wide_msg}\r";
 
-/// End of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct RunEnd {
     pub(super) warm_up: WarmUpResult,
@@ -31,7 +30,6 @@ pub(super) struct RunEnd {
     pub(super) is_interrupted: bool,
 }
 
-/// Warms up and measures until the load is done, its time is over, or a signal stops it.
 pub(super) fn run(
     load: &Load,
     generator: &Generator,
