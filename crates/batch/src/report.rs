@@ -212,7 +212,7 @@ fn table(stats: &Stats, anchor: &str) -> Table {
         vec![
             point.name.clone(),
             // Without a price: the state of the revision.
-            point.price.as_ref().map_or(point.state.word().to_owned(), interval),
+            point.price.as_ref().map_or(point.state.to_string(), interval),
             change.unwrap_or("-".to_owned()),
             figure(means.and_then(|means| means.cpu_us_per_request)),
             figure(means.map(|means| means.throughput_per_s)),
@@ -293,7 +293,7 @@ impl<'a> Page<'a> {
 }
 
 fn revision(point: &Point) -> Revision {
-    let what = point.price.as_ref().map_or(point.state.word().to_owned(), interval);
+    let what = point.price.as_ref().map_or(point.state.to_string(), interval);
     let hint = format!("{}: {what} {}", point.name, point.message).trim_end().to_owned();
     Revision { name: point.name.clone(), price: point.price, hint }
 }
@@ -318,7 +318,7 @@ fn row(point: &Point) -> Row<'_> {
         cpu: figure(point.means.and_then(|means| means.cpu_us_per_request)),
         rate: figure(point.means.map(|means| means.throughput_per_s)),
         n: point.n,
-        state: point.state.word(),
+        state: point.state.into(),
         date: &point.date,
         log: &point.message,
         rounds: point.rounds.iter().map(|round| round_name(*round)).collect(),

@@ -5,7 +5,7 @@ use crate::store::{BatchRecords, BuildOutcome, BuildRecord, Failure, Purpose, Ro
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
+use strum::{Display, IntoStaticStr};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::{self, Metric, Valid};
 use tollgate_experiment::plan::TrialStatus;
@@ -13,8 +13,9 @@ use tollgate_experiment::record::{self, Measurement, Outcome, TrialRecord};
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Display, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum State {
     Queued,
     Built,
@@ -79,24 +80,6 @@ impl State {
             Self::BuildFailed | Self::TimedOut | Self::RunFailed => true,
             Self::Queued | Self::Built | Self::Invalid | Self::Done => false,
         }
-    }
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Built => "built",
-            Self::BuildFailed => "build-failed",
-            Self::TimedOut => "timed-out",
-            Self::RunFailed => "run-failed",
-            Self::Invalid => "invalid",
-            Self::Done => "done",
-        }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.word())
     }
 }
 

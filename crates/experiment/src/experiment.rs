@@ -317,13 +317,12 @@ fn check_protocol(
     let mut of_case = of_case.iter().map(|at| &subjects[*at]);
     match of_case.find(|subject| !subject.recipe.file.protocols.contains(&protocol)) {
         Some(Subject { name, recipe, .. }) => {
-            let offered: Vec<&str> =
-                recipe.file.protocols.iter().map(|offered| offered.name()).collect();
+            let offered: Vec<String> =
+                recipe.file.protocols.iter().map(Protocol::to_string).collect();
             Err(format!(
-                "the recipe of system `{}` does not offer `{}`, only {}; remove subject `{name}` from the `subjects` of the \
+                "the recipe of system `{}` does not offer `{protocol}`, only {}; remove subject `{name}` from the `subjects` of the \
                  case, or add the protocol to `protocols` of the recipe and to its configuration",
                 recipe.name,
-                protocol.name(),
                 offered.join(", ")
             ))
         }

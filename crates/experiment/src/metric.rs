@@ -6,11 +6,15 @@ use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strum::{Display, VariantArray};
 use tollgate_stats::Pair;
 
 /// A metric in which subjects are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, VariantArray, Serialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Metric {
     /// CPU time of the system per response, in microseconds.
     CpuUsPerRequest,
@@ -33,32 +37,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    pub const ALL: [Self; 9] = [
-        Self::CpuUsPerRequest,
-        Self::ThroughputPerS,
-        Self::LatencyMeanMs,
-        Self::LatencyMinMs,
-        Self::LatencyP50Ms,
-        Self::LatencyP90Ms,
-        Self::LatencyP99Ms,
-        Self::LatencyMaxMs,
-        Self::MemoryPeakBytes,
-    ];
-
-    /// Returns the name in machine-readable reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CpuUsPerRequest => "cpu_us_per_request",
-            Self::ThroughputPerS => "throughput_per_s",
-            Self::LatencyMeanMs => "latency_mean_ms",
-            Self::LatencyMinMs => "latency_min_ms",
-            Self::LatencyP50Ms => "latency_p50_ms",
-            Self::LatencyP90Ms => "latency_p90_ms",
-            Self::LatencyP99Ms => "latency_p99_ms",
-            Self::LatencyMaxMs => "latency_max_ms",
-            Self::MemoryPeakBytes => "memory_peak_bytes",
-        }
-    }
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     pub fn more_is_worse(self) -> bool {
         self != Self::ThroughputPerS

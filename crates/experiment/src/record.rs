@@ -7,6 +7,7 @@ use crate::validity::Invalid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use strum::Display;
 use thiserror::Error;
 use tollgate_load::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 use tollgate_stats::LatencyHistogram;
@@ -196,8 +197,9 @@ pub struct Noise {
 }
 
 /// The role that limited the throughput.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Bottleneck {
     /// The CPUs of the system were saturated: the throughput is that of the system.
     System,
@@ -373,17 +375,6 @@ impl TemplateRecord {
 impl CpuTime {
     pub fn total_us(self) -> u64 {
         self.user_us + self.system_us
-    }
-}
-
-impl std::fmt::Display for Bottleneck {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.pad(match self {
-            Self::System => "system",
-            Self::Generator => "generator",
-            Self::Origin => "origin",
-            Self::None => "none",
-        })
     }
 }
 

@@ -22,6 +22,7 @@ use price::{Family, RawPrices};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric::{ByBlock, Metric};
 use tollgate_experiment::recipe::Missing;
@@ -128,8 +129,9 @@ pub struct SubjectAnalysis {
 }
 
 /// State of a subject: measured, or the reason for missing figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, Serialize, JsonSchema)]
 #[serde(tag = "status", content = "reason", rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum SubjectStatus {
     /// Measured; the others are priced against it.
     Baseline,
@@ -143,21 +145,8 @@ pub enum SubjectStatus {
     Skipped(Missing),
     /// The run ended before its first trial.
     #[serde(rename = "not run")]
+    #[strum(serialize = "not run")]
     Missing,
-}
-
-impl SubjectStatus {
-    /// The status in a word.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Baseline => "baseline",
-            Self::Measured => "measured",
-            Self::Refused(_) => "refused",
-            Self::Failed(_) => "failed",
-            Self::Skipped(_) => "skipped",
-            Self::Missing => "not run",
-        }
-    }
 }
 
 impl CaseAnalysis {

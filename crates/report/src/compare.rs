@@ -139,7 +139,7 @@ fn subjects(
     baseline: &str,
 ) -> Vec<SubjectComparison> {
     let side = |subject: &SubjectAnalysis| Side {
-        status: subject.status.word(),
+        status: (&subject.status).into(),
         figures: subject.figures.clone(),
         prices: subject.prices.clone(),
     };
@@ -154,7 +154,7 @@ fn subjects(
     let mut subjects: Vec<SubjectComparison> = before.subjects.iter().filter_map(subject).collect();
     let again =
         [old, new].map(|run| run.manifest.experiment.aa_subject.as_deref().unwrap_or_default());
-    for metric in Metric::ALL {
+    for &metric in Metric::ALL {
         let case = &before.case.name;
         let mut found: Vec<(&mut SubjectComparison, Shift, [usize; 2])> = subjects
             .iter_mut()

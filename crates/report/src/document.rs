@@ -149,7 +149,7 @@ impl From<RunStatus> for Badge {
             RunStatus::NotSettled => "warn",
             RunStatus::AaFailed | RunStatus::NoPrice => "bad",
         };
-        Self { words: run_status.words(), color }
+        Self { words: run_status.into(), color }
     }
 }
 

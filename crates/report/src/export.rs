@@ -40,14 +40,14 @@ pub(crate) fn csv(analysis: &Analysis) -> anyhow::Result<String> {
     writer.write_record(CSV_HEADER.split(','))?;
     for case in &analysis.cases {
         for subject in &case.subjects {
-            let (case, status) = (&*case.case.name, subject.status.word());
-            let head = [case, &subject.name, &analysis.baseline, status];
+            let status: &str = (&subject.status).into();
+            let head = [&case.case.name, &subject.name, &analysis.baseline, status];
             if subject.prices.is_empty() {
                 writer.write_record(head.into_iter().chain([""; 9]))?;
             }
             for (metric, price) in &subject.prices {
                 let mut row: Vec<String> = head.map(str::to_owned).to_vec();
-                row.extend([metric.name().to_owned(), price.n.to_string()]);
+                row.extend([metric.to_string(), price.n.to_string()]);
                 row.extend(ends(price.ratio.as_ref()));
                 row.extend(ends(Some(&price.difference)));
                 row.push(kind(&price.difference).to_owned());

@@ -14,6 +14,7 @@ use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use strum::Display;
 use tollgate_experiment::metric::{self, Metric};
 use tollgate_experiment::record::{Bottleneck, Measurement};
 use tollgate_experiment::run_dir::RunRecords;
@@ -79,11 +80,13 @@ pub struct Judged {
 }
 
 /// Position of the 95 % interval relative to the limit, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Outcome {
     /// The whole interval satisfies the condition.
     Pass,
     /// The interval contains the limit, or there is no interval.
+    #[strum(serialize = "not settled")]
     NotSettled,
     /// The whole interval violates the condition.
     Fail,
@@ -332,16 +335,6 @@ pub fn overall(judged: &[Judged]) -> Outcome {
     judged.iter().map(|judged| judged.outcome).max().unwrap_or(Outcome::Pass)
 }
 
-impl Outcome {
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::NotSettled => "not settled",
-            Self::Fail => "fail",
-        }
-    }
-}
-
 impl Measure {
     fn name(self) -> &'static str {
         let known = MEASURES.iter().find(|(.., measure)| *measure == self);
@@ -399,7 +392,7 @@ fn blocks(judged: &[Judged]) -> [Block; 2] {
     };
     let row = |judged: &Judged| {
         let value = judged.value.map_or(NONE.to_owned(), |it| value_text(&judged.threshold, &it));
-        vec![name(judged), value, judged.n.to_string(), judged.outcome.words().to_owned()]
+        vec![name(judged), value, judged.n.to_string(), judged.outcome.to_string()]
     };
     let header = ["threshold", "value [95 %]", "n", "outcome"];
     let table = Table::of_text(header, judged.iter().map(row).collect());

@@ -12,6 +12,7 @@ use crate::validity::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::time::Duration;
+use strum::Display;
 use tollgate_load::STEADY_AFTER;
 use tollgate_stats::BLOCKS_MAX;
 
@@ -83,9 +84,21 @@ pub(super) struct CaseFile {
 
 /// Protocol between clients and a system.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Display,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Protocol {
     /// HTTP/1.1 in the clear.
     #[default]
@@ -99,8 +112,6 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    pub const ALL: [Self; 4] = [Self::H1, Self::H2, Self::Https, Self::HttpsH2];
-
     pub fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::HttpsH2)
     }
@@ -111,16 +122,6 @@ impl Protocol {
 
     pub fn is_plain_http1(&self) -> bool {
         *self == Self::H1
-    }
-
-    /// Returns its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::H1 => "h1",
-            Self::H2 => "h2",
-            Self::Https => "https",
-            Self::HttpsH2 => "https-h2",
-        }
     }
 }
 

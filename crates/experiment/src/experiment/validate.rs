@@ -199,22 +199,21 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
 
 fn protocol(case: &CaseFile) -> Result<(), LoadFlaw> {
     let CaseFile { protocol, load, .. } = case;
-    let name = protocol.name();
     if load.streams > 1 && !protocol.is_http2() {
         let message = format!(
-            "several streams require HTTP/2, not `protocol = \"{name}\"`; use h2 or https-h2"
+            "several streams require HTTP/2, not `protocol = \"{protocol}\"`; use h2 or https-h2"
         );
         return Err(("streams", message));
     }
     if !load.keepalive && protocol.is_http2() {
         let message = format!(
-            "one request per connection requires HTTP/1.1, not `protocol = \"{name}\"`; use h1 or https"
+            "one request per connection requires HTTP/1.1, not `protocol = \"{protocol}\"`; use h1 or https"
         );
         return Err(("keepalive", message));
     }
     if load.tls_resume && !protocol.is_tls() {
         let message = format!(
-            "sessions are resumed over TLS, not with `protocol = \"{name}\"`; use https or https-h2"
+            "sessions are resumed over TLS, not with `protocol = \"{protocol}\"`; use https or https-h2"
         );
         return Err(("tls_resume", message));
     }

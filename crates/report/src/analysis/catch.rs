@@ -7,6 +7,7 @@ use super::SubjectAnalysis;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strum::{Display, IntoStaticStr};
 use tollgate_experiment::record::{Measurement, ProbeOutcome, as_f64};
 use tollgate_traffic::Class;
 
@@ -44,8 +45,9 @@ pub struct TemplateFigures {
 }
 
 /// Verdict of a subject on the requests of a template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, IntoStaticStr, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum TemplateVerdict {
     /// Every request was blocked.
     Blocked,
@@ -53,16 +55,6 @@ pub enum TemplateVerdict {
     Passed,
     /// Some requests were blocked and others passed.
     Unstable,
-}
-
-impl TemplateVerdict {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Blocked => "blocked",
-            Self::Passed => "passed",
-            Self::Unstable => "unstable",
-        }
-    }
 }
 
 impl TemplateFigures {

@@ -75,7 +75,7 @@ pub(super) fn prices(subject: &ByBlock<'_>, baseline: &ByBlock<'_>, seed: u64) -
         };
         Some((metric, Raw { price, ratio, difference, p }))
     };
-    Metric::ALL.into_iter().filter_map(raw).collect()
+    Metric::ALL.iter().copied().filter_map(raw).collect()
 }
 
 impl From<Estimate> for Range {
@@ -106,7 +106,7 @@ pub(super) fn set_verdicts(subjects: &mut [(Family, RawPrices)], margin: f64) {
             let mut raws: Vec<&mut Raw> = subjects
                 .iter_mut()
                 .filter(|(of, _)| *of == family)
-                .filter_map(|(_, prices)| prices.get_mut(&metric))
+                .filter_map(|(_, prices)| prices.get_mut(metric))
                 .collect();
             // Prices without a p-value were not tested and need no correction.
             let tested: Vec<f64> = raws.iter().filter_map(|raw| raw.p).collect();
@@ -117,7 +117,7 @@ pub(super) fn set_verdicts(subjects: &mut [(Family, RawPrices)], margin: f64) {
                     Some(ratio) => verdict(ratio, p, margin),
                     None => verdict_of_difference(&raw.difference, p),
                 };
-                raw.price.verdict = Some(oriented(metric, more));
+                raw.price.verdict = Some(oriented(*metric, more));
             }
         }
     }

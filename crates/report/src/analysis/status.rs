@@ -3,6 +3,7 @@
 use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation, list};
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::{Display, IntoStaticStr};
 use tollgate_experiment::manifest::ExperimentManifest;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::stop::EndedBy;
@@ -10,16 +11,31 @@ use tollgate_stats::number::{counted, percent, relative, share, significant};
 use tollgate_stats::{BLOCKS_MIN, Verdict};
 
 /// The status of the prices of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Display,
+    IntoStaticStr,
+    Serialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunStatus {
     /// Every price in CPU per request has a verdict.
     Settled,
     /// At least one price has no verdict yet.
+    #[strum(serialize = "Not settled")]
     NotSettled,
     /// The repeated baseline differs significantly from the baseline, so other differences may be noise.
+    #[strum(serialize = "A/A failed")]
     AaFailed,
     /// There is no price.
+    #[strum(serialize = "No price")]
     NoPrice,
 }
 
@@ -57,16 +73,6 @@ impl RunStatus {
             Self::Settled
         } else {
             Self::NotSettled
-        }
-    }
-
-    /// The first words of the status line.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Settled => "Settled",
-            Self::NotSettled => "Not settled",
-            Self::AaFailed => "A/A failed",
-            Self::NoPrice => "No price",
         }
     }
 }
@@ -108,7 +114,7 @@ pub(super) fn status_line(
         }
     };
     let blocks = counted(blocks as usize, "block");
-    format!("{} after {blocks} ({ended_by}){reason}.", run_status.words())
+    format!("{run_status} after {blocks} ({ended_by}){reason}.")
 }
 
 fn change(ratio: &Range) -> String {

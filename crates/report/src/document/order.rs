@@ -46,7 +46,7 @@ pub(crate) fn of_run(source: &Source) -> Document {
         case: (analysis.cases.len() > 1).then(|| (case.case.name.clone(), case_id(index))),
         text: case.answer.clone(),
     };
-    let words = analysis.run_status.words();
+    let words: &str = analysis.run_status.into();
     let rest = analysis.status_line.strip_prefix(words).unwrap_or_default();
     Document {
         title: analysis.title.clone(),

@@ -54,7 +54,7 @@ fn price_cells(subject: &SubjectAnalysis) -> Vec<Cell> {
     else {
         let word = match &subject.status {
             SubjectStatus::Baseline | SubjectStatus::Measured => "no valid trial",
-            status => status.word(),
+            status => status.into(),
         };
         return [word, "", "", "0", ""].map(Cell::from).to_vec();
     };
@@ -434,7 +434,7 @@ pub(super) fn differences(case: &CaseAnalysis) -> Table {
     let subjects: Vec<&str> =
         case.subjects.iter().map(|one| &*one.name).filter(|name| names.contains(name)).collect();
     let row = |one: &Difference| {
-        let verdict = |name: &&str| one.verdicts.get(*name).map_or(NONE, |verdict| verdict.word());
+        let verdict = |name: &&str| one.verdicts.get(*name).map_or(NONE, Into::into);
         let head = [one.name.clone(), class_word(one.class).to_owned(), one.weight.to_string()];
         let verdicts = subjects.iter().map(verdict).map(str::to_owned);
         Row::of(None, head.into_iter().chain(verdicts))
@@ -458,7 +458,7 @@ pub(super) fn difference_lines(case: &CaseAnalysis) -> Vec<String> {
                 .filter(|subject| one.verdicts.get(&subject.name) == Some(&verdict));
             let names: Vec<&str> = of.map(|subject| subject.name.as_str()).collect();
             let by = if verdict == TemplateVerdict::Unstable { "with" } else { "by" };
-            (!names.is_empty()).then(|| format!("{} {by} {}", verdict.word(), names.join(", ")))
+            (!names.is_empty()).then(|| format!("{verdict} {by} {}", names.join(", ")))
         };
         let verdicts: Vec<String> = all.into_iter().filter_map(clause).collect();
         groups.entry((one.class, verdicts.join("; "))).or_default().push(one.name.clone());

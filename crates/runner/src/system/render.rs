@@ -276,7 +276,7 @@ fn variables(subject: &Subject, place: &Place<'_>) -> Value {
             origins => origins.iter().copied().map(address).collect(),
         },
         connections => place.connections,
-        protocol => place.protocol.name(),
+        protocol => place.protocol.to_string(),
         certificate => certificate_file(place.dir).display().to_string(),
         ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
         programs => paths(&place.installed.programs),
