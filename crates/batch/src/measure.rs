@@ -21,10 +21,10 @@ use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report as report;
 use tollgate_report::source::Source;
-use tollgate_runner::check::{self, CheckRequest};
 use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, CannotResume, RunRequest};
 use tollgate_runner::system;
+use tollgate_runner::trial::{self, CheckRequest};
 
 /// The batch has no anchor that can be measured, so no revision has a price.
 #[derive(Debug, Error)]
@@ -252,7 +252,7 @@ impl Builder<'_> {
             Ok(Err(missing)) => return Ok(Some(Failure::of_text(&missing.to_string()))),
             Err(error) => return Ok(Some(Failure::of_text(&format!("{error:#}")))),
         };
-        let checked = check::check(&CheckRequest {
+        let checked = trial::check(&CheckRequest {
             catalog: &catalog,
             case,
             subject,

@@ -1,7 +1,6 @@
 //! Effects of an experiment: processes, systems, one trial, a run of trials, ablation, doctor.
 
 pub mod ablation;
-pub mod check;
 pub mod doctor;
 mod environment;
 pub mod process;

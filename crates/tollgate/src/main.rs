@@ -1,6 +1,27 @@
 //! `tollgate`: prices reverse proxies and WAFs.
 
-mod cmd;
+/// One module per subcommand.
+mod cmd {
+    pub(crate) mod batch;
+    pub(crate) mod compare;
+    pub(crate) mod doctor;
+    pub(crate) mod gateway;
+    pub(crate) mod init;
+    pub(crate) mod list;
+    pub(crate) mod load;
+    pub(crate) mod mix;
+    pub(crate) mod origin;
+    pub(crate) mod packaging;
+    pub(crate) mod prepare;
+    mod progress;
+    pub(crate) mod report;
+    pub(crate) mod run;
+    pub(crate) mod search;
+    pub(crate) mod systems;
+    mod threshold;
+    pub(crate) mod waf;
+    mod waf_replay;
+}
 mod console;
 mod signals;
 
@@ -26,7 +47,7 @@ fn execute(cli: &Cli) -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Batch(args) => batch::run(args),
         Command::Init(args) => cmd::init::run(args),
-        Command::Schema(args) => cmd::schema::run(args),
+        Command::Schema(args) => packaging::schema(args),
         Command::List(args) => cmd::list::run(args),
         Command::Systems(args) => systems::run(args),
         Command::Doctor(args) => doctor::run(args),
@@ -67,7 +88,7 @@ pub(crate) enum Command {
     /// Write an experiment or a recipe to start from
     Init(cmd::init::Args),
     /// Print the JSON Schema of a kind of file
-    Schema(cmd::schema::Args),
+    Schema(packaging::SchemaArgs),
     /// List experiments, systems and mixes
     List(cmd::list::Args),
     /// List, install, build or check systems under test

@@ -14,19 +14,21 @@ use crate::process::group::Launch;
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted, Ports};
 use crate::system::render::{self, Place, Rendered};
+use anyhow::Context;
 use exchange::SERVER_NAME;
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
 use servers::{Ready, Servers, Stop};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::{error_chain, io_error};
+use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::{Case, Protocol, Subject};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
@@ -34,9 +36,11 @@ use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::{
     Failure, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
 };
+use tollgate_experiment::toml_file::{self, Source};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{Expectation, Request};
 use tollgate_tls::SelfSigned;
+use tollgate_traffic::Mix;
 
 #[derive(Debug)]
 pub struct RunContext<'a> {
@@ -120,30 +124,66 @@ pub struct Checked {
     pub refused: Option<String>,
 }
 
-/// Starts a subject and probes it, without a measurement.
-pub fn check(
-    context: &RunContext<'_>,
-    plan: &TrialPlan,
-    case: &Case,
-    subject: &Subject,
-    installed: &Installed,
-) -> Result<Result<Checked, Failure>, Interrupted> {
-    let mut trial = Trial::new(context, plan, case, subject, installed);
-    match trial.probed() {
-        Ok(Probed { servers, responses, refused, .. }) => Ok(match memory_peak(&servers.system) {
-            Ok(memory_peak_bytes) => {
-                Ok(Checked { startup: trial.startup, memory_peak_bytes, responses, refused })
-            }
-            Err(error) => {
-                let reason =
-                    format!("cannot read the memory of the system: {}", error_chain(&error));
-                Err(Failure { step: Step::Probe, reason, log: Vec::new() })
-            }
-        }),
+/// A check of one installed subject.
+#[derive(Debug)]
+pub struct CheckRequest<'a> {
+    pub catalog: &'a Catalog,
+    /// Only its probe is sent.
+    pub case: &'a Case,
+    pub subject: &'a Subject,
+    pub installed: &'a Installed,
+    pub layout: &'a CpuLayout,
+    /// The `tollgate` binary, for the origin.
+    pub tollgate: &'a Path,
+    /// Folder for configuration and log files.
+    pub dir: &'a Path,
+    pub interrupt: &'a Interrupt,
+}
+
+/// Starts a subject, sends it one request of each template of the mix, and stops it. The calling thread must live as long
+/// as the program, as for a run. An interruption is an error.
+pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failure>> {
+    let CheckRequest { catalog, case, subject, installed, layout, tollgate, interrupt, .. } =
+        *request;
+    Requests::render(case, subject)?;
+    let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));
+    for folder in [&config_dir(&configs, subject), &logs] {
+        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    }
+    let limits = &Limits::default();
+    let context = RunContext { catalog, tollgate, configs, logs, layout, limits, interrupt };
+    let plan = TrialPlan { case: 0, block: 1, position: 1, subject: 0, attempt: 1, order_seed: 0 };
+    let mut trial = Trial::new(&context, &plan, case, subject, installed);
+    let checked = trial.probed().and_then(|Probed { servers, responses, refused, .. }| {
+        let memory = memory_peak(&servers.system).context("cannot read the memory of the system");
+        let memory_peak_bytes = memory.map_err(failed(Step::Probe))?;
+        Ok(Checked { startup: trial.startup, memory_peak_bytes, responses, refused })
+    });
+    match checked {
+        Ok(checked) => Ok(Ok(checked)),
         Err(Stop::Failed(failure)) => Ok(Err(failure)),
-        Err(Stop::Interrupted(interrupted)) => Err(interrupted),
+        Err(Stop::Interrupted(interrupted)) => Err(interrupted.into()),
     }
 }
+
+/// Returns a case of one subject with this mix. `sources`: the files of the mix, its own first.
+pub fn case_for_check(mix: Mix, mut sources: Vec<Source>) -> anyhow::Result<Case> {
+    let mix_included = sources.split_off(1);
+    Ok(Case {
+        name: "check".to_owned(),
+        mix,
+        mix_source: sources.remove(0),
+        mix_included,
+        origins: 1,
+        protocol: Protocol::H1,
+        load: toml_file::parse(&Source { name: "check".to_owned(), text: LOAD.to_owned() })?,
+        subjects: vec![0],
+        rate_of: None,
+    })
+}
+
+/// Load for the configuration files of a check.
+const LOAD: &str = "connections = 1\nduration = '1s'\nwarmup = '0s'\nbusy_poll = false";
 
 fn memory_peak(system: &Servers) -> Result<Option<u64>, ProcError> {
     let pids = system.pids(&ProcessTable::read()?);
@@ -401,7 +441,7 @@ pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
 /// Writes a self-signed certificate and its key.
 fn write_certificate(path: &Path) -> anyhow::Result<()> {
     let SelfSigned { certificate, key } = SelfSigned::new(&[SERVER_NAME, "127.0.0.1"])?;
-    std::fs::write(path, certificate + &key).map_err(io_error("write", path))
+    fs::write(path, certificate + &key).map_err(io_error("write", path))
 }
 
 const ORIGIN_READY: Duration = Duration::from_secs(10);

@@ -1,10 +1,10 @@
 //! `tollgate completions` and `tollgate man`: files that packages install beside the binary, generated from the
-//! argument definitions.
+//! argument definitions. And `tollgate schema`: the JSON Schemas of files, for editors.
 
 use crate::Cli;
 use crate::console::{self, Exit, Failure};
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
@@ -100,4 +100,37 @@ fn sections(text: &str) -> Roff {
         page.control("fi", []);
     }
     page
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate schema experiment > experiment.schema.json
+  tollgate schema gateway")]
+pub(crate) struct SchemaArgs {
+    /// Kind of file
+    #[arg(value_enum)]
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// experiments/NAME.toml
+    Experiment,
+    /// systems/NAME/system.toml
+    System,
+    /// mixes/NAME.toml
+    Mix,
+    /// The configuration of `tollgate gateway`, in YAML
+    Gateway,
+}
+
+pub(crate) fn schema(args: &SchemaArgs) -> Result<Exit, Failure> {
+    console::print(match args.kind {
+        Kind::Experiment => include_str!("../../../../schemas/experiment.json"),
+        Kind::System => include_str!("../../../../schemas/system.json"),
+        Kind::Mix => include_str!("../../../../schemas/mix.json"),
+        Kind::Gateway => include_str!("../../../../schemas/gateway.json"),
+    })?;
+    Ok(Exit::Success)
 }

@@ -17,11 +17,10 @@ use tollgate_experiment::files::hash_file;
 use tollgate_experiment::options::{self, OptionValue, Options};
 use tollgate_experiment::recipe::{Build, Installed, Recipe};
 use tollgate_experiment::record::ProbeResponse;
-use tollgate_runner::check::{self, CheckRequest};
 use tollgate_runner::process::{Interrupt, Interrupted, group};
 use tollgate_runner::run::layout;
 use tollgate_runner::system::{self, Versions, build, go, packages, render};
-use tollgate_runner::trial::Checked;
+use tollgate_runner::trial::{self, CheckRequest, Checked};
 use tollgate_traffic::Class;
 
 #[derive(Debug, clap::Args)]
@@ -306,9 +305,9 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
             return Ok(Exit::Failed);
         }
     };
-    let checked = check::check(&CheckRequest {
+    let checked = trial::check(&CheckRequest {
         catalog,
-        case: &check::case(mix, sources)?,
+        case: &trial::case_for_check(mix, sources)?,
         subject: &subject,
         installed: &installed,
         layout: &layout(None)?,

@@ -5,8 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
-use super::url::Url;
-use super::{CONNECTION_HEADERS, Importer, Label, Recorded};
+use super::{CONNECTION_HEADERS, Importer, Label, Recorded, Url};
 
 /// Limit of a line; longer ones are not understood.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;

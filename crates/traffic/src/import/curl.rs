@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::url::Url;
-use super::{Importer, Label, Recorded};
+use super::{Importer, Label, Recorded, Url};
 
 /// Options without an argument that do not change the request.
 const FLAGS: &str = "s silent S show-error L location k insecure v verbose i include f fail fail-with-body g globoff N \

@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use super::url::Url;
-use super::{CONNECTION_HEADERS, Importer, Label, Recorded};
+use super::{CONNECTION_HEADERS, Importer, Label, Recorded, Url};
 
 #[derive(Debug, Deserialize)]
 struct Har {
