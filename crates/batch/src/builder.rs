@@ -16,6 +16,7 @@ use std::time::Instant;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::files::remove_folder;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::run;
 
@@ -68,7 +69,7 @@ pub(crate) fn store_files(
     known: Option<&str>,
 ) -> anyhow::Result<String> {
     let draft = stored.with_extension("new");
-    remove(&draft)?;
+    remove_folder(&draft)?;
     fs::create_dir_all(&draft).map_err(io_error("create", &draft))?;
     if let Some(from) = from {
         let whole = from.canonicalize().map_err(io_error("resolve", from))?;
@@ -83,7 +84,7 @@ pub(crate) fn store_files(
     // Hashes the copy, as the original may change.
     let hash = build::hash(&draft).map_err(io_error("read", &draft))?;
     if known.is_some_and(|known| known != hash) {
-        remove(&draft)?;
+        remove_folder(&draft)?;
         let from = from.map_or(String::new(), |from| from.display().to_string());
         return Err(bad_input(format!(
             "the files in {from} have changed since the batch was started, and figures of both would \
@@ -92,25 +93,18 @@ pub(crate) fn store_files(
     }
     if known.is_some() && build::hash(stored).is_ok_and(|known| known == hash) {
         // Not replaced, as a kill between the next two steps would lose the files.
-        remove(&draft)?;
+        remove_folder(&draft)?;
         return Ok(hash);
     }
-    remove(stored)?;
+    remove_folder(stored)?;
     fs::rename(&draft, stored).map_err(io_error("move the files to", stored))?;
     Ok(hash)
 }
 
 pub(crate) fn copy_files(stored: &Path, sources: &Path) -> anyhow::Result<()> {
-    remove(sources)?;
+    remove_folder(sources)?;
     fs::create_dir_all(sources).map_err(io_error("create", sources))?;
     copy(stored, sources)
-}
-
-fn remove(folder: &Path) -> anyhow::Result<()> {
-    match folder.exists() {
-        true => fs::remove_dir_all(folder).map_err(io_error("remove", folder)),
-        false => Ok(()),
-    }
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -262,8 +256,7 @@ impl<'a> Builder<'a> {
         let pinned = self.manifest.anchor_product.as_ref().filter(|_| is_anchor && has_begun);
         match (&record.outcome, pinned) {
             (BuildOutcome::Built { product, folder }, Some(pinned)) if product != pinned => {
-                let path = self.dir.product(folder);
-                fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
+                remove_folder(&self.dir.product(folder))?;
                 Err(bad_input(format!(
                     "the anchor {} was built into another product than the one that all prices of the batch \
                      are over, and which is gone from {}; put that one back, or choose another --out for a \
@@ -303,13 +296,11 @@ impl<'a> Builder<'a> {
         let started = Instant::now();
         let outcome = build::make(revision, &self.manifest.settings, &place, self.interrupt)?;
         if !matches!(outcome, BuildOutcome::Built { .. }) {
-            fs::remove_dir_all(&out).map_err(io_error("remove", &out))?;
+            remove_folder(&out)?;
         }
         match &self.manifest.settings.source {
             RevisionSource::Repository(_) => self.repository.remove_checkout(&sources)?,
-            RevisionSource::Versions(_) => {
-                fs::remove_dir_all(&sources).map_err(io_error("remove", &sources))?;
-            }
+            RevisionSource::Versions(_) => remove_folder(&sources)?,
         }
         Ok(BuildRecord {
             schema: SCHEMA,

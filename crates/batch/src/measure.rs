@@ -15,7 +15,7 @@ use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::files::{remove_folder, write_atomic};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
@@ -117,8 +117,8 @@ impl Builder<'_> {
         let (catalog, experiment) = self.experiment(&file)?;
         notify(Event::Round { round, experiment: &experiment });
         let resumes = out.join("trials.ndjson").is_file() && out.join("manifest.json").is_file();
-        if out.exists() && !resumes {
-            fs::remove_dir_all(&out).map_err(io_error("remove", &out))?;
+        if !resumes {
+            remove_folder(&out)?;
         }
         let seed = self.manifest.seed.wrapping_add(u64::from(round.round));
         let request = RunRequest {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tollgate_experiment::error::{bad_input, io_error};
+use tollgate_experiment::files::remove_folder;
 use tollgate_runner::process::{Interrupt, command};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,9 +213,7 @@ impl<'a> Repository<'a> {
     }
 
     pub(crate) fn remove_checkout(&self, sources: &Path) -> anyhow::Result<()> {
-        if sources.exists() {
-            fs::remove_dir_all(sources).map_err(io_error("remove", sources))?;
-        }
+        remove_folder(sources)?;
         self.output(["worktree", "prune"]).map(drop)
     }
 

@@ -61,6 +61,14 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Removes a folder with its contents, if it exists.
+pub fn remove_folder(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(io_error("remove", folder)),
+    }
+}
+
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl Write for HashWriter<'_> {

@@ -16,7 +16,7 @@ use std::{fmt, fs};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::{AblatedFile, Ablation, Experiment, Subject};
-use tollgate_experiment::files::hash_text;
+use tollgate_experiment::files::{hash_text, remove_folder};
 use tollgate_experiment::options::OptionValue;
 use tollgate_experiment::toml_file::suggestion;
 
@@ -230,9 +230,7 @@ impl RuleSetFolder {
         // Made beside its place and renamed when it is complete.
         let work = self.copies.join(format!("unfinished-{name}-{}", std::process::id()));
         // Left by a killed process with the same id.
-        if work.is_dir() {
-            fs::remove_dir_all(&work).map_err(io_error("remove", &work))?;
-        }
+        remove_folder(&work)?;
         let changes = self.write(&work, removed);
         let moved = match &changes {
             Ok(_) if !folder.is_dir() => fs::rename(&work, &folder),

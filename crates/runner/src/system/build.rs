@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::{env, fs, io};
 use tollgate_experiment::error::io_error;
-use tollgate_experiment::files::{hash_file, hash_text, hex};
+use tollgate_experiment::files::{hash_file, hash_text, hex, remove_folder};
 use tollgate_experiment::recipe::Build;
 
 /// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
@@ -29,7 +29,7 @@ pub fn remove_cache() -> anyhow::Result<Option<(PathBuf, u64)>> {
         return Ok(None);
     }
     let bytes = file_bytes(&cache).map_err(io_error("read", &cache))?;
-    fs::remove_dir_all(&cache).map_err(io_error("remove", &cache))?;
+    remove_folder(&cache)?;
     Ok(Some((cache, bytes)))
 }
 
@@ -70,7 +70,7 @@ pub fn make(build: &Build) -> anyhow::Result<PathBuf> {
     let folder = results.join(result_name(build, tool_chain));
     let work = results.join(format!("unfinished-{}", process::id()));
     // Left by a killed process with the same id.
-    remove_if_exists(&work).map_err(io_error("remove", &work))?;
+    remove_folder(&work)?;
     let made = make_in(build, tool_chain, &work)
         .and_then(|result| move_into_place(&result, &folder, &work.join("replaced")));
     // An error of the build is more important than one of the cleanup.
@@ -177,13 +177,6 @@ fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> anyhow::Res
         // Another process finished the same build in between.
         Err(_) if folder.is_dir() => Ok(()),
         moved => moved.map_err(io_error("move the result to", folder)),
-    }
-}
-
-fn remove_if_exists(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 
