@@ -50,9 +50,10 @@ fidelity: ## the load generator's figures against known truths, in two minutes
 	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
 fuzz: ## parsers, the gateway and the WAF engine against second readings, on made-up inputs, 8 seconds each; 2,000 requests against libmodsecurity
-	@scripts/setup g++ go libmodsecurity-dev
+	@scripts/setup g++ go libmodsecurity-dev modsecurity-crs
 	@scripts/fuzz
 	@scripts/waf-differential 2000
+	@scripts/waf-differential 2000 1 packaged
 
 differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mutated requests: an hour
 	@scripts/setup gcc go libmodsecurity-dev

@@ -15,8 +15,13 @@ build_engines() {
     tests=$(cat "$1/module")/tests
 }
 
-# write_rules FOLDER LEVEL ENGINE: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine recommends.
+# write_rules FOLDER LEVEL ENGINE [packaged]: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine
+# recommends, for the Core Rule Set in FOLDER or that of the package modsecurity-crs.
 write_rules() {
+    local setup=$1/crs-setup.conf rules=$1/rules name=blocking_paranoia_level
+    if [ "${4:-}" = packaged ]; then
+        setup=/etc/modsecurity/crs/crs-setup.conf rules=/usr/share/modsecurity-crs/rules name=paranoia_level
+    fi
     {
         cat <<'CONF'
 SecRuleEngine DetectionOnly
@@ -34,7 +39,7 @@ CONF
         # libmodsecurity sets REQUEST_BODY for every body, other than its documentation says.
         [ "$3" = modsecurity ] || printf 'SecAction "id:200003,phase:1,pass,nolog,ctl:forceRequestBodyVariable=On"\n\n'
         [ "$3" != modsecurity ] || printf 'SecPcreMatchLimit 1000\nSecPcreMatchLimitRecursion 1000\n\n'
-        printf 'SecAction "id:900000,phase:1,pass,nolog,setvar:tx.blocking_paranoia_level=%s"\n\n' "$2"
-        printf 'Include %s/crs-setup.conf\nInclude %s/rules/*.conf\n' "$1" "$1"
+        printf 'SecAction "id:900000,phase:1,pass,nolog,setvar:tx.%s=%s"\n\n' $name "$2"
+        printf 'Include %s\nInclude %s/*.conf\n' "$setup" "$rules"
     } >"$1/level-$2-$3.conf"
 }

@@ -23,7 +23,10 @@ fn check_counts_rules_and_names_errors() {
     let output = workspace.run(&["waf", "check", "a.conf"]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
-    assert!(text.contains("2 rules with 2 conditions; 0 removed"), "{text}");
+    assert!(
+        text.contains("2 rules with 2 conditions, 0 of which never match; 0 removed"),
+        "{text}"
+    );
     assert!(text.contains("without effect: a.conf:3:1: SecTmpDir has no effect"), "{text}");
     workspace.write("b.conf", "SecRule ARG x \"id:1\"\n");
     let output = workspace.run(&["waf", "check", "b.conf"]);
@@ -31,10 +34,16 @@ fn check_counts_rules_and_names_errors() {
     assert!(
         stderr(&output).contains("b.conf:1:9: unknown variable \"ARG\"; did you mean \"ARGS\"?")
     );
-    workspace.write("c.conf", "SecRule ARGS \"@rbl x\" \"id:1\"\n");
+    workspace.write(
+        "c.conf",
+        "SecRule ARGS \"@pmFromUrl x\" \"id:1\"\nSecRule ARGS \"@rbl x\" \"id:2\"\n",
+    );
     let output = workspace.run(&["waf", "check", "c.conf", "--skip-unsupported"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(stdout(&output).contains("left out: c.conf:1:16: operator @rbl is not supported"));
+    let text = stdout(&output);
+    assert!(text.contains("left out: c.conf:1:16: operator @pmFromUrl is not supported"), "{text}");
+    assert!(text.contains("1 rules with 1 conditions, 1 of which never match"), "{text}");
+    assert!(text.contains("never matches: c.conf:2:16: operator @rbl needs DNS lookups"), "{text}");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
 //!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds
 //!     wafbench repeat RULES CORPUS NUMBER COUNT          runs one request that many times, for a profiler
+//!     wafbench worst RULES CORPUS TRIALS SEED OUT        searches a text of 50 kB that takes the most CPU time, of pieces of
+//!                                                        the corpus, and writes it as a raw request
 //!
 //! A corpus is a sequence of records: method, target, protocol, number of headers, names and values,
 //! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` and
@@ -40,7 +42,14 @@ fn main() -> Result<()> {
         ["repeat", rules, corpus, number, count] => {
             repeat(rules, Path::new(corpus), number.parse()?, count.parse()?)
         }
-        _ => Err("usage: wafbench corpus|requests|verdicts|time|repeat ...; see the source".into()),
+        ["worst", rules, corpus, trials, seed, out] => {
+            let (trials, seed) = (trials.parse()?, seed.parse()?);
+            worst(rules, Path::new(corpus), trials, seed, Path::new(out))
+        }
+        _ => {
+            Err("usage: wafbench corpus|requests|verdicts|time|repeat|worst ...; see the source"
+                .into())
+        }
     }
 }
 
@@ -85,13 +94,7 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
             }
         }
     }
-    let mut state = seed.max(1);
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut random = random(seed);
     let mut bytes = Vec::new();
     requests.iter().for_each(|request| write(request, &mut bytes));
     let mut left = mutations;
@@ -105,6 +108,17 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
     std::fs::write(out, bytes)?;
     println!("{} requests", requests.len() + mutations);
     Ok(())
+}
+
+/// Returns a function that gives numbers below its argument.
+fn random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed.max(1);
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    }
 }
 
 /// True for two errors of libmodsecurity that change the input of all rules: before 3.0.12 it takes an
@@ -199,12 +213,11 @@ fn verdicts(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
         ids.sort_unstable();
         ids.dedup();
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let score = |name: &str| {
-            transaction
-                .tx(name)
-                .map_or_else(|| "-".into(), |v| String::from_utf8_lossy(&v).into_owned())
-        };
-        println!("{index} {} {}", ids.join(","), score("blocking_inbound_anomaly_score"));
+        // The second name is that of version 3 of the rule set.
+        let score = ["blocking_inbound_anomaly_score", "anomaly_score"];
+        let score = score.into_iter().find_map(|name| transaction.tx(name));
+        let score = score.map_or_else(|| "-".into(), |v| String::from_utf8_lossy(&v).into_owned());
+        println!("{index} {} {score}", ids.join(","));
     }
     Ok(())
 }
@@ -247,6 +260,143 @@ fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()>
         transaction.reset();
         replay::run_request(&mut transaction, &mut worker, request);
     }
+    Ok(())
+}
+
+/// Pieces and separators of a hostile text.
+#[derive(Clone, Debug)]
+struct Recipe {
+    pieces: Vec<Vec<u8>>,
+    separators: Vec<&'static [u8]>,
+}
+
+const SEPARATORS: [&[u8]; 12] =
+    [b"", b" ", b"a", b"_", b";", b"\n", b"'", b"\"", b"(", b"/", b"\\", b"="];
+
+impl Recipe {
+    /// A recipe of pieces of 1 to 32 bytes of the requests.
+    fn new(requests: &[Request], random: &mut impl FnMut(usize) -> usize) -> Self {
+        let mut recipe = Self { pieces: Vec::new(), separators: Vec::new() };
+        for _ in 0..=random(24) {
+            recipe.pieces.push(Self::piece(requests, random));
+        }
+        for _ in 0..=random(3) {
+            recipe.separators.push(SEPARATORS[random(SEPARATORS.len())]);
+        }
+        recipe
+    }
+
+    fn piece(requests: &[Request], random: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+        loop {
+            let request = &requests[random(requests.len())];
+            let part = if request.body.is_empty() { &request.target } else { &request.body };
+            let part: Vec<u8> = percent_decoded(part);
+            if !part.is_empty() {
+                let start = random(part.len());
+                return part[start..part.len().min(start + 1 + random(32))].to_vec();
+            }
+        }
+    }
+
+    fn changed(&self, requests: &[Request], random: &mut impl FnMut(usize) -> usize) -> Self {
+        let mut recipe = self.clone();
+        let at = random(recipe.pieces.len());
+        match random(4) {
+            0 if recipe.pieces.len() > 1 => drop(recipe.pieces.remove(at)),
+            1 => recipe.pieces[at] = Self::piece(requests, random),
+            2 => {
+                let at = random(recipe.separators.len());
+                recipe.separators[at] = SEPARATORS[random(SEPARATORS.len())];
+            }
+            _ => recipe.pieces.push(Self::piece(requests, random)),
+        }
+        recipe
+    }
+
+    /// A request whose body has one argument of 50 kB.
+    fn request(&self, random: &mut impl FnMut(usize) -> usize) -> Request {
+        let mut text = Vec::new();
+        while text.len() < 50_000 {
+            text.extend_from_slice(&self.pieces[random(self.pieces.len())]);
+            text.extend_from_slice(self.separators[random(self.separators.len())]);
+        }
+        text.truncate(50_000);
+        let mut body = b"text=".to_vec();
+        for byte in text {
+            match byte {
+                b' ' => body.push(b'+'),
+                _ if byte.is_ascii_alphanumeric() => body.push(byte),
+                _ => body.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            }
+        }
+        let header = |name: &str, value: &str| (name.into(), value.into());
+        Request {
+            method: b"POST".to_vec(),
+            target: b"/a".to_vec(),
+            protocol: b"HTTP/1.1".to_vec(),
+            headers: vec![
+                header("Host", "www.example.com"),
+                header("Content-Type", "application/x-www-form-urlencoded"),
+                header("Content-Length", &body.len().to_string()),
+            ],
+            body,
+        }
+    }
+}
+
+fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let digits = text.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.filter(|_| text[at] == b'%').map(|it| u8::from_str_radix(it, 16)) {
+            Some(Ok(byte)) => {
+                out.push(byte);
+                at += 2;
+            }
+            _ => out.push(if text[at] == b'+' { b' ' } else { text[at] }),
+        }
+        at += 1;
+    }
+    out
+}
+
+/// Draws recipes and changes the most expensive one, in turns.
+fn worst(rules: &str, corpus: &Path, trials: usize, seed: u64, out: &Path) -> Result<()> {
+    let rules = load(rules)?;
+    let requests = read(corpus)?;
+    let mut worker = Worker::new();
+    let mut transaction = worker.warm_up(&rules);
+    let mut random = random(seed);
+    let mut most = (Duration::ZERO, Recipe::new(&requests, &mut random));
+    for trial in 0..trials {
+        let recipe = match trial % 2 {
+            0 => Recipe::new(&requests, &mut random),
+            _ => most.1.changed(&requests, &mut random),
+        };
+        let request = recipe.request(&mut random);
+        let mut times = [Duration::ZERO; 4].map(|_| {
+            let before = cpu();
+            transaction.reset();
+            replay::run_request(&mut transaction, &mut worker, &request);
+            cpu() - before
+        });
+        // The first run may compile regexes.
+        times.sort_unstable();
+        if times[1] > most.0 {
+            println!("trial {trial}: {:.2} ms", times[1].as_secs_f64() * 1e3);
+            let mut raw = b"POST /a HTTP/1.1\r\n".to_vec();
+            for (name, value) in &request.headers {
+                raw.extend_from_slice(&[name.as_slice(), b": ", value, b"\r\n"].concat());
+            }
+            std::fs::write(out, [raw.as_slice(), b"\r\n", &request.body].concat())?;
+            most = (times[1], recipe);
+        }
+    }
+    let shown = |piece: &[u8]| piece.escape_ascii().to_string();
+    let pieces: Vec<String> = most.1.pieces.iter().map(|piece| shown(piece)).collect();
+    let separators: Vec<String> = most.1.separators.iter().map(|it| shown(it)).collect();
+    println!("pieces {pieces:?} separators {separators:?}");
     Ok(())
 }
 

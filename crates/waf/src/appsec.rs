@@ -468,7 +468,7 @@ impl Reader<'_> {
                 Condition::Number(operator, Template::literal(text.as_bytes()))
             }
             _ => {
-                let pattern = draft.shared.regex(&text);
+                let pattern = draft.shared.linear_regex(&text);
                 Condition::Regex(pattern.map_err(|fault| faulty(self.name, value, fault))?)
             }
         })

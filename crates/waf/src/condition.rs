@@ -2,13 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use regex_automata::meta::Regex;
-
 use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
-use crate::regex;
+use crate::regex::Matcher;
 use crate::template::Template;
 
 /// Operator with its parsed argument.
@@ -18,8 +16,12 @@ pub(crate) enum Condition {
     Always,
     /// `@noMatch`
     Never,
+    /// Operator that needs a service, such as `@rbl`. It never matches; uses are counted.
+    Unavailable,
     /// `@rx`
     Regex(Pattern),
+    /// `@rx` with macros: a regex that is known when the rule runs.
+    RegexTemplate(Template),
     /// `@pm`, `@pmFromFile`
     Phrases(Arc<PhraseSet>),
     Text(TextOperator, Template),
@@ -45,7 +47,7 @@ pub(crate) enum Condition {
 pub(crate) struct Pattern {
     pub(crate) text: String,
     pub(crate) index: usize,
-    compiled: OnceLock<Regex>,
+    compiled: OnceLock<Matcher>,
 }
 
 impl Pattern {
@@ -59,11 +61,16 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), index, compiled: OnceLock::new() })
     }
 
-    pub(crate) fn regex(&self) -> &Regex {
+    /// Wraps a regex that is compiled already.
+    pub(crate) fn of(matcher: Matcher, index: usize) -> Self {
+        Self { text: String::new(), index, compiled: OnceLock::from(matcher) }
+    }
+
+    pub(crate) fn matcher(&self) -> &Matcher {
         // The check has compiled every regex that might exceed the limit of size. Should one of the
         // others fail, it matches everything rather than nothing.
         self.compiled
-            .get_or_init(|| regex::compile(&self.text).unwrap_or_else(|_reason| regex::match_all()))
+            .get_or_init(|| Matcher::new(&self.text).unwrap_or_else(|_reason| Matcher::all()))
     }
 }
 

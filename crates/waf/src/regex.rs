@@ -1,8 +1,12 @@
 //! Compilation of regexes as ModSecurity compiles them: bytes, `.` matches newlines, `^` and `$` match at lines.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use regex_automata::meta::{Config, Regex};
+use fancy_regex::{BytesMode, RegexBuilder, RegexInput};
+use regex_automata::Input;
+use regex_automata::meta::{Cache, Config, Regex};
+use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::util::syntax;
 use regex_syntax::hir::Hir;
 
@@ -12,6 +16,11 @@ use crate::plan::{Id, Structures};
 const SIZE_LIMIT: usize = 16 << 20;
 /// Memory of the states that one regex builds while it runs, in bytes for each thread.
 const CACHE_LIMIT: usize = 1 << 20;
+
+/// Steps back of one search with a regex that needs backtracking.
+const BACKTRACK_LIMIT: usize = 1_000_000;
+/// Instructions of such a regex.
+const INSTRUCTIONS_MAX: usize = 100_000;
 
 /// Regexes with at least this many states are compiled when rules are loaded, to check their size.
 const STATES_CHECKED: usize = 50_000;
@@ -27,30 +36,168 @@ fn config() -> Config {
         .hybrid_cache_capacity(CACHE_LIMIT)
 }
 
-/// Compiles the regex of an operator.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    Regex::builder()
-        .syntax(options())
-        .configure(config())
-        .build(&portable(pattern))
-        .map_err(|error| explain(pattern, &reason(&error)))
+/// Regex of an operator.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    /// The regex itself, or one that matches wherever it matches.
+    linear: Regex,
+    /// The regex itself, if it has lookaround, backreferences, atomic groups or possessive repetitions.
+    backtracking: Option<Box<fancy_regex::Regex>>,
 }
 
-/// Checks that a regex compiles and returns its structure. Compiles it only if it may exceed the size limit.
+/// A search needed more than [`BACKTRACK_LIMIT`] steps back.
+#[derive(Debug)]
+pub(crate) struct BacktrackLimit;
+
+impl Matcher {
+    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+        Self::with_size_limit(pattern, SIZE_LIMIT)
+    }
+
+    /// Compiles a regex that may take at most that many bytes.
+    pub(crate) fn with_size_limit(pattern: &str, size_limit: usize) -> Result<Self, String> {
+        let text = portable(pattern);
+        let relaxed = relaxed(&text);
+        let linear = Regex::builder()
+            .syntax(options())
+            .configure(config().nfa_size_limit(Some(size_limit)))
+            .build(relaxed.as_deref().unwrap_or(&text))
+            .map_err(|error| explain(&reason(&error)))?;
+        let backtracking = match relaxed {
+            Some(_) => Some(Box::new(backtracking(&text, size_limit)?)),
+            None => None,
+        };
+        Ok(Self { linear, backtracking })
+    }
+
+    /// Matches every value.
+    pub(crate) fn all() -> Self {
+        let linear = Regex::builder().build_from_hir(&Hir::empty());
+        let linear = linear.unwrap_or_else(|error| unreachable!("{error}"));
+        Self { linear, backtracking: None }
+    }
+
+    pub(crate) fn create_cache(&self) -> Cache {
+        self.linear.create_cache()
+    }
+
+    #[inline]
+    pub(crate) fn is_match_with(
+        &self,
+        cache: &mut Cache,
+        value: &[u8],
+    ) -> Result<bool, BacktrackLimit> {
+        let Some(backtracking) = &self.backtracking else {
+            let input = Input::new(value).earliest(true);
+            return Ok(self.linear.search_half_with(cache, &input).is_some());
+        };
+        match self.linear.search_with(cache, &Input::new(value)) {
+            Some(first) => backtracking
+                .is_match_input(RegexInput::new(value).from_pos(first.start()))
+                .map_err(|_limit| BacktrackLimit),
+            None => Ok(false),
+        }
+    }
+
+    /// Writes up to `count` groups of the first match, if there is one.
+    pub(crate) fn captures_with(
+        &self,
+        cache: &mut Cache,
+        value: &[u8],
+        slots: &mut Vec<Option<NonMaxUsize>>,
+        count: usize,
+        groups: &mut Vec<Option<(usize, usize)>>,
+    ) -> Result<(), BacktrackLimit> {
+        groups.clear();
+        if let Some(backtracking) = &self.backtracking {
+            let Some(first) = self.linear.search_with(cache, &Input::new(value)) else {
+                return Ok(());
+            };
+            let input = RegexInput::new(value).from_pos(first.start());
+            let found = backtracking.captures_input(input).map_err(|_limit| BacktrackLimit)?;
+            let found = found.iter().flat_map(|found| found.iter().take(count));
+            groups.extend(found.map(|group| group.map(|group| (group.start(), group.end()))));
+            return Ok(());
+        }
+        slots.clear();
+        slots.resize(2 * self.linear.captures_len().min(count), None);
+        if self.linear.search_slots_with(cache, &Input::new(value), slots).is_some() {
+            groups.extend(slots.chunks_exact(2).map(|pair| Some((pair[0]?.get(), pair[1]?.get()))));
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the matches in a value, one after the other, until it returns true.
+    pub(crate) fn visit(
+        &self,
+        value: &[u8],
+        mut visit: impl FnMut(Range<usize>) -> bool,
+    ) -> Result<(), BacktrackLimit> {
+        let Some(backtracking) = &self.backtracking else {
+            self.linear.find_iter(value).map(|found| found.range()).find(|it| visit(it.clone()));
+            return Ok(());
+        };
+        let Some(first) = self.linear.find(value) else { return Ok(()) };
+        for found in backtracking.find_iter_input(RegexInput::new(value).from_pos(first.start())) {
+            if visit(found.map_err(|_limit| BacktrackLimit)?.range()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the value matches; false, too, if the search needs too many steps.
+    pub(crate) fn is_match(&self, value: &[u8]) -> bool {
+        let mut found = false;
+        let visited = self.visit(value, |_range| {
+            found = true;
+            true
+        });
+        visited.is_ok() && found
+    }
+}
+
+fn backtracking(text: &str, size_limit: usize) -> Result<fancy_regex::Regex, String> {
+    RegexBuilder::new(text)
+        .bytes_mode(BytesMode::Ascii)
+        .multi_line(true)
+        .dot_matches_new_line(true)
+        .backtrack_limit(BACKTRACK_LIMIT)
+        .delegate_size_limit(size_limit)
+        .delegate_dfa_size_limit(CACHE_LIMIT)
+        .max_prog_size(INSTRUCTIONS_MAX)
+        .build()
+        .map_err(|error| explain(&error.to_string()))
+}
+
+/// Checks that a regex compiles and returns the structure of one that matches wherever it matches: itself, unless it
+/// needs backtracking. Compiles it only then, or if it may exceed the size limit.
 pub(crate) fn check(pattern: &str, structures: &mut Structures) -> Result<Id, String> {
-    let id = match structures.parse(&portable(pattern)) {
-        Some(id) => id,
-        None => structures.add(&structure(pattern)?),
-    };
-    if structures.facts(id).states >= STATES_CHECKED {
-        compile(pattern)?;
+    let text = portable(pattern);
+    if let Some(id) = structures.parse(&text) {
+        if structures.facts(id).states >= STATES_CHECKED {
+            Matcher::new(pattern)?;
+        }
+        return Ok(id);
+    }
+    let relaxed = relaxed(&text);
+    let id = structures.add(&structure(relaxed.as_deref().unwrap_or(&text))?);
+    if relaxed.is_some() || structures.facts(id).states >= STATES_CHECKED {
+        Matcher::new(pattern)?;
     }
     Ok(id)
 }
 
-/// Regex that matches every value.
-pub(crate) fn match_all() -> Regex {
-    Regex::builder().build_from_hir(&Hir::empty()).unwrap_or_else(|error| unreachable!("{error}"))
+/// Checks that a regex does not need backtracking.
+pub(crate) fn check_linear(pattern: &str) -> Result<(), String> {
+    match relaxed(&portable(pattern)) {
+        None => Ok(()),
+        Some(_) => Err(
+            "regex uses lookaround, a backreference, an atomic group or a possessive repetition, \
+            which is not supported here: rewrite it without"
+                .into(),
+        ),
+    }
 }
 
 /// Regex of a selector, which ignores case. It is compiled at its first use.
@@ -64,6 +211,7 @@ pub(crate) struct SelectorRegex {
 
 impl SelectorRegex {
     pub(crate) fn new(text: String) -> Result<Self, String> {
+        check_linear(&text)?;
         check(&text, &mut Structures::default())?;
         Ok(Self { text, compiled: OnceLock::new(), slots: OnceLock::new() })
     }
@@ -73,7 +221,7 @@ impl SelectorRegex {
             .syntax(options().case_insensitive(true))
             .configure(config())
             .build(&portable(pattern))
-            .map_err(|error| explain(pattern, &reason(&error)))
+            .map_err(|error| explain(&reason(&error)))
     }
 
     /// Slots of the TX variables of the rule set whose names it matches.
@@ -85,23 +233,113 @@ impl SelectorRegex {
     }
 
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
-        let compiled = self
-            .compiled
-            .get_or_init(|| Self::compile(&self.text).unwrap_or_else(|_reason| match_all()));
+        let compiled = self.compiled.get_or_init(|| {
+            Self::compile(&self.text).unwrap_or_else(|_reason| Matcher::all().linear)
+        });
         compiled.is_match(name)
     }
 }
 
-/// Structure of a regex as `regex-syntax` parses it.
-pub(crate) fn structure(pattern: &str) -> Result<Hir, String> {
+/// Structure of a portable regex as `regex-syntax` parses it.
+pub(crate) fn structure(text: &str) -> Result<Hir, String> {
     regex_syntax::ParserBuilder::new()
         .unicode(false)
         .utf8(false)
         .multi_line(true)
         .dot_matches_new_line(true)
         .build()
-        .parse(&portable(pattern))
-        .map_err(|error| explain(pattern, &error.to_string()))
+        .parse(text)
+        .map_err(|error| explain(&error.to_string()))
+}
+
+/// Returns a regex without lookaround, backreferences, atomic groups and possessive repetitions that matches wherever
+/// the given one matches; `None` if that has none of these. The given one is portable.
+fn relaxed(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut changed = false;
+    let mut at = 0;
+    // True behind a repetition, where `+` makes it possessive.
+    let mut repeated = false;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        if let Some(length) = repetition_length(rest).filter(|_| !repeated) {
+            out.extend_from_slice(&rest[..length]);
+            at += length;
+            repeated = true;
+            continue;
+        }
+        let length = match rest {
+            [b'+', ..] if repeated => {
+                changed = true;
+                1
+            }
+            [b'(', b'?', b'>', ..] => {
+                changed = true;
+                out.extend_from_slice(b"(?:");
+                3
+            }
+            [b'(', b'?', b'=' | b'!', ..] | [b'(', b'?', b'<', b'=' | b'!', ..] => {
+                changed = true;
+                out.extend_from_slice(b"(?:)");
+                group_length(rest)?
+            }
+            [b'\\', b'1'..=b'9', ..] => {
+                changed = true;
+                out.extend_from_slice(b"(?:[\\x00-\\xff]*)");
+                1 + rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count()
+            }
+            _ => {
+                let length = item_length(rest);
+                out.extend_from_slice(&rest[..length]);
+                length
+            }
+        };
+        at += length;
+        repeated = false;
+    }
+    // Whole items were replaced.
+    changed.then(|| String::from_utf8(out).ok()).flatten()
+}
+
+/// Length of the group that starts here; `None` if it is not closed.
+fn group_length(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    while at < text.len() {
+        match text[at] {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            _ => {}
+        }
+        at += item_length(&text[at..]);
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Length of an escape, of a class, or of one byte.
+fn item_length(text: &[u8]) -> usize {
+    if text[0] == b'\\' {
+        return text.len().min(2);
+    }
+    if text[0] != b'[' {
+        return 1;
+    }
+    let mut at = 1;
+    while at < text.len() && text[at] != b']' {
+        let named = text[at..].starts_with(b"[:").then(|| memchr::memmem::find(&text[at..], b":]"));
+        at += match named.flatten() {
+            Some(end) => end + 2,
+            None => item_length_in_class(&text[at..]),
+        };
+    }
+    text.len().min(at + 1)
+}
+
+fn item_length_in_class(text: &[u8]) -> usize {
+    if text[0] == b'\\' { text.len().min(2) } else { 1 }
 }
 
 /// Rewrites constructs that PCRE reads differently from this engine's syntax: braces that are not a repetition,
@@ -189,6 +427,15 @@ fn braced_byte(text: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(&digits[..end]).ok()?, 16).ok()
 }
 
+/// Length of the repetition with which the text begins.
+fn repetition_length(text: &[u8]) -> Option<usize> {
+    match text[0] {
+        b'*' | b'+' | b'?' => Some(1),
+        b'{' if is_repetition(text) => Some(memchr::memchr(b'}', text)? + 1),
+        _ => None,
+    }
+}
+
 /// True if the text begins with `{n}`, `{n,}` or `{n,m}`.
 fn is_repetition(text: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'}', text) else { return false };
@@ -202,17 +449,7 @@ fn reason(error: &regex_automata::meta::BuildError) -> String {
     error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-fn explain(pattern: &str, reason: &str) -> String {
-    let unsupported = [
-        ("(?=", "lookahead"),
-        ("(?!", "lookahead"),
-        ("(?<=", "lookbehind"),
-        ("(?<!", "lookbehind"),
-        ("(?>", "atomic group"),
-    ];
-    if let Some((_, name)) = unsupported.iter().find(|(text, _)| pattern.contains(text)) {
-        return format!("regex uses a {name}, which is not supported: rewrite it without");
-    }
+fn explain(reason: &str) -> String {
     let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     format!("cannot compile regex: {reason}")
 }
@@ -222,7 +459,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, text: &[u8]) -> bool {
-        compile(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}")).is_match(text)
+        Matcher::new(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}")).is_match(text)
     }
 
     #[test]
@@ -242,7 +479,52 @@ mod tests {
     }
 
     #[test]
+    fn lookaround_and_backreferences_match_as_in_pcre() {
+        for (pattern, matching, other) in [
+            (r"<\?(?!xml)", b"<?xml <?php".as_slice(), b"<?xml ".as_slice()),
+            (r"(?<!&(?:[aou]uml)|&(?:amp));", b"a;", b"&auml;&amp;"),
+            (r"(?i)\b([\d\w]+)\b\s*=\s*\b\1\b", b"x=1 or B=b", b"x=1 or b=c"),
+            (r"\b(\w+)\b<>(?!\b\1\b)\w+", b"a<>b", b"a<>a"),
+            (r"^(?>a|ab)c", b"ac", b"abc"),
+            (r"^a++b", b"aab", b"aa"),
+            (r"^a{1,2}+ab", b"aaab", b"aab"),
+            (r"^[)(?=\]]\((?=\xff)", b"](\xff", b"a(\xff"),
+            (r"a.(?=^b$)", b"\xe9a\nb", b"ab"),
+        ] {
+            assert!(matches(pattern, matching), "{pattern}");
+            assert!(!matches(pattern, other), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn relaxed_regex_replaces_only_what_needs_backtracking() {
+        for (pattern, expected) in [
+            (r"a(?=b[)]\)(c))d", r"a(?:)d"),
+            (r"(a)\1+?", r"(a)(?:[\x00-\xff]*)+?"),
+            (r"(?>a++|b{2}+)*", r"(?:a+|b{2})*"),
+            (r"(?<!x)y", r"(?:)y"),
+        ] {
+            assert_eq!(relaxed(pattern).as_deref(), Some(expected), "{pattern}");
+        }
+        for pattern in [r"[(?=]\(?=", r"a+?b*?\++", r"\\1", r"[\1]", "[[:alpha:](?!]", "(?:a)+"] {
+            assert_eq!(relaxed(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_search_takes_a_limited_number_of_steps() {
+        let regex = Matcher::new(r"x(a|aa)+\1c").unwrap_or_else(|e| panic!("{e}"));
+        let mut cache = regex.create_cache();
+        let text = [b"x", b"a".repeat(60).as_slice(), b"bc"].concat();
+        assert!(regex.is_match_with(&mut cache, &text).is_err());
+        assert!(!regex.is_match(&text));
+    }
+
+    #[test]
     fn names_unsupported_constructs() {
-        assert!(compile("a(?=b)").unwrap_err().contains("lookahead"));
+        let error = |pattern: &str| Matcher::new(pattern).map(|_| ()).unwrap_err();
+        assert!(error("a(?P=b)").contains("cannot compile regex"));
+        assert!(error("a(?=b").contains("cannot compile regex"));
+        assert!(SelectorRegex::new("a(?=b)".into()).unwrap_err().contains("lookaround"));
     }
 }

@@ -299,7 +299,7 @@ impl Output {
             [(&self.log.match_regex, true), (&self.log.no_match_regex, false)]
         {
             let Some(pattern) = pattern else { continue };
-            let regex = crate::regex::compile(pattern)?;
+            let regex = crate::regex::Matcher::new(pattern)?;
             if regex.is_match(log.as_bytes()) != expected {
                 let verb = if expected { "does not match" } else { "matches" };
                 return Err(format!("log {verb} \"{pattern}\": {log}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::condition::Condition;
 use crate::error::{LoadError, Place, Skipped, nearest};
-use crate::regex::SelectorRegex;
+use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
     Assignment, Change, Control, Disruptive, Flow, Phase, Rule, RuleFilter, Selector, Severity,
     Step, Target,
@@ -32,9 +32,10 @@ pub struct RuleSet {
     pub(crate) plan: crate::plan::Plan,
     /// True if a rule reads `FULL_REQUEST`.
     pub(crate) uses_full_request: bool,
-    relevant_status: Option<regex_automata::meta::Regex>,
+    relevant_status: Option<Matcher>,
     skipped: Vec<Skipped>,
     inert: Vec<Skipped>,
+    never_matching: Vec<Skipped>,
     removed: usize,
 }
 
@@ -153,7 +154,12 @@ impl RuleSet {
         &self.skipped
     }
 
-    /// Directives that are accepted and have no effect.
+    /// Operators that never match, because they need a service. [`LimitsReached`](crate::LimitsReached) counts their uses.
+    pub fn never_matching(&self) -> &[Skipped] {
+        &self.never_matching
+    }
+
+    /// Directives and actions that are accepted and have no effect.
     pub fn inert(&self) -> &[Skipped] {
         &self.inert
     }
@@ -219,7 +225,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         .settings
         .audit_log_relevant_status
         .as_deref()
-        .and_then(|text| crate::regex::compile(text).ok());
+        .and_then(|text| Matcher::new(text).ok());
     let mut set = RuleSet {
         rules,
         uses_full_request,
@@ -233,6 +239,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         plan: crate::plan::Plan::default(),
         skipped: draft.skipped,
         inert: draft.inert,
+        never_matching: draft.never_matching,
         removed,
     };
     resolve_names(&mut set);
@@ -371,8 +378,9 @@ fn resolve_names(set: &mut RuleSet) {
                     .iter_mut()
                     .chain(&mut test.exclusions)
                     .for_each(|target| names.target(target));
-                if let Condition::Text(_, argument) | Condition::Number(_, argument) =
-                    &mut test.condition
+                if let Condition::Text(_, argument)
+                | Condition::Number(_, argument)
+                | Condition::RegexTemplate(argument) = &mut test.condition
                 {
                     names.template(argument);
                 }
@@ -527,8 +535,17 @@ mod tests {
     }
 
     #[test]
+    fn actions_without_effect_are_listed() {
+        let text = "SecAction \"id:1,pass,setvar:ip.a=1,expirevar:'ip.a=60'\"";
+        let set = load(text).unwrap_or_else(|e| panic!("{e}"));
+        let [found] = set.inert() else { panic!("{:?}", set.inert()) };
+        assert_eq!(found.place.to_string(), "t.conf:1:36");
+        assert!(found.message.starts_with("action \"expirevar\" has no effect"), "{found:?}");
+    }
+
+    #[test]
     fn unsupported_rules_are_left_out_with_their_chain() {
-        let text = "SecRule ARGS x \"id:1,chain\"\nSecRule ARGS \"@rbl x\" \"chain\"\nSecRule ARGS y\nSecRule ARGS z \"id:2\"";
+        let text = "SecRule ARGS x \"id:1,chain\"\nSecRule ARGS \"@inspectFile x\" \"chain\"\nSecRule ARGS y\nSecRule ARGS z \"id:2\"";
         assert!(matches!(load(text), Err(LoadError::Unsupported { .. })));
         let set = RuleSet::builder()
             .text("t.conf", text)

@@ -51,6 +51,7 @@ variables! {
     "FILES_TMPNAMES" FilesTmpNames collection,
     "FULL_REQUEST" FullRequest,
     "FULL_REQUEST_LENGTH" FullRequestLength,
+    "GEO" Geo collection,
     "GLOBAL" Global collection,
     "HIGHEST_SEVERITY" HighestSeverity,
     "INBOUND_DATA_ERROR" InboundDataError,
@@ -175,6 +176,14 @@ impl Variable {
             V::Rule => Source::Rule,
             other => Source::Entries(other.itself()),
         }
+    }
+
+    /// True if the transaction computes its value when a rule reads it.
+    pub(crate) fn is_computed(self) -> bool {
+        matches!(
+            self,
+            Self::Duration | Self::Env | Self::HighestSeverity | Self::PcreLimitsExceeded
+        )
     }
 
     /// A slice of one, in static memory.

@@ -147,11 +147,16 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     let conditions: usize = rules.rules().map(|rule| rule.conditions).sum();
     writeln!(
         text,
-        "{} rules with {conditions} conditions; {} removed",
+        "{} rules with {conditions} conditions, {} of which never match; {} removed",
         rules.rules().count(),
+        rules.never_matching().len(),
         rules.removed()
     )?;
-    for (title, list) in [("without effect", rules.inert()), ("left out", rules.skipped())] {
+    for (title, list) in [
+        ("never matches", rules.never_matching()),
+        ("without effect", rules.inert()),
+        ("left out", rules.skipped()),
+    ] {
         for entry in list {
             writeln!(text, "{title}: {}: {}", entry.place, entry.message)?;
         }

@@ -210,6 +210,10 @@ impl Parser<'_> {
             let mut element = self.element(*caseless)?;
             while let Some((min, max)) = self.repetition()? {
                 let greedy = !self.accept(b"?");
+                if greedy && self.peek() == Some(b'+') {
+                    // Possessive.
+                    return None;
+                }
                 let sub = self.id_of(element, *caseless);
                 element =
                     Element::Node(self.structures.node(Node::Repetition { min, max, greedy, sub }));
@@ -492,7 +496,7 @@ mod tests {
     fn is_read(pattern: &str) -> bool {
         let mut structures = Structures::default();
         let Some(id) = structures.parse(&crate::regex::portable(pattern)) else { return false };
-        let expected = crate::regex::structure(pattern);
+        let expected = crate::regex::structure(&crate::regex::portable(pattern));
         let expected = expected.unwrap_or_else(|error| panic!("{pattern}: {error}"));
         assert_eq!(structures.hir(id, &mut 0), expected, "{pattern}");
         true

@@ -35,6 +35,8 @@ pub(crate) struct Actions {
     pub(crate) transformations: Vec<Transformation>,
     pub(crate) assignments: Vec<Assignment>,
     pub(crate) controls: Vec<Control>,
+    /// Actions that are accepted and have no effect: their offsets and the reasons.
+    pub(crate) inert: Vec<(usize, String)>,
 }
 
 /// Disruptive action as written; `block` stands for the default action.
@@ -95,7 +97,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Actions, Fault> {
         .map_err(|error| Fault::invalid(error.valid_up_to(), "actions are not UTF-8"))?;
     let mut actions = Actions::default();
     for (at, item) in items(text)? {
-        add(&mut actions, item).map_err(|fault| fault.shifted(at))?;
+        add(&mut actions, at, item).map_err(|fault| fault.shifted(at))?;
     }
     Ok(actions)
 }
@@ -147,7 +149,8 @@ fn end_of_action(text: &str, at: usize) -> Result<usize, Fault> {
     }
 }
 
-fn add(actions: &mut Actions, item: &str) -> Result<(), Fault> {
+/// Adds the action at an offset; offsets in a fault are relative to it.
+fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
     let (name, value, offset) = match item.find(':') {
         Some(colon) => {
             let (value, lead) = unquote(&item[colon + 1..]);
@@ -289,7 +292,11 @@ fn add(actions: &mut Actions, item: &str) -> Result<(), Fault> {
             };
             actions.controls.push(Control::SetEnv(part(name)?, part(value)?));
         }
-        "expirevar" => return Err(refused("persistent collections last for one transaction here")),
+        "expirevar" => {
+            required()?;
+            let reason = "persistent collections last for one transaction";
+            actions.inert.push((at, format!("action \"{name}\" has no effect: {reason}")));
+        }
         "exec" => return Err(refused("it runs a program")),
         "proxy" => return Err(refused("the proxy decides about its backends")),
         "pause" => return Err(refused("it holds the thread")),

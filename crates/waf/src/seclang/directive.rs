@@ -25,6 +25,7 @@ pub(crate) struct Draft {
     pub(crate) updates: Vec<Update>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) inert: Vec<Skipped>,
+    pub(crate) never_matching: Vec<Skipped>,
     pub(crate) shared: Shared,
     pub(crate) tests: usize,
     pub(crate) skip_unsupported: bool,
@@ -192,13 +193,27 @@ impl Draft {
         files.iter().try_for_each(|file| self.file(file, depth + 1))
     }
 
+    /// Parses a list of actions, and notes those without effect.
+    pub(super) fn actions(
+        &mut self,
+        directive: &Directive,
+        argument: &Argument,
+    ) -> Result<Actions, LoadError> {
+        let mut actions = parsed(directive, argument, action::parse(&argument.text))?;
+        self.inert.extend(actions.inert.drain(..).map(|(offset, message)| Skipped {
+            place: directive.place_in(argument, offset),
+            message,
+        }));
+        Ok(actions)
+    }
+
     fn default_action(&mut self, directive: &Directive) -> Result<(), LoadError> {
         let argument = one(directive)?;
         let invalid = |message: &str| LoadError::Invalid {
             place: directive.place_in(argument, 0),
             message: message.into(),
         };
-        let actions = parsed(directive, argument, action::parse(&argument.text))?;
+        let actions = self.actions(directive, argument)?;
         let phase = actions.phase.ok_or_else(|| invalid("SecDefaultAction needs a phase"))?;
         if matches!(actions.disruptive, None | Some(WrittenDisruptive::Block)) {
             return Err(invalid("SecDefaultAction needs a disruptive action other than block"));
@@ -250,7 +265,7 @@ impl Draft {
                     place: directive.place_in(rule, 0),
                     message: format!("rule id \"{text}\": {error}"),
                 })?;
-                let actions = parsed(directive, actions, action::parse(&actions.text))?;
+                let actions = self.actions(directive, actions)?;
                 self.updates.push(Update::Actions(id, directive.place(), Box::new(actions)));
             }
             _ => return Ok(false),

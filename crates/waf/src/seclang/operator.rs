@@ -17,6 +17,8 @@ use crate::template::Template;
 pub(crate) struct Operator {
     pub(crate) negated: bool,
     pub(crate) condition: Condition,
+    /// The reason why it never matches, if it needs a service, and where its name begins.
+    pub(crate) unavailable: Option<(usize, String)>,
 }
 
 /// State shared by all operators of a rule set: regexes are numbered, phrase files are read once.
@@ -31,14 +33,16 @@ pub(crate) struct Shared {
 impl Shared {
     /// Checks and numbers a regex.
     pub(crate) fn regex(&mut self, text: &str) -> Result<Pattern, Fault> {
-        let pattern =
-            Pattern::new(text, self.patterns, &mut self.requirements).map_err(|message| Fault {
-                offset: 0,
-                unsupported: message.contains("not supported"),
-                message,
-            })?;
+        let pattern = Pattern::new(text, self.patterns, &mut self.requirements)
+            .map_err(|message| Fault::invalid(0, message))?;
         self.patterns += 1;
         Ok(pattern)
+    }
+
+    /// Checks and numbers a regex in the syntax of RE2.
+    pub(crate) fn linear_regex(&mut self, text: &str) -> Result<Pattern, Fault> {
+        crate::regex::check_linear(text).map_err(|message| Fault::unsupported(0, message))?;
+        self.regex(text)
     }
 }
 
@@ -76,11 +80,16 @@ const NAMES: [&str; 31] = [
     "rxGlobal",
 ];
 
-/// Operators of ModSecurity that need a service or a program outside of the engine, with the reason.
-const EXTERNAL: [(&str, &str); 11] = [
-    ("geoLookup", "it needs a geographic database"),
-    ("gsbLookup", "it needs a Safe Browsing database"),
-    ("rbl", "it needs DNS lookups"),
+/// Operators of ModSecurity that look a value up in a service, with the name of the service. Like those of ModSecurity
+/// without it, they never match: rule sets contain them for installations that have the service.
+const LOOKUPS: [(&str, &str); 3] = [
+    ("geoLookup", "a geographic database"),
+    ("gsbLookup", "a Safe Browsing database"),
+    ("rbl", "DNS lookups"),
+];
+
+/// Operators of ModSecurity that need a program or files outside of the engine, with the reason.
+const EXTERNAL: [(&str, &str); 8] = [
     ("inspectFile", "it runs a program"),
     ("fuzzyHash", "it needs a database of ssdeep hashes"),
     ("rsub", "it changes the stream, which this engine only inspects"),
@@ -109,11 +118,21 @@ pub(crate) fn parse(text: &[u8], folder: &Path, shared: &mut Shared) -> Result<O
         ("rx".to_owned(), at)
     };
     let argument = &text[at..];
+    if let Some((lookup, service)) = LOOKUPS.iter().find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
+        let reason = format!("operator @{lookup} needs {service}");
+        return if negated {
+            let message = format!("{reason}; negated, it would always match");
+            Err(Fault::unsupported(name_at, message))
+        } else {
+            let unavailable = Some((name_at, reason));
+            Ok(Operator { negated, condition: Condition::Unavailable, unavailable })
+        };
+    }
     let condition = condition(&name, argument, folder, shared).map_err(|fault| match fault {
         Error::Name(message) => Fault::unsupported(name_at, message),
         Error::Argument(fault) => fault.shifted(at),
     })?;
-    Ok(Operator { negated, condition })
+    Ok(Operator { negated, condition, unavailable: None })
 }
 
 enum Error {
@@ -144,6 +163,13 @@ fn condition(
         Ok::<_, Error>(Condition::Number(operator, Template::parse(argument.trim_ascii())?))
     };
     Ok(match name.to_ascii_lowercase().as_str() {
+        "rx" | "rxglobal" if memchr::memmem::find(argument, b"%{").is_some() => {
+            let template = Template::parse(argument)?;
+            match template.as_text() {
+                Some(_) => Condition::Regex(pattern(argument, shared)?),
+                None => Condition::RegexTemplate(template),
+            }
+        }
         "rx" | "rxglobal" => Condition::Regex(pattern(argument, shared)?),
         "pm" => Condition::Phrases(Arc::new(PhraseSet::from_argument(argument)?)),
         "pmfromfile" | "pmf" => Condition::Phrases(phrase_file(argument, folder, shared)?),
@@ -191,9 +217,6 @@ fn pattern(argument: &[u8], shared: &mut Shared) -> Result<Pattern, Error> {
     let text = std::str::from_utf8(argument).map_err(|error| {
         Fault::invalid(error.valid_up_to(), "regex is not UTF-8; write other bytes as \\xHH")
     })?;
-    if let Some(at) = text.find("%{") {
-        return Err(Fault::unsupported(at, "macros are not supported in a regex").into());
-    }
     Ok(shared.regex(text)?)
 }
 
@@ -256,9 +279,10 @@ mod tests {
             (1, "unknown operator \"@beginWith\"; did you mean \"beginsWith\"?")
         );
         assert_eq!(
-            parsed("@rbl x").unwrap_err().message,
-            "operator @rbl is not supported: it needs DNS lookups"
+            parsed("@pmFromUrl x").unwrap_err().message,
+            "operator @pmFromUrl is not supported: it fetches a URL"
         );
+        assert!(parsed("!@rbl x").unwrap_err().message.contains("would always match"));
         assert!(parsed("!@rx a(").unwrap_err().message.contains("unclosed group"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{LoadError, Place};
+use crate::error::{LoadError, Place, Skipped};
 use crate::rule::{Disruptive, Flow, Link, Phase, Rule, Test};
 use crate::transformation::Transformation;
 
@@ -47,7 +47,7 @@ impl Draft {
         chain: Option<&(Option<usize>, Place)>,
     ) -> Result<(), LoadError> {
         let written = match actions {
-            Some(argument) => parsed(directive, argument, action::parse(&argument.text))?,
+            Some(argument) => self.actions(directive, argument)?,
             None => Actions::default(),
         };
         let fault_place =
@@ -115,7 +115,7 @@ impl Draft {
     ) -> Result<Link, LoadError> {
         let test = match test {
             None => None,
-            Some((targets, operator)) => {
+            Some((targets, argument)) => {
                 let list = parsed(directive, targets, target::parse(&targets.as_str()))?;
                 if list.targets.is_empty() {
                     return Err(LoadError::Invalid {
@@ -125,9 +125,13 @@ impl Draft {
                 }
                 let operator = parsed(
                     directive,
-                    operator,
-                    operator::parse(&operator.text, folder, &mut self.shared),
+                    argument,
+                    operator::parse(&argument.text, folder, &mut self.shared),
                 )?;
+                if let Some((offset, reason)) = operator.unavailable {
+                    let place = directive.place_in(argument, offset);
+                    self.never_matching.push(Skipped { place, message: reason });
+                }
                 self.tests += 1;
                 Some(Test {
                     targets: list.targets,

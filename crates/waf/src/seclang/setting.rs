@@ -10,8 +10,8 @@ use super::lexer::Directive;
 /// Directives without an effect on this engine, with the reason.
 const INERT: [(&str, &str); 27] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
-    ("SecPcreMatchLimit", "regexes run in time linear in the value"),
-    ("SecPcreMatchLimitRecursion", "regexes run in time linear in the value"),
+    ("SecPcreMatchLimit", "searches with lookaround or backreferences have a limit of their own"),
+    ("SecPcreMatchLimitRecursion", "searches do not recurse"),
     ("SecDataDir", "persistent collections last for one transaction"),
     ("SecTmpDir", "no temporary file is written"),
     ("SecTmpSaveUploadedFiles", "no temporary file is written"),
@@ -213,7 +213,7 @@ fn limit_action(text: &str) -> Result<LimitAction, Fault> {
 }
 
 fn pattern(text: &str) -> Result<String, Fault> {
-    crate::regex::compile(text).map_err(|message| Fault::invalid(0, message))?;
+    crate::regex::Matcher::new(text).map_err(|message| Fault::invalid(0, message))?;
     Ok(text.to_owned())
 }
 

@@ -245,7 +245,16 @@ impl Evaluation<'_> {
         let search = |link: &Link, value: &[u8]| {
             let test = link.test.as_ref().filter(|test| !test.negated)?;
             let range = match &test.condition {
-                Condition::Regex(pattern) => pattern.regex().find(value)?.range(),
+                Condition::Regex(pattern) => {
+                    let mut first = None;
+                    let stop = |range| {
+                        first = Some(range);
+                        true
+                    };
+                    // A search that needs too many steps has matched nothing.
+                    pattern.matcher().visit(value, stop).ok()?;
+                    first?
+                }
                 Condition::Phrases(set) => set.find(value)?,
                 _ => return None,
             };
@@ -280,7 +289,15 @@ fn occurrences(running: &Running<'_>, value: &[u8]) -> usize {
         return 1;
     }
     match &running.test.condition {
-        Condition::Regex(pattern) => pattern.regex().find_iter(value).take(OCCURRENCES_MAX).count(),
+        Condition::Regex(pattern) => {
+            let mut count = 0;
+            let visited = pattern.matcher().visit(value, |_range| {
+                count += 1;
+                count == OCCURRENCES_MAX
+            });
+            // After too many steps, as many as there can be.
+            visited.map_or(OCCURRENCES_MAX, |()| count)
+        }
         Condition::Text(TextOperator::Contains, _) => {
             memchr::memmem::find_iter(value, &running.argument).take(OCCURRENCES_MAX).count()
         }

@@ -1,9 +1,10 @@
 //! Evaluation of rules: the reference for their meaning. Gates only spare it values that cannot match.
 
-use crate::condition::{Checksum, Condition, TextOperator};
+use crate::condition::{Checksum, Condition, Pattern, TextOperator};
 use crate::libinjection::{detect_sqli, detect_xss};
 use crate::operator::text::{self, parse_integer};
 use crate::operator::{encoding, identity};
+use crate::regex::BacktrackLimit;
 use crate::rule::{AllowScope, EngineMode, Flow, Link, Phase, Rule, Selector, Step, Target, Test};
 use crate::ruleset::RuleSet;
 use crate::template::Macro;
@@ -173,7 +174,9 @@ impl Evaluation<'_> {
         argument.clear();
         let mut number = 0;
         match &test.condition {
-            Condition::Text(_, template) => self.expand(Some(rule), template, &mut argument),
+            Condition::Text(_, template) | Condition::RegexTemplate(template) => {
+                self.expand(Some(rule), template, &mut argument)
+            }
             Condition::Number(_, template) => number = self.number(rule, template),
             _ => {}
         }
@@ -291,15 +294,19 @@ impl Evaluation<'_> {
         match &running.test.condition {
             Condition::Always => Some(Captured::Nothing),
             Condition::Never => None,
-            Condition::Regex(pattern) => {
-                if !self.caches.is_match(pattern, value) {
-                    return None;
+            Condition::Unavailable => {
+                self.state.operators_unavailable += 1;
+                None
+            }
+            Condition::Regex(pattern) => self.search(running, pattern, value),
+            Condition::RegexTemplate(_) => {
+                match self.caches.expanded(self.rules, &running.argument) {
+                    Some(pattern) => self.search(running, &pattern, value),
+                    None => {
+                        self.state.regexes_failed += 1;
+                        None
+                    }
                 }
-                if !running.link.capture || running.test.negated {
-                    return Some(Captured::Nothing);
-                }
-                self.caches.captures(pattern, value, &mut self.buffers.captures);
-                Some(Captured::Groups)
             }
             Condition::Phrases(set) => {
                 set.find(value).map(|range| Captured::Range(range.start, range.end))
@@ -330,16 +337,56 @@ impl Evaluation<'_> {
                     Checksum::Cpf => identity::valid_cpf,
                     Checksum::Svnr => identity::valid_svnr,
                 };
-                let mut found = pattern.regex().find_iter(value).map(|m| m.range());
-                found
-                    .find(|range| valid(&value[range.clone()]))
-                    .map(|range| Captured::Range(range.start, range.end))
+                let mut found = None;
+                let searched = pattern.matcher().visit(value, |range| {
+                    found = valid(&value[range.clone()]).then_some(range);
+                    found.is_some()
+                });
+                if searched.is_err() {
+                    self.exceed_backtracking();
+                }
+                found.map(|range| Captured::Range(range.start, range.end))
             }
             Condition::SqlInjection => detect_sqli(value)
                 .map(|fingerprint| Captured::Text(fingerprint.as_bytes().to_vec())),
             Condition::CrossSiteScripting => {
                 detect_xss(value).then_some(Captured::Range(0, value.len()))
             }
+        }
+    }
+}
+
+impl Evaluation<'_> {
+    #[inline]
+    fn search(
+        &mut self,
+        running: &Running<'_>,
+        pattern: &Pattern,
+        value: &[u8],
+    ) -> Option<Captured> {
+        let groups = running.link.capture && !running.test.negated;
+        let found = self.caches.is_match(pattern, value).and_then(|found| {
+            if !(found && groups) {
+                return Ok(found.then_some(Captured::Nothing));
+            }
+            self.caches.captures(pattern, value, &mut self.buffers.captures)?;
+            Ok(Some(Captured::Groups))
+        });
+        found.unwrap_or_else(|BacktrackLimit| {
+            self.exceed_backtracking();
+            None
+        })
+    }
+
+    /// Counts a search that was given up, and reports it to the rules, as libmodsecurity does.
+    #[cold]
+    fn exceed_backtracking(&mut self) {
+        const NAME: &[u8] = b"msc_pcre_limits_exceeded";
+        self.state.regexes_failed += 1;
+        self.state.backtracking_exceeded = true;
+        match self.rules.slot_by_name.get(NAME) {
+            Some(&slot) => self.state.store.set_number(slot, 1),
+            None => self.state.store.set_named(Variable::Tx, NAME, b"1"),
         }
     }
 }

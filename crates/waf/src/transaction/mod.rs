@@ -74,6 +74,12 @@ struct State {
     inspection_exceeded: bool,
     /// Arguments beyond `SecArgumentsLimit`, and values that exceeded the memory of the transaction.
     values_dropped: usize,
+    /// Searches that needed too many steps, and regexes that were invalid once their macros were expanded.
+    regexes_failed: usize,
+    /// True if a search needed too many steps.
+    backtracking_exceeded: bool,
+    /// Uses of operators that need a service.
+    operators_unavailable: usize,
     inbound_limit_reached: bool,
     outbound_limit_reached: bool,
 }
@@ -208,6 +214,11 @@ pub struct LimitsReached {
     pub values: usize,
     /// Matches that were not kept.
     pub matches: usize,
+    /// Searches with lookaround or backreferences that needed too many steps, and regexes with macros that were
+    /// invalid once these were expanded. They matched nothing.
+    pub regexes: usize,
+    /// Uses of operators that need a service, such as `@rbl`. They matched nothing.
+    pub operators: usize,
 }
 
 impl fmt::Display for LimitsReached {
@@ -221,9 +232,12 @@ impl fmt::Display for LimitsReached {
         ] {
             reached.extend(flag.then(|| name.to_owned()));
         }
-        for (count, name) in
-            [(self.values, "values not inspected"), (self.matches, "matches not kept")]
-        {
+        for (count, name) in [
+            (self.values, "values not inspected"),
+            (self.matches, "matches not kept"),
+            (self.regexes, "regex searches given up"),
+            (self.operators, "operators without their service"),
+        ] {
             reached.extend((count > 0).then(|| format!("{count} {name}")));
         }
         f.write_str(&reached.join(", "))
@@ -343,6 +357,8 @@ impl Transaction {
             response_body: self.state.outbound_limit_reached,
             values: self.state.values_dropped + self.entries.dropped(),
             matches: self.state.matches_dropped,
+            regexes: self.state.regexes_failed,
+            operators: self.state.operators_unavailable,
         }
     }
 
@@ -447,6 +463,9 @@ impl State {
             inspected: 0,
             inspection_exceeded: false,
             values_dropped: 0,
+            regexes_failed: 0,
+            backtracking_exceeded: false,
+            operators_unavailable: 0,
             inbound_limit_reached: false,
             outbound_limit_reached: false,
         }
@@ -535,6 +554,92 @@ mod tests {
         let partial = "SecArgumentsLimit 1\nSecRequestBodyLimitAction ProcessPartial";
         let (status, limits, matches) = run(partial, "/?q=a&r=b");
         assert_eq!((status, limits.values, matches), (None, 1, 2));
+    }
+
+    /// Ids that match a request, and the limits that it reached.
+    fn matches(
+        worker: &mut Worker,
+        rules: &Arc<RuleSet>,
+        target: &str,
+    ) -> (Vec<u64>, LimitsReached) {
+        let mut transaction = Transaction::new(Arc::clone(rules));
+        transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+        transaction.process_request_headers(worker);
+        let ids = transaction.matches().iter().map(|found| found.id).collect();
+        (ids, transaction.limits_reached())
+    }
+
+    fn rules(text: &str) -> Arc<RuleSet> {
+        let text = format!("SecRuleEngine On\n{text}");
+        Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap_or_else(|e| panic!("{e}")))
+    }
+
+    #[test]
+    fn lookups_without_their_service_never_match_and_are_counted() {
+        let rules = rules(
+            "SecRule ARGS \"@rbl a.example\" \"id:1,phase:1,pass\"\n\
+             SecRule ARGS:a \"@geoLookup\" \"id:2,phase:1,pass,chain\"\nSecRule GEO:COUNTRY_CODE .",
+        );
+        let places: Vec<String> = rules
+            .never_matching()
+            .iter()
+            .map(|it| format!("{} {}", it.place, it.message))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "t.conf:2:16 operator @rbl needs DNS lookups",
+                "t.conf:3:18 operator @geoLookup needs a geographic database",
+            ]
+        );
+        let (ids, limits) = matches(&mut Worker::new(), &rules, "/?a=1&b=2");
+        assert_eq!((ids, limits.operators), (vec![], 3));
+        assert_eq!(limits.to_string(), "3 operators without their service");
+    }
+
+    #[test]
+    fn regexes_may_contain_macros() {
+        let rules = rules(
+            "SecAction \"id:1,phase:1,pass,nolog,setvar:tx.allowed=a|b{2}\"\n\
+             SecRule ARGS:q \"!@rx ^(?:%{tx.allowed})$\" \"id:2,phase:1,pass\"\n\
+             SecRule ARGS:r \"@rx ^(%{args.s})$\" \"id:3,phase:1,pass,capture,chain\"\n\
+             SecRule TX:1 \"@streq \u{e9}x\"",
+        );
+        let mut worker = Worker::new();
+        for (target, expected) in [
+            ("/?q=bb", vec![]),
+            ("/?q=b", vec![2]),
+            ("/?r=%C3%A9x&s=%C3%A9.", vec![3]),
+            ("/?r=ax&s=b.", vec![]),
+        ] {
+            let (ids, limits) = matches(&mut worker, &rules, target);
+            assert_eq!((ids, limits.regexes), (expected, 0), "{target}");
+        }
+        // More texts than a worker keeps.
+        for text in 0..150 {
+            let (ids, _) = matches(&mut worker, &rules, &format!("/?r=x{text}&s=x{text}"));
+            assert_eq!(ids, []);
+        }
+        assert_eq!(matches(&mut worker, &rules, "/?r=%C3%A9x&s=%C3%A9.").0, [3]);
+        for invalid in ["(".to_owned(), "x".repeat(5000)] {
+            let (ids, limits) = matches(&mut worker, &rules, &format!("/?r=x&s={invalid}"));
+            assert_eq!((ids, limits.regexes), (vec![], 1));
+        }
+    }
+
+    #[test]
+    fn rules_see_that_a_search_was_given_up() {
+        let rules = rules(
+            "SecRule ARGS \"@rx x(a|aa)+\\1c\" \"id:1,phase:1,pass\"\n\
+             SecRule TX:/^MSC_/ \"!@streq 0\" \"id:2,phase:1,pass\"\n\
+             SecRule MSC_PCRE_LIMITS_EXCEEDED \"@eq 1\" \"id:3,phase:1,pass\"",
+        );
+        let mut worker = Worker::new();
+        assert_eq!(matches(&mut worker, &rules, "/?q=xaac"), (vec![1], LimitsReached::default()));
+        let target = format!("/?q=x{}bc", "a".repeat(60));
+        let (ids, limits) = matches(&mut worker, &rules, &target);
+        assert_eq!((ids, limits.regexes), (vec![2, 3], 1));
+        assert_eq!(limits.to_string(), "1 regex searches given up");
     }
 
     #[test]

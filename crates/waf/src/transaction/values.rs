@@ -25,14 +25,7 @@ impl Evaluation<'_> {
         }
         let entries = self.entries;
         match target.variable.source() {
-            Source::Entries(_)
-                if matches!(
-                    target.variable,
-                    Variable::HighestSeverity | Variable::Env | Variable::Duration
-                ) =>
-            {
-                self.computed(running, target)
-            }
+            Source::Entries(_) if target.variable.is_computed() => self.computed(running, target),
             Source::Entries(variables) => {
                 let mut matched = false;
                 for &variable in variables {
@@ -110,6 +103,9 @@ impl Evaluation<'_> {
                 matched |= !is_excluded(running, key) && self.value(running, key, value);
             }
             return matched;
+        }
+        if target.variable == Variable::PcreLimitsExceeded && !self.state.backtracking_exceeded {
+            return false;
         }
         let mut value = Vec::new();
         self.append(
@@ -232,6 +228,9 @@ impl Evaluation<'_> {
                 );
             }
             Source::Entries(_) if *variable == Variable::Duration => output.push(b'0'),
+            Source::Entries(_) if *variable == Variable::PcreLimitsExceeded => {
+                output.extend_from_slice(if self.state.backtracking_exceeded { b"1" } else { b"" });
+            }
             Source::Entries(variables) => {
                 let found =
                     variables.iter().find_map(|&variable| self.entries.first(variable, name));

@@ -1,19 +1,26 @@
 //! Memory that one thread needs to run rules: regex caches and buffers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use regex_automata::Input;
 use regex_automata::meta::Cache;
 use regex_automata::util::primitives::NonMaxUsize;
 
 use crate::condition::Pattern;
 use crate::plan::Gate;
+use crate::regex::{BacktrackLimit, Matcher};
 use crate::ruleset::RuleSet;
 
 use super::Transaction;
 
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
 pub(crate) const CAPTURES: usize = 10;
+
+/// Regexes with macros that a worker keeps compiled, and bytes that one may take.
+const EXPANDED_MAX: usize = 64;
+const EXPANDED_SIZE_MAX: usize = 1 << 20;
+/// Bytes of the text of such a regex.
+const EXPANDED_TEXT_MAX: usize = 4096;
 
 /// Browser headers, with typical values.
 const SAMPLE_HEADERS: [(&[u8], &[u8]); 14] = [
@@ -68,6 +75,9 @@ pub struct Worker {
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
     caches: Vec<Option<Box<Cache>>>,
+    /// Regexes whose macros were expanded, by their text; `None` if it is invalid. Their numbers follow those of the
+    /// rule set.
+    expanded: HashMap<Vec<u8>, Option<Arc<Pattern>>>,
     slots: Vec<Option<NonMaxUsize>>,
 }
 
@@ -125,6 +135,7 @@ impl Worker {
     pub(crate) fn bind(&mut self, rules: &Arc<RuleSet>) {
         if self.rules.as_ref().is_none_or(|bound| !Arc::ptr_eq(bound, rules)) {
             self.caches.caches = (0..rules.patterns).map(|_| None).collect();
+            self.caches.expanded.clear();
             self.gate = Gate::new(rules);
             self.rules = Some(Arc::clone(rules));
         }
@@ -136,13 +147,16 @@ impl Worker {
 }
 
 impl Caches {
-    fn cache(&mut self, pattern: &Pattern) -> &mut Cache {
-        self.caches[pattern.index].get_or_insert_with(|| Box::new(pattern.regex().create_cache()))
-    }
-
-    pub(crate) fn is_match(&mut self, pattern: &Pattern, value: &[u8]) -> bool {
-        let cache = self.cache(pattern);
-        pattern.regex().search_half_with(cache, &Input::new(value).earliest(true)).is_some()
+    #[inline]
+    pub(crate) fn is_match(
+        &mut self,
+        pattern: &Pattern,
+        value: &[u8],
+    ) -> Result<bool, BacktrackLimit> {
+        let matcher = pattern.matcher();
+        let cache =
+            self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
+        matcher.is_match_with(cache, value)
     }
 
     /// Searches the first match and writes its groups, up to [`CAPTURES`].
@@ -151,20 +165,41 @@ impl Caches {
         pattern: &Pattern,
         value: &[u8],
         found: &mut Vec<Option<(usize, usize)>>,
-    ) -> bool {
-        found.clear();
-        let groups = pattern.regex().captures_len().min(CAPTURES);
-        let mut slots = std::mem::take(&mut self.slots);
-        slots.clear();
-        slots.resize(2 * groups, None);
-        let matched = pattern
-            .regex()
-            .search_slots_with(self.cache(pattern), &Input::new(value), &mut slots)
-            .is_some();
-        if matched {
-            found.extend(slots.chunks_exact(2).map(|pair| Some((pair[0]?.get(), pair[1]?.get()))));
-        }
-        self.slots = slots;
-        matched
+    ) -> Result<(), BacktrackLimit> {
+        let matcher = pattern.matcher();
+        let cache =
+            self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
+        matcher.captures_with(cache, value, &mut self.slots, CAPTURES, found)
     }
+
+    /// Returns the regex of an expanded text; `None` if it is invalid or too large.
+    pub(crate) fn expanded(&mut self, rules: &RuleSet, text: &[u8]) -> Option<Arc<Pattern>> {
+        if let Some(known) = self.expanded.get(text) {
+            return known.clone();
+        }
+        if self.expanded.len() == EXPANDED_MAX {
+            self.expanded.clear();
+            self.caches.truncate(rules.patterns);
+        }
+        let pattern = compile_expanded(text).map(|matcher| {
+            self.caches.push(None);
+            Arc::new(Pattern::of(matcher, self.caches.len() - 1))
+        });
+        self.expanded.insert(text.to_vec(), pattern.clone());
+        pattern
+    }
+}
+
+fn compile_expanded(text: &[u8]) -> Option<Matcher> {
+    if text.len() > EXPANDED_TEXT_MAX {
+        return None;
+    }
+    let mut escaped = String::new();
+    for &byte in text {
+        match byte {
+            0x80.. => escaped += &format!("\\x{byte:02x}"),
+            _ => escaped.push(char::from(byte)),
+        }
+    }
+    Matcher::with_size_limit(&escaped, EXPANDED_SIZE_MAX).ok()
 }
