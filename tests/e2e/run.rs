@@ -19,7 +19,7 @@ fn mix_text(manifest: &Value) -> String {
 }
 
 #[test]
-fn first_look_prices_five_subjects() {
+fn first_look_prices_six_subjects() {
     let workspace = Workspace::exclusive();
     let run = without_limits(&["run", "--quick", "--seed", "7", "--out", "out"]);
     let output = workspace.run(&run);
@@ -39,10 +39,13 @@ fn first_look_prices_five_subjects() {
     assert!(ratio("light") > 1.5, "{report:#}");
     assert!(ratio("full") > 10.0, "{report:#}");
     assert!(ratio("gateway") < ratio("light"), "{report:#}");
+    assert!(ratio("waf") < ratio("full"), "{report:#}");
     assert!(price("direct")["ratio"].is_null(), "`direct` has no ratio");
     assert!(price("direct")["difference"]["estimate"].as_f64().expect("a difference") < 0.0);
-    assert_eq!(subject(&report, "full")["figures"]["detection_rate"], 1.0);
-    assert_eq!(subject(&report, "full")["figures"]["false_positive_rate"], 0.0);
+    for firewall in ["full", "waf"] {
+        assert_eq!(subject(&report, firewall)["figures"]["detection_rate"], 1.0);
+        assert_eq!(subject(&report, firewall)["figures"]["false_positive_rate"], 0.0);
+    }
     assert_eq!(subject(&report, "nginx")["figures"]["detection_rate"], 0.0);
     assert!(subject(&report, "full")["figures"]["memory_peak_bytes"].as_f64() > Some(10e6));
 

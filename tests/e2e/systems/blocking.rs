@@ -75,18 +75,21 @@ fn modsecurity_2_and_3_block_with_core_rule_set() {
     }
 }
 
-/// The same verdict as ModSecurity's on every template of the mix of `wafs`.
+/// The same verdict as ModSecurity's on every template of the mixes of `first-look` and `wafs`.
 #[test]
 fn own_firewall_blocks_what_modsecurity_blocks() {
     let workspace = workspace();
-    for mix in ["realistic", "bodies.toml"] {
+    let sets = ["crs=4.25.0", "crs=packaged"];
+    for (mix, crs) in
+        ["browse", "realistic", "bodies.toml"].iter().flat_map(|mix| sets.map(|crs| (mix, crs)))
+    {
         let verdicts = ["nginx-modsecurity", "tollgate-waf"].map(|system| {
-            let output = check(&workspace, system, &["rules=crs", "response_bodies=off"], mix);
+            let output = check(&workspace, system, &["rules=crs", "response_bodies=off", crs], mix);
             assert_eq!(output.status.code(), Some(0), "{}", show(&output));
             responses(&output)
         });
         assert!(verdicts[0].len() >= 4, "{verdicts:?}");
-        assert_eq!(verdicts[0], verdicts[1], "{mix}");
+        assert_eq!(verdicts[0], verdicts[1], "{mix} {crs}");
     }
 }
 
