@@ -14,8 +14,9 @@ use crate::plan::{Id, Structures};
 
 /// Memory that one compiled regex may take, in bytes.
 const SIZE_LIMIT: usize = 16 << 20;
-/// Memory of the states that one regex builds while it runs, in bytes for each thread.
-const CACHE_LIMIT: usize = 1 << 20;
+/// Memory of the states that one regex builds while it runs, in bytes for each thread. Texts that are made of pieces of
+/// shell commands need up to 1.5 MB of states of one regex; with less memory it builds them again and again.
+const CACHE_LIMIT: usize = 4 << 20;
 
 /// Steps back of one search with a regex that needs backtracking.
 const BACKTRACK_LIMIT: usize = 1_000_000;
