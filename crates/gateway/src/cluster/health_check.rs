@@ -9,10 +9,11 @@ use std::time::Instant;
 use tollgate_accesslog::RateLimit;
 use tollgate_eventloop::{Events, Interest, Poller, Waker};
 use tollgate_http1::{ParseError, parse_response_head};
-use tollgate_tls::TlsClient;
+use tollgate_http2::{self as http2, Event, Field, Fields};
+use tollgate_tls::{TlsClient, TlsSession};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
-use crate::config::{Address, Backend, HealthCheck, Pool};
+use crate::config::{Address, Backend, HealthCheck, Pool, Protocol};
 use crate::transport::{Received, Transport, exhausted_resource, is_connect_error};
 use crate::{LOG_INTERVAL, log};
 
@@ -48,7 +49,8 @@ struct CheckedBackend {
     name: String,
     address: Address,
     tls: Option<TlsClient>,
-    request: Vec<u8>,
+    protocol: Protocol,
+    host: String,
     check: HealthCheck,
     results: CheckResults,
     health: Arc<PoolHealth>,
@@ -140,7 +142,8 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
                 name: format!("backend {} of pool {}", backend.address, pool.name),
                 address: backend.address.clone(),
                 tls: backend.tls.clone(),
-                request: request(&check.path, backend),
+                protocol: pool.protocol,
+                host: host(backend),
                 check: check.clone(),
                 results: CheckResults::new(check, is_up),
                 health: Arc::clone(health),
@@ -153,17 +156,15 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
     checked
 }
 
-fn request(path: &str, backend: &Backend) -> Vec<u8> {
-    let host = match (&backend.name, &backend.address) {
+fn host(backend: &Backend) -> String {
+    match (&backend.name, &backend.address) {
         (Some(name), _) => name.to_string(),
         (None, Address::Tcp(address)) => address.to_string(),
         (None, Address::Unix(_)) => "localhost".to_owned(),
-    };
-    format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tollgate-gateway\r\nConnection: close\r\n\r\n"
-    )
-    .into_bytes()
+    }
 }
+
+const USER_AGENT: &str = "tollgate-gateway";
 
 impl Checker {
     fn run(mut self) -> io::Result<()> {
@@ -188,7 +189,7 @@ impl Checker {
                 for backend in &mut self.backends {
                     if let Some(active) = &mut backend.active
                         && active.token == event.token
-                        && let Some(result) = active.probe.advance(&backend.request)
+                        && let Some(result) = active.probe.advance()
                     {
                         backend.finish(&result);
                     }
@@ -224,7 +225,12 @@ impl Checker {
                 self.checks += 1;
                 self.poller.add(&transport, self.checks, Interest::BothEdge)?;
                 backend.active = Some(ActiveCheck {
-                    probe: Probe { transport, sent_bytes: 0, response: Vec::new() },
+                    probe: Probe::new(
+                        transport,
+                        backend.protocol,
+                        &backend.host,
+                        &backend.check.path,
+                    ),
                     token: self.checks,
                     deadline: now + backend.check.timeout,
                 });
@@ -287,6 +293,12 @@ enum CheckError {
     Closed,
     #[error("invalid response: {0}")]
     Response(#[source] ParseError),
+    #[error("it does not offer HTTP/2 by ALPN")]
+    Protocol,
+    #[error("invalid frames of HTTP/2: {0}")]
+    Frames(#[source] http2::ConnectionError),
+    #[error("the request was reset")]
+    Reset,
     #[error("status {0}")]
     Status(u16),
     #[error("no response in time")]
@@ -297,15 +309,55 @@ enum CheckError {
 #[derive(Debug)]
 struct Probe {
     transport: Transport,
+    /// Bytes to send, and how many of them are sent.
+    out: Vec<u8>,
     sent_bytes: usize,
-    response: Vec<u8>,
+    exchange: Exchange,
+}
+
+#[derive(Debug)]
+enum Exchange {
+    /// The received bytes.
+    Http1(Vec<u8>),
+    Http2(Box<Http2Exchange>),
+}
+
+#[derive(Debug)]
+struct Http2Exchange {
+    framing: http2::Connection,
+    fields: Fields,
+    scheme: &'static str,
+    host: String,
+    path: String,
 }
 
 const READ_BYTES: usize = 4096;
 
 impl Probe {
+    fn new(transport: Transport, protocol: Protocol, host: &str, path: &str) -> Self {
+        let mut out = Vec::new();
+        let exchange = match protocol {
+            Protocol::Http1 => {
+                out = format!(
+                    "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n\r\n"
+                )
+                .into_bytes();
+                Exchange::Http1(Vec::new())
+            }
+            Protocol::Http2 { .. } => {
+                let (role, limits) = (http2::Role::Client, http2::Limits::default());
+                let framing = http2::Connection::new(role, limits, Instant::now(), &mut out);
+                let (host, path) = (host.to_owned(), path.to_owned());
+                let fields = Fields::default();
+                let scheme = if transport.is_tls() { "https" } else { "http" };
+                Exchange::Http2(Box::new(Http2Exchange { framing, fields, scheme, host, path }))
+            }
+        };
+        Self { transport, out, sent_bytes: 0, exchange }
+    }
+
     /// Continues as far as possible without blocking. Returns the result once there is one.
-    fn advance(&mut self, request: &[u8]) -> Option<Result<(), CheckError>> {
+    fn advance(&mut self) -> Option<Result<(), CheckError>> {
         match self.transport.handshake() {
             Ok(true) => {}
             Ok(false) => return None,
@@ -314,29 +366,77 @@ impl Probe {
             }
             Err(error) => return Some(Err(CheckError::Handshake(error))),
         }
-        while self.sent_bytes < request.len() {
-            match self.transport.send(&request[self.sent_bytes..]) {
-                Ok(0) => return None,
-                Ok(count) => self.sent_bytes += count,
-                Err(error) if self.sent_bytes == 0 => return Some(Err(CheckError::Connect(error))),
-                Err(error) => return Some(Err(CheckError::Connection(error))),
-            }
+        if matches!(self.exchange, Exchange::Http2(_))
+            && let Some(session) = self.transport.session()
+            && TlsSession::protocol(session) != Some(b"h2")
+        {
+            return Some(Err(CheckError::Protocol));
         }
         loop {
-            let old_bytes = self.response.len();
-            self.response.resize(old_bytes + READ_BYTES, 0);
-            let received = self.transport.receive(&mut self.response[old_bytes..]);
-            let count = if let Ok(Received::Bytes(count)) = received { count } else { 0 };
-            self.response.truncate(old_bytes + count);
-            match received {
-                Ok(Received::Bytes(_)) => {
-                    if let Some(result) = judge(&mut self.response) {
-                        return Some(result);
-                    }
-                }
+            if let Err(error) = self.flush() {
+                return Some(Err(error));
+            }
+            if self.sent_bytes < self.out.len() {
+                return None;
+            }
+            let mut input = [0; READ_BYTES];
+            let count = match self.transport.receive(&mut input) {
+                Ok(Received::Bytes(count)) => count,
                 Ok(Received::Nothing) => return None,
                 Ok(Received::End) => return Some(Err(CheckError::Closed)),
                 Err(error) => return Some(Err(CheckError::Connection(error))),
+            };
+            let result = match &mut self.exchange {
+                Exchange::Http1(response) => {
+                    response.extend_from_slice(&input[..count]);
+                    judge(response)
+                }
+                Exchange::Http2(exchange) => exchange.receive(&input[..count], &mut self.out),
+            };
+            if result.is_some() {
+                return result;
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), CheckError> {
+        while self.sent_bytes < self.out.len() {
+            match self.transport.send(&self.out[self.sent_bytes..]) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.sent_bytes += count,
+                Err(error) if self.sent_bytes == 0 => return Err(CheckError::Connect(error)),
+                Err(error) => return Err(CheckError::Connection(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Http2Exchange {
+    /// Handles received frames. The settings of the backend are answered by the request.
+    fn receive(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
+        let Self { framing, fields, scheme, host, path } = self;
+        loop {
+            match framing.receive(&mut bytes, fields, out, Instant::now()) {
+                Ok(Some(Event::Settings)) if framing.streams() == 0 => {
+                    let request: [(&[u8], &str); 5] = [
+                        (b":method", "GET"),
+                        (b":scheme", scheme),
+                        (b":authority", host),
+                        (b":path", path),
+                        (b"user-agent", USER_AGENT),
+                    ];
+                    let request = request.map(|(name, value)| Field::new(name, value.as_bytes()));
+                    framing.send_request(request, true, 0, out);
+                }
+                Ok(Some(Event::Response { status: 100..=199, .. })) => {}
+                Ok(Some(Event::Response { status, .. })) => return Some(judge_status(status)),
+                Ok(Some(Event::Reset { .. } | Event::HeadTooLarge { .. })) => {
+                    return Some(Err(CheckError::Reset));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(Err(CheckError::Frames(error))),
             }
         }
     }
@@ -352,9 +452,15 @@ fn judge(response: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
         };
         match status {
             100..=199 => drop(response.drain(..len)),
-            200..=399 => return Some(Ok(())),
-            _ => return Some(Err(CheckError::Status(status))),
+            status => return Some(judge_status(status)),
         }
+    }
+}
+
+fn judge_status(status: u16) -> Result<(), CheckError> {
+    match status {
+        200..=399 => Ok(()),
+        _ => Err(CheckError::Status(status)),
     }
 }
 

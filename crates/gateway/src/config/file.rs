@@ -152,27 +152,45 @@ pub(super) struct PoolFile {
     pub(super) name: Located<String>,
     /// Servers of the pool.
     pub(super) backends: Located<Vec<BackendFile>>,
+    /// Protocol with the backends, also of health checks: `h1` (HTTP/1.1), or `h2` (HTTP/2), over TLS by ALPN and
+    /// otherwise with prior knowledge. Default: `h1`.
+    pub(super) protocol: Option<ProtocolFile>,
+    /// Requests at once on one connection with `protocol: h2`, from 1 to 1000, if the backend does not allow fewer.
+    /// Default: 100.
+    pub(super) streams_max: Option<Located<u32>>,
     /// TLS with the backends, also of health checks; `{}` uses the defaults. Default: plain HTTP.
     pub(super) tls: Option<Located<PoolTlsFile>>,
     /// Load balancing. Default: `round-robin`.
     pub(super) balance: Option<BalanceFile>,
     /// Idle connections per backend that are kept open, for all threads together; 0 keeps none. Default: 1024.
     pub(super) keepalive_max: Option<usize>,
-    /// Connections per backend, for all threads together; each thread has an equal share. Default: unlimited.
+    /// Connections per backend, or requests at once with `protocol: h2`, for all threads together; each thread has an
+    /// equal share. Default: unlimited.
     pub(super) connections_max: Option<Located<u32>>,
     /// Requests per backend that wait for a connection, for all threads together; further requests are answered with
     /// 503. A waiting request goes to the first backend with room; with `consistent-hash`, to its own. Default: 1024.
     pub(super) queue_max: Option<usize>,
     /// Time that a request waits in the queue before it is answered with 503. Default: 5s.
     pub(super) queue_timeout: Option<Located<HumanDuration>>,
-    /// Closes the connection behind a response to HEAD, for backends that may send a body with it. Default: false.
-    pub(super) close_after_head: Option<bool>,
+    /// Closes the connection behind a response to HEAD, for backends that may send a body with it. Not with
+    /// `protocol: h2`. Default: false.
+    pub(super) close_after_head: Option<Located<bool>>,
     /// Active health checks. Default: none.
     pub(super) health: Option<HealthFile>,
     /// Outlier detection: ejects backends that fail requests. Default: none.
     pub(super) eject: Option<EjectionFile>,
     /// Further attempts of a request on other backends, where that is safe; at most 10. Default: 1.
     pub(super) retries: Option<Located<u32>>,
+}
+
+/// Protocol with backends.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[schemars(title = "protocol")]
+pub(super) enum ProtocolFile {
+    #[serde(rename = "h1")]
+    Http1,
+    #[serde(rename = "h2")]
+    Http2,
 }
 
 /// TLS with the backends of a pool.

@@ -267,11 +267,12 @@ pub struct Pool {
     pub balance: Balance,
     /// At least one; at least one has a nonzero weight.
     pub backends: Vec<Backend>,
+    pub protocol: Protocol,
     /// The backends as in the file. Empty if none has a name.
     pub(crate) declared: Vec<DeclaredBackend>,
     /// Idle connections that are kept, per backend and thread.
     pub keepalive_max: usize,
-    /// Connections per backend and thread. `None`: unlimited.
+    /// Connections, or requests with HTTP/2, per backend and thread. `None`: unlimited.
     pub connections_max: Option<NonZeroU32>,
     /// Requests that wait for a connection, per backend and thread.
     pub queue_max: usize,
@@ -288,6 +289,7 @@ impl Pool {
     pub(crate) const DEFAULT_QUEUE_MAX: usize = 1024;
     pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     pub(crate) const DEFAULT_RETRIES: u32 = 1;
+    pub(crate) const DEFAULT_STREAMS_MAX: u32 = 100;
 
     /// Round robin with the default limits, without health checks and ejection.
     pub fn new(name: &str, backends: Vec<Backend>) -> Self {
@@ -295,6 +297,7 @@ impl Pool {
             name: name.to_owned(),
             balance: Balance::RoundRobin,
             backends,
+            protocol: Protocol::Http1,
             declared: Vec::new(),
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
             connections_max: None,
@@ -306,6 +309,17 @@ impl Pool {
             retries: Self::DEFAULT_RETRIES,
         }
     }
+}
+
+/// Protocol with the backends of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    /// Over TLS by ALPN, otherwise with prior knowledge.
+    Http2 {
+        /// Requests at once on one connection.
+        streams_max: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

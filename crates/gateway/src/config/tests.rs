@@ -75,6 +75,8 @@ pools:
     health: { path: /up, interval: 1s }
     eject: { failures: 2 }
   - name: two
+    protocol: h2
+    streams_max: 7
     balance: { consistent-hash: { header: X-User } }
     backends: [{ address: unix:/b.sock }]
 resolve: { interval: 1m, family: all }
@@ -116,6 +118,8 @@ admin: 127.0.0.1:9900
     assert_eq!(one.eject, Some(Ejection { failures: 2, duration: Duration::from_secs(10) }));
     assert_eq!(one.retries, 0);
     assert!(one.close_after_head && !config.pools[1].close_after_head);
+    assert_eq!(one.protocol, Protocol::Http1);
+    assert_eq!(config.pools[1].protocol, Protocol::Http2 { streams_max: 7 });
     let by = HashBy::Header("x-user".to_owned());
     assert_eq!(config.pools[1].balance, Balance::ConsistentHash { by });
     let timeouts = Timeouts {
@@ -264,6 +268,19 @@ fn invalid_values_are_reported_with_line() {
         (
             "    connections_max: 3\nthreads: 4\n",
             "g.yaml:7:22: 3 connections cannot be divided among 4 threads; allow at least one per thread",
+        ),
+        (
+            "    streams_max: 10\n",
+            "g.yaml:7:18: `streams_max` has no effect without `protocol: h2`; remove it",
+        ),
+        (
+            "    protocol: h2\n    close_after_head: true\n",
+            "g.yaml:8:23: `close_after_head` has no effect with `protocol: h2`, where each response has its own stream; \
+             remove it",
+        ),
+        (
+            "    protocol: h2\n    streams_max: 0\n",
+            "g.yaml:8:18: 0 is out of range: expected 1 to 1000",
         ),
         (
             "    health: { path: /, interval: 1s, timeout: 2s }\n",

@@ -11,7 +11,7 @@ use tollgate_tls::{
 use super::error::InvalidValue;
 use super::file::{CertificateFile, Located, PoolTlsFile, TlsFile, TlsVersionFile};
 use super::validate::Resources;
-use super::{Address, Target};
+use super::{Address, Protocol, Target};
 
 /// Reads the certificates of a listener. Collects what prevents their use.
 pub(super) fn listener_tls(
@@ -129,9 +129,10 @@ impl<'a> PoolTls<'a> {
     /// Reads the certificates of a pool. Collects what prevents their use.
     pub(super) fn read(
         file: &'a Located<PoolTlsFile>,
+        protocol: Protocol,
         resources: &mut Resources<'_>,
     ) -> Option<Self> {
-        let client = pool_client(file, resources.folder);
+        let client = pool_client(file, protocol, resources.folder);
         let client = resources.collect(client)?;
         Some(Self { client, server_name: file.server_name.as_ref() })
     }
@@ -160,7 +161,11 @@ impl<'a> PoolTls<'a> {
     }
 }
 
-fn pool_client(file: &Located<PoolTlsFile>, folder: &Path) -> Result<TlsClient, InvalidValue> {
+fn pool_client(
+    file: &Located<PoolTlsFile>,
+    protocol: Protocol,
+    folder: &Path,
+) -> Result<TlsClient, InvalidValue> {
     let identity = match (&file.certificate, &file.key) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (Some(one), None) => {
@@ -190,7 +195,10 @@ fn pool_client(file: &Located<PoolTlsFile>, folder: &Path) -> Result<TlsClient, 
         identity: paths.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())),
         version: None,
         resume: true,
-        protocols: &[b"http/1.1"],
+        protocols: match protocol {
+            Protocol::Http1 => &[b"http/1.1"],
+            Protocol::Http2 { .. } => &[b"h2"],
+        },
     };
     TlsClient::new(&options).map_err(|error| match (error, identity) {
         (ClientError::Identity(error), Some((certificate, key))) => {

@@ -13,13 +13,13 @@ use super::error::{InvalidValue, suggestion};
 use super::file::{
     AccessLogFile, BackendFile, BalanceFile, ConfigFile, EjectionFile, ForwardedFile, HashByFile,
     HeaderEditsFile, HealthFile, HumanDuration, LimitsFile, ListenerFile, Located, LogFormatFile,
-    PoolFile, RequestsFile, ResolveFile, RouteFile, TimeoutsFile,
+    PoolFile, ProtocolFile, RequestsFile, ResolveFile, RouteFile, TimeoutsFile,
 };
 use super::tls::{PoolTls, listener_tls};
 use super::waf::{RuleCache, audit_log};
 use super::{
     AccessLog, Address, Balance, Config, DeclaredBackend, Ejection, Forwarded, HashBy, HeaderEdits,
-    HealthCheck, HostPattern, Limits, Listener, LogFormat, LogTarget, Pool, PoolId,
+    HealthCheck, HostPattern, Limits, Listener, LogFormat, LogTarget, Pool, PoolId, Protocol,
     REQUEST_OVERRIDES, Requests, Resolve, Route, Target, Timeouts, expand,
 };
 use crate::path::readings;
@@ -36,6 +36,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const BACKENDS_MAX: usize = 1024;
 const WEIGHT_MAX: u32 = 1000;
 const RETRIES_MAX: u32 = 10;
+const STREAMS_MAX: u32 = 1000;
 /// Longest series of successes or failures that a health check or an ejection may require.
 const CONSECUTIVE_MAX: u32 = 1000;
 
@@ -246,7 +247,8 @@ fn pool(
     }
     let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
-    let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, resources));
+    let protocol = protocol(file)?;
+    let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, protocol, resources));
     let mut declared = backends(&file.backends, tls.as_ref(), resources)?;
     let backends = expand(&declared);
     if !declared.iter().any(|backend| matches!(backend.target, Target::Name(..))) {
@@ -256,6 +258,7 @@ fn pool(
         name: (*file.name).clone(),
         balance: file.balance.as_ref().map_or(Ok(Balance::RoundRobin), balance)?,
         backends,
+        protocol,
         declared,
         keepalive_max: keepalive_max.div_ceil(threads.get()),
         connections_max: file
@@ -265,11 +268,30 @@ fn pool(
             .transpose()?,
         queue_max: queue_max.div_ceil(threads.get()),
         queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
-        close_after_head: file.close_after_head.unwrap_or(false),
+        close_after_head: file.close_after_head.as_deref().is_some_and(|closes| *closes),
         health: file.health.as_ref().map(health).transpose()?,
         eject: file.eject.as_ref().map(ejection).transpose()?,
         retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
     })
+}
+
+fn protocol(file: &PoolFile) -> Result<Protocol, InvalidValue> {
+    let default = Pool::DEFAULT_STREAMS_MAX;
+    let streams_max = number(&file.streams_max, 1, Some(STREAMS_MAX), default)?;
+    match (file.protocol.unwrap_or(ProtocolFile::Http1), &file.streams_max, &file.close_after_head)
+    {
+        (ProtocolFile::Http1, Some(streams_max), _) => {
+            let message = "`streams_max` has no effect without `protocol: h2`; remove it";
+            Err(InvalidValue::at(streams_max, message))
+        }
+        (ProtocolFile::Http1, None, _) => Ok(Protocol::Http1),
+        (ProtocolFile::Http2, _, Some(closes)) if **closes => {
+            let message = "`close_after_head` has no effect with `protocol: h2`, where each response has its own \
+                           stream; remove it";
+            Err(InvalidValue::at(closes, message))
+        }
+        (ProtocolFile::Http2, ..) => Ok(Protocol::Http2 { streams_max }),
+    }
 }
 
 fn balance(file: &BalanceFile) -> Result<Balance, InvalidValue> {

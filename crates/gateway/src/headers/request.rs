@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use tollgate_http1::{BodyFraming, RequestHead, Version};
 
 use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_via};
-use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, Protocol, Requests, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +43,16 @@ pub(crate) fn render_request(
     requests: &Requests,
     forwarded: &Forwarded,
     client: &ClientInfo<'_>,
+    protocol: Protocol,
     out: &mut Vec<u8>,
 ) -> RequestSummary {
     let edits = &route.request_headers;
     let options = ConnectionOptions::of(head.headers);
-    let upgrade = upgrade(head, options, requests);
+    // HTTP/2 has no upgrades.
+    let upgrade = match protocol {
+        Protocol::Http1 => upgrade(head, options, requests),
+        Protocol::Http2 { .. } => None,
+    };
     out.extend_from_slice(head.method.as_bytes());
     out.push(b' ');
     match head.target_parts.path_and_query {
@@ -84,6 +89,10 @@ pub(crate) fn render_request(
         push_header(out, name, value);
     }
     push_framing(out, head.body);
+    // Of the options of a connection, only this one exists in HTTP/2 (RFC 9113, section 8.2.2).
+    if protocol != Protocol::Http1 && takes_trailers(head) && !edits.affect(TE) {
+        push_header(out, TE, b"trailers");
+    }
     push_forwarded(out, head, host, forwarded, edits, client);
     push_edits(out, edits);
     if let Some(protocol) = upgrade {
@@ -104,6 +113,14 @@ pub(crate) fn render_request(
         wants_upgrade: upgrade.is_some(),
         head_bytes: head.len,
     }
+}
+
+const TE: &str = "TE";
+
+/// True if the client accepts trailers.
+fn takes_trailers(head: &RequestHead<'_>) -> bool {
+    let mut options = head.headers.all(TE).flat_map(|value| value.split(|&byte| byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Writes path and query, with the route's prefix rewritten.

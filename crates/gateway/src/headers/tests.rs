@@ -1,7 +1,7 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Protocol, Requests, Route};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
@@ -29,7 +29,8 @@ fn forward_with(
 ) -> (String, RequestSummary) {
     let head = parse_request_head(head.as_bytes()).unwrap().unwrap();
     let mut out = Vec::new();
-    let summary = render_request(&head, route, requests, forwarded, &CLIENT, &mut out);
+    let summary =
+        render_request(&head, route, requests, forwarded, &CLIENT, Protocol::Http1, &mut out);
     (String::from_utf8(out).unwrap(), summary)
 }
 

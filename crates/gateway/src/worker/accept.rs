@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tollgate_eventloop::{Interest, Socket, accept, close_backlog, set_backlog};
 
-use super::downstream::{Downstream, Link};
+use super::downstream::Downstream;
+use super::link::Link;
 use super::{ClientId, Worker, listener_token};
 use crate::listener::ThreadListener;
 use crate::transport::Transport;
@@ -129,7 +130,7 @@ impl Worker {
 
     /// Number of client connections.
     pub(super) fn connections(&self) -> usize {
-        self.clients.len() - self.http2.streams()
+        self.clients.len() - self.http2.client_streams()
     }
 
     /// Removes a connection from the count of its address.

@@ -9,7 +9,8 @@ use tollgate_accesslog::{Entry, LoggedRequest, Tls as LoggedTls};
 use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
 
-use super::http2::{Connections, Detected, Stream};
+use super::http2::{Connections, Detected};
+use super::link::Link;
 use super::transaction::{CachedRequest, RequestBuffer, ResponseState, Transaction};
 use super::{HEADROOM_BYTES, INPUT_BYTES, Stage, Step, Worker};
 use crate::cluster::HashKey;
@@ -56,66 +57,6 @@ pub(super) struct Downstream {
     is_handshaking: bool,
     /// The first bytes of the connection may select HTTP/2.
     pub(super) may_be_http2: bool,
-}
-
-/// The way to a client.
-#[derive(Debug)]
-pub(super) enum Link {
-    Connection(Transport),
-    Stream(Box<Stream>),
-}
-
-impl Link {
-    pub(super) fn is_readable(&self) -> bool {
-        match self {
-            Self::Connection(transport) => transport.is_readable(),
-            Self::Stream(stream) => stream.is_readable(),
-        }
-    }
-
-    /// True if the client is known to have shut down its sending side. A stream that is closed early is removed at once.
-    pub(super) fn is_read_shut(&self) -> bool {
-        match self {
-            Self::Connection(transport) => transport.is_read_shut(),
-            Self::Stream(_) => false,
-        }
-    }
-
-    pub(super) fn is_tls(&self) -> bool {
-        match self {
-            Self::Connection(transport) => transport.is_tls(),
-            Self::Stream(stream) => stream.is_tls,
-        }
-    }
-
-    pub(super) fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(_))
-    }
-
-    /// Receives bytes of a request, in HTTP/1.1.
-    pub(super) fn receive(
-        &mut self,
-        http2: &mut Connections,
-        buffer: &mut [u8],
-    ) -> io::Result<Received> {
-        match self {
-            Self::Connection(transport) => transport.receive(buffer),
-            Self::Stream(stream) => Ok(http2.receive(stream, buffer)),
-        }
-    }
-
-    /// Sends bytes of a response, in HTTP/1.1, a head as a whole. Sends fewer bytes than given if the client's buffers are full.
-    fn send(
-        &mut self,
-        http2: &mut Connections,
-        bytes: &[u8],
-        more_follows: bool,
-    ) -> io::Result<usize> {
-        match self {
-            Self::Connection(transport) => transport.send_part(bytes, more_follows),
-            Self::Stream(stream) => http2.send(stream, bytes),
-        }
-    }
 }
 
 impl Downstream {
@@ -464,8 +405,8 @@ impl Worker {
         }
         let default_host = &self.listeners[client.listener].default_host;
         let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
-        let balance = &config.pools[config.routes[route].pool.0].balance;
-        let hash_key = hash_key(balance, &head, client.ip);
+        let pool = &config.pools[config.routes[route].pool.0];
+        let hash_key = hash_key(&pool.balance, &head, client.ip);
         self.scratch.head.clear();
         let request = render_request(
             &head,
@@ -473,6 +414,7 @@ impl Worker {
             &config.requests,
             &config.forwarded,
             &client_info,
+            pool.protocol,
             &mut self.scratch.head,
         );
         let is_inspected = self.filter.inspects(generation, route);
@@ -660,7 +602,7 @@ pub(super) fn logged_tls<'a>(
 ) -> Option<LoggedTls<'a>> {
     let key = match &clients[key].link {
         Link::Connection(_) => key,
-        Link::Stream(stream) => http2.client_of(stream),
+        Link::Stream(stream) => http2.client_of(stream)?,
     };
     let Link::Connection(transport) = &clients[key].link else { return None };
     let SessionFacts { version, cipher, server_name } = transport.tls_facts()?;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Event, Events};
 
 use super::accept::Accepted;
-use super::downstream::{Downstream, HeadRead, Link};
+use super::downstream::{Downstream, HeadRead};
+use super::link::Link;
 use super::transaction::ResponseState;
 use super::{ClientId, Source, Stage, Step, Worker, connection_token, source};
 use crate::command::Command;
@@ -100,11 +101,13 @@ impl Worker {
             Source::Upstream { key, serial } => {
                 if let Some(upstream) = self.upstreams.get_mut(key)
                     && upstream.serial == serial
+                    && let Link::Connection(transport) = &mut upstream.link
                 {
-                    upstream.transport.on_event(event);
+                    transport.on_event(event);
                     if upstream.client.is_none()
-                        && upstream.transport.is_readable()
-                        && (!upstream.transport.is_tls() || !self.is_quiet(key))
+                        && upstream.http2.is_none()
+                        && transport.is_readable()
+                        && (!transport.is_tls() || !self.is_quiet(key))
                     {
                         self.close_idle(key);
                     }
@@ -121,9 +124,12 @@ impl Worker {
             Source::Upstream { key, serial } => {
                 if let Some(upstream) = self.upstreams.get(key)
                     && upstream.serial == serial
-                    && let Some(client) = upstream.client
                 {
-                    self.turn(client);
+                    match (upstream.http2, upstream.client) {
+                        (Some(connection), _) => self.read_backend(key, connection),
+                        (None, Some(client)) => self.turn(client),
+                        (None, None) => {}
+                    }
                 }
             }
             Source::Client(client) => {
@@ -299,7 +305,9 @@ impl Worker {
             let upstream = &mut self.upstreams[at];
             let token = connection_token(true, at, upstream.serial);
             let has_unsent = !transaction.request_buffer.is_sent();
-            upstream.transport.watch(&self.poller, token, has_unsent)?;
+            if let Link::Connection(transport) = &mut upstream.link {
+                transport.watch(&self.poller, token, has_unsent)?;
+            }
         }
         Ok(())
     }

@@ -5,10 +5,12 @@ use std::time::SystemTime;
 
 use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
 
+use super::http2::StreamEnd;
 use super::transaction::{HeldResponse, ResponseState, Transaction, exceeds_limit};
+use super::upstream::Upstream;
 use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
 use crate::body::Body;
-use crate::config::Requests;
+use crate::config::{Protocol, Requests};
 use crate::filter::{Direction, Verdict};
 use crate::headers::{Persistence, render_response};
 use crate::local_response::{LocalResponse, Reason};
@@ -141,7 +143,7 @@ impl Worker {
             Verdict::Respond(_) => return Step::Close,
         }
         let upstream = &mut self.upstreams[at];
-        match upstream.transport.send(piece) {
+        match upstream.link.send(&mut self.http2, piece, false) {
             Ok(sent) => {
                 transaction.request_buffer.push(piece, sent);
                 if transaction.is_sent() {
@@ -151,7 +153,7 @@ impl Worker {
             Err(_) => {
                 transaction.request_buffer.push(piece, 0);
                 transaction.is_send_aborted = true;
-                upstream.transport.assume_readable();
+                upstream.link.assume_readable();
             }
         }
         Step::Continue
@@ -228,7 +230,8 @@ impl Worker {
             return true;
         }
         let upstream = &mut self.upstreams[at];
-        match upstream.transport.send(transaction.request_buffer.unsent()) {
+        let unsent = transaction.request_buffer.unsent();
+        match upstream.link.send(&mut self.http2, unsent, false) {
             Ok(0) => false,
             Ok(count) => {
                 upstream.is_connecting = false;
@@ -241,7 +244,7 @@ impl Worker {
             Err(_) => {
                 // A response may have arrived before; otherwise reading shows the failure.
                 transaction.is_send_aborted = true;
-                upstream.transport.assume_readable();
+                upstream.link.assume_readable();
                 true
             }
         }
@@ -258,7 +261,7 @@ impl Worker {
         let Some(transaction) = &mut client.transaction else { return Step::Close };
         let Some(at) = transaction.upstream else { return Step::Wait };
         let upstream = &mut self.upstreams[at];
-        if !upstream.transport.is_readable() {
+        if !upstream.link.is_readable() {
             return Step::Wait;
         }
         let start = HEADROOM_BYTES;
@@ -266,7 +269,7 @@ impl Worker {
         let room_bytes = INPUT_BYTES.min(kept + RESPONSE_PIECE_BYTES);
         let room = &mut self.scratch.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.partial_head);
-        match upstream.transport.receive(&mut room[kept..]) {
+        match upstream.link.receive(&mut self.http2, &mut room[kept..]) {
             Ok(Received::Bytes(count)) => {
                 upstream.is_connecting = false;
                 upstream.partial_head.clear();
@@ -275,7 +278,7 @@ impl Worker {
             }
             Ok(Received::Nothing) => Step::Wait,
             Ok(Received::End) => {
-                let is_truncated = upstream.transport.is_truncated();
+                let is_truncated = upstream.link.is_truncated();
                 self.on_upstream_end(key, !is_truncated)
             }
             Err(_) => self.on_upstream_end(key, false),
@@ -285,13 +288,20 @@ impl Worker {
     /// The backend has closed its connection, `cleanly` or with an error.
     fn on_upstream_end(&mut self, key: usize, cleanly: bool) -> Step {
         let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        let upstream = transaction.upstream.map(|at| &self.upstreams[at]);
         match &transaction.response {
-            ResponseState::Head if transaction.has_response_bytes => self.reject_response(key),
+            ResponseState::Head
+                if transaction.has_response_bytes
+                    || upstream.is_some_and(Upstream::has_invalid_response) =>
+            {
+                self.reject_response(key)
+            }
             ResponseState::Head => {
-                let is_connecting =
-                    transaction.upstream.is_some_and(|at| self.upstreams[at].is_connecting);
-                let reason =
-                    if is_connecting { Reason::ConnectFailed } else { Reason::BackendClosed };
+                let reason = match upstream.and_then(|upstream| upstream.link.early_end()) {
+                    Some(StreamEnd::Failed(reason)) => reason,
+                    None if upstream.is_some_and(|it| it.is_connecting) => Reason::ConnectFailed,
+                    None | Some(StreamEnd::Refused) => Reason::BackendClosed,
+                };
                 let assigned = self.retry(key, reason);
                 self.or_respond(key, assigned)
             }
@@ -441,7 +451,7 @@ impl Worker {
                 return Step::Close;
             }
         }
-        let more_follows = !taken.done && self.upstreams[at].transport.is_readable();
+        let more_follows = !taken.done && self.upstreams[at].link.is_readable();
         let piece = &self.scratch.input[piece];
         if client.send(&mut self.http2, piece, more_follows).is_err() {
             return Step::Close;
@@ -484,6 +494,9 @@ impl Worker {
             Ok(None) => return Parsed::Partial,
             Ok(Some(_)) | Err(_) => return Parsed::Invalid,
         };
+        let is_http2 = config.pools[transaction.pool].protocol != Protocol::Http1;
+        let version = if is_http2 { Version::Http2 } else { head.version };
+        let head = ResponseHead { version, ..head };
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route].response_headers;
         let out = &mut self.scratch.head;

@@ -10,6 +10,7 @@ mod drain;
 mod event_loop;
 mod forward;
 mod http2;
+mod link;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -49,6 +50,7 @@ pub(crate) struct Worker {
     /// Clients refer to these by index, so an index is reused only when no client refers to it.
     listeners: Vec<ThreadListener>,
     clients: Slab<Downstream>,
+    /// HTTP/2 connections of clients and to backends.
     http2: Connections,
     upstreams: Slab<Upstream>,
     /// Configurations in use by a transaction, and the current one.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tollgate_eventloop::{Events, Socket};
 
-use super::downstream::Link;
 use super::event_loop::SWEEP_MAX;
+use super::link::Link;
 use super::transaction::Transaction;
 use super::*;
 use crate::command::Command;

@@ -176,10 +176,11 @@ impl RequestBuffer {
 
 impl Transaction {
     /// True if the request may be sent to another backend: no response has started, the request is complete, and it was
-    /// not sent or is idempotent.
-    pub(super) fn can_retry(&self) -> bool {
+    /// not sent, is idempotent, or was `refused` by the backend.
+    pub(super) fn can_retry(&self, refused: bool) -> bool {
         let RequestBuffer { sent, is_incomplete, .. } = self.request_buffer;
-        !self.has_response_bytes && !is_incomplete && (self.request.is_idempotent || sent == 0)
+        let is_safe = refused || self.request.is_idempotent || sent == 0;
+        !self.has_response_bytes && !is_incomplete && is_safe
     }
 
     /// Prepares to send the request from its start.

@@ -1,5 +1,6 @@
 //! Tunnels: connections that were upgraded to another protocol, whose bytes are forwarded unread in both directions.
 
+use super::link::Link;
 use super::transaction::ResponseState;
 use super::{HEADROOM_BYTES, INPUT_BYTES, Step, Worker};
 use crate::transport::Received;
@@ -49,12 +50,12 @@ impl Worker {
             return Step::Close;
         };
         let Some(at) = transaction.upstream else { return Step::Close };
-        let transport = &mut self.upstreams[at].transport;
-        if *backend_ended || !transport.is_readable() {
+        let link = &mut self.upstreams[at].link;
+        if *backend_ended || !link.is_readable() {
             return Step::Wait;
         }
         let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
-        match transport.receive(room) {
+        match link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => {
                 transaction.response_body_bytes += count as u64;
                 client.deadline = self.now + self.timeouts.tunnel;
@@ -83,7 +84,8 @@ impl Worker {
             return Step::Close;
         };
         let Some(at) = transaction.upstream else { return Step::Close };
-        let transport = &mut self.upstreams[at].transport;
+        // Upgrades are not offered to backends over HTTP/2.
+        let Link::Connection(transport) = &mut self.upstreams[at].link else { return Step::Close };
         let request_buffer = &mut transaction.request_buffer;
         if !request_buffer.is_sent() {
             match transport.send(request_buffer.unsent()) {

@@ -6,33 +6,63 @@ use std::time::Instant;
 
 use tollgate_tls::certificate_rejection;
 
+use super::http2::StreamEnd;
+use super::link::Link;
 use super::{ClientId, Step, Worker};
 use crate::cluster::{BackendId, Choice, PoolState};
+use crate::config::Protocol;
 use crate::counters::{BackendCounters, PoolCounters};
 use crate::generation::ConfigGeneration;
 use crate::local_response::{LocalResponse, Reason};
 use crate::log;
 use crate::transport::{LocalResource, Received, Transport, exhausted_resource, is_connect_error};
 
-/// A connection to a backend. It serves one request at a time and is kept only after a response that was read to its
-/// exact end.
+/// A connection to a backend, or a stream of an HTTP/2 connection. It serves one request at a time; a connection is kept
+/// only after a response that was read to its exact end, a stream never.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    pub(super) transport: Transport,
+    pub(super) link: Link,
+    /// The connection is one of HTTP/2, by this index in [`Worker::http2`]: it serves requests by its streams, which are
+    /// upstreams of their own.
+    pub(super) http2: Option<usize>,
     /// Distinguishes connections in the same slot.
     pub(super) serial: u32,
     pub(super) place: Place,
-    /// `None`: idle.
+    /// `None`: idle, or one of HTTP/2.
     pub(super) client: Option<usize>,
-    /// Has served a request before: the backend may have closed it while it was idle.
+    /// The connection has been in use before: the backend may have closed it while it was idle.
     pub(super) is_reused: bool,
     /// No byte of a request or a response was sent or received yet.
     pub(super) is_connecting: bool,
-    /// Cause of a failed TLS handshake.
-    failure: Option<String>,
+    /// Cause of a failed TLS handshake or HTTP/2 connection.
+    pub(super) failure: Option<String>,
     /// The received part of an incomplete response head.
     pub(super) partial_head: Vec<u8>,
+    /// Of an HTTP/2 connection that is not established: when it has failed.
     pub(super) idle_until: Instant,
+}
+
+impl Upstream {
+    pub(super) fn new(link: Link, serial: u32, place: Place, now: Instant) -> Self {
+        Self {
+            link,
+            http2: None,
+            serial,
+            place,
+            client: None,
+            is_reused: false,
+            is_connecting: true,
+            failure: None,
+            partial_head: Vec::new(),
+            idle_until: now,
+        }
+    }
+
+    /// True if the backend has responded against the rules of HTTP/2.
+    pub(super) fn has_invalid_response(&self) -> bool {
+        let Link::Stream(stream) = &self.link else { return false };
+        stream.is_open() && stream.early_end() == Some(StreamEnd::Failed(Reason::InvalidResponse))
+    }
 }
 
 /// A backend of a configuration that is in use.
@@ -56,6 +86,17 @@ pub(super) struct UpstreamPool {
     pub(super) state: PoolState<ClientId>,
     /// Idle connections per backend; the last one was used most recently.
     idle: Vec<Vec<usize>>,
+    /// HTTP/2 connections per backend that may take further requests.
+    pub(super) http2: Vec<Http2Backend>,
+}
+
+/// HTTP/2 connections to one backend.
+#[derive(Clone, Debug)]
+pub(super) struct Http2Backend {
+    /// The oldest first.
+    pub(super) connections: Vec<usize>,
+    /// The last limit of streams that the backend has announced.
+    pub(super) streams: u32,
 }
 
 impl Generation {
@@ -63,7 +104,9 @@ impl Generation {
     pub(super) fn new(shared: Arc<ConfigGeneration>, seed: u64) -> Self {
         let pools = shared.config.pools.iter().zip(&shared.health).map(|(pool, health)| {
             let state = PoolState::new(pool, Arc::clone(health), seed);
-            UpstreamPool { state, idle: vec![Vec::new(); pool.backends.len()] }
+            let backends = pool.backends.len();
+            let http2 = Http2Backend { connections: Vec::new(), streams: u32::MAX };
+            UpstreamPool { state, idle: vec![Vec::new(); backends], http2: vec![http2; backends] }
         });
         Self { pools: pools.collect(), shared, transactions: 0 }
     }
@@ -118,25 +161,22 @@ impl Worker {
             pool: transaction.pool,
             backend: backend.0,
         };
-        let at = match self.take_idle(key, place) {
-            Some(at) => at,
-            None => match self.connect(place) {
-                Ok(at) => at,
-                Err(error) => {
-                    self.release(place);
-                    return match exhausted_resource(&error) {
-                        Some(resource) => {
-                            self.record_exhaustion(place, resource);
-                            // An idle connection to another backend may do.
-                            self.try_another(key, backend, Reason::Exhausted)
-                        }
-                        None => {
-                            self.record_failure(place, &format!("cannot connect: {error}"));
-                            self.try_another(key, backend, Reason::ConnectFailed)
-                        }
-                    };
-                }
-            },
+        let at = match self.acquire(key, place) {
+            Ok(at) => at,
+            Err(error) => {
+                self.release(place);
+                return match exhausted_resource(&error) {
+                    Some(resource) => {
+                        self.record_exhaustion(place, resource);
+                        // An idle connection to another backend may do.
+                        self.try_another(key, backend, Reason::Exhausted)
+                    }
+                    None => {
+                        self.record_failure(place, &format!("cannot connect: {error}"));
+                        self.try_another(key, backend, Reason::ConnectFailed)
+                    }
+                };
+            }
         };
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Ok(Step::Close) };
@@ -150,6 +190,21 @@ impl Worker {
             + if upstream.is_connecting { self.timeouts.connect } else { self.timeouts.response };
         self.backend_counters(place).requests.add(1);
         Ok(self.check_departure(key))
+    }
+
+    /// Takes an idle connection or connects; with HTTP/2, takes a stream.
+    fn acquire(&mut self, key: usize, place: Place) -> io::Result<usize> {
+        match self.protocol(place) {
+            Protocol::Http2 { streams_max } => self.take_stream(key, place, streams_max),
+            Protocol::Http1 => match self.take_idle(key, place) {
+                Some(at) => Ok(at),
+                None => self.connect(place),
+            },
+        }
+    }
+
+    pub(super) fn protocol(&self, place: Place) -> Protocol {
+        self.generations[place.generation].shared.config.pools[place.pool].protocol
     }
 
     /// Takes the idle connection that was used last, which is the most likely to be open.
@@ -174,43 +229,50 @@ impl Worker {
     /// True if a connection is open and no unexpected bytes have arrived. Messages of TLS, such as session tickets, are
     /// expected.
     pub(super) fn is_quiet(&mut self, at: usize) -> bool {
-        let transport = &mut self.upstreams[at].transport;
+        let Link::Connection(transport) = &mut self.upstreams[at].link else { return false };
         !transport.is_closed() && matches!(transport.receive(&mut [0]), Ok(Received::Nothing))
     }
 
-    fn connect(&mut self, place: Place) -> io::Result<usize> {
+    pub(super) fn connect(&mut self, place: Place) -> io::Result<usize> {
         let config = &self.generations[place.generation].shared.config;
         let backend = &config.pools[place.pool].backends[place.backend];
         let transport = Transport::connect(&backend.address, backend.tls.as_ref())?;
         let serial = self.next_serial();
         self.backend_counters(place).connects.add(1);
-        Ok(self.upstreams.insert(Upstream {
-            transport,
-            serial,
-            place,
-            client: None,
-            is_reused: false,
-            is_connecting: true,
-            failure: None,
-            partial_head: Vec::new(),
-            idle_until: self.now,
-        }))
+        let link = Link::Connection(transport);
+        Ok(self.upstreams.insert(Upstream::new(link, serial, place, self.now)))
     }
 
     /// Continues the TLS handshake of a new connection to a backend. Returns the step that follows, unless the
     /// handshake is complete.
     pub(super) fn continue_handshake(&mut self, key: usize, at: usize) -> Option<Step> {
-        let upstream = &mut self.upstreams[at];
-        if !upstream.is_connecting || !upstream.transport.is_handshaking() {
+        if !self.upstreams[at].is_connecting {
             return None;
         }
-        let place = upstream.place;
-        match upstream.transport.handshake() {
+        match self.advance_handshake(at) {
+            Ok(true) => None,
             Ok(false) => Some(Step::Wait),
+            Err(reason) => {
+                let assigned = self.retry(key, reason);
+                Some(self.or_respond(key, assigned))
+            }
+        }
+    }
+
+    /// Continues the TLS handshake of a connection. Returns true if none is in progress.
+    pub(super) fn advance_handshake(&mut self, at: usize) -> Result<bool, Reason> {
+        let upstream = &mut self.upstreams[at];
+        let Link::Connection(transport) = &mut upstream.link else { return Ok(true) };
+        if !transport.is_handshaking() {
+            return Ok(true);
+        }
+        let place = upstream.place;
+        match transport.handshake() {
+            Ok(false) => Ok(false),
             Ok(true) => {
-                let is_resumed = upstream.transport.is_resumed();
+                let is_resumed = transport.is_resumed();
                 self.backend_counters(place).handshakes.count(is_resumed);
-                None
+                Ok(true)
             }
             Err(error) => {
                 let reason = match certificate_rejection(&error) {
@@ -222,15 +284,18 @@ impl Worker {
                     upstream.failure = Some(format!("the TLS handshake failed: {error}"));
                     self.backend_counters(place).handshakes.failed.add(1);
                 }
-                let assigned = self.retry(key, reason);
-                Some(self.or_respond(key, assigned))
+                Err(reason)
             }
         }
     }
 
-    fn close_upstream(&mut self, at: usize) -> Place {
-        let place = self.upstreams.remove(at).place;
-        self.backend_counters(place).closed.add(1);
+    /// Closes a connection, or ends a stream, which is reset unless it has ended.
+    pub(super) fn close_upstream(&mut self, at: usize) -> Place {
+        let Upstream { link, place, .. } = self.upstreams.remove(at);
+        match link {
+            Link::Connection(_) => self.backend_counters(place).closed.add(1),
+            Link::Stream(stream) => self.release_request(&stream),
+        }
         place
     }
 
@@ -239,11 +304,12 @@ impl Worker {
     pub(super) fn retry(&mut self, key: usize, failed: Reason) -> Result<Step, LocalResponse> {
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         let Some(at) = transaction.upstream else { return Ok(Step::Close) };
-        let Upstream { place, is_reused, .. } = self.upstreams[at];
-        let can_retry = transaction.can_retry();
-        if is_reused && can_retry {
-            // A backend may close an idle connection at any time. It has not failed, and the transaction keeps its place
-            // there for a new connection.
+        let Upstream { place, is_reused, ref link, .. } = self.upstreams[at];
+        let is_refused = link.early_end() == Some(StreamEnd::Refused);
+        let can_retry = transaction.can_retry(is_refused);
+        if (is_reused || is_refused) && can_retry && !transaction.needs_new_connection {
+            // A backend may close an idle connection at any time, and refuse a stream. It has not failed, and the
+            // transaction keeps its place there for a new connection.
             transaction.upstream = None;
             transaction.needs_new_connection = true;
             transaction.rewind();
@@ -255,6 +321,7 @@ impl Worker {
         let cause = failure.as_deref().unwrap_or(match failed {
             Reason::ConnectFailed => "cannot connect",
             Reason::ConnectTimeout => "cannot connect in time",
+            _ if is_refused => "it refuses streams",
             _ => "a connection was closed without a response",
         });
         self.record_failure(place, cause);
@@ -290,11 +357,12 @@ impl Worker {
         if let Some(transaction) = &self.clients[key].transaction
             && let Some(at) = transaction.upstream
         {
+            self.avoid_silent_connection(at);
             self.record_failure(self.upstreams[at].place, cause);
         }
     }
 
-    fn record_failure(&mut self, place: Place, cause: &str) {
+    pub(super) fn record_failure(&mut self, place: Place, cause: &str) {
         self.backend_counters(place).failures.add(1);
         let generation = &self.generations[place.generation];
         let pool = &generation.shared.config.pools[place.pool];
@@ -354,12 +422,17 @@ impl Worker {
         upstream.is_reused = true;
         upstream.is_connecting = false;
         upstream.idle_until = self.now + self.timeouts.idle;
-        let is_clean = is_complete && (!upstream.transport.is_readable() || self.is_quiet(at));
+        // A stream ends with its response.
+        let is_clean = is_complete
+            && !upstream.link.is_stream()
+            && (!upstream.link.is_readable() || self.is_quiet(at));
         let generation = &mut self.generations[place.generation];
         let keepalive_max = generation.shared.config.pools[place.pool].keepalive_max;
         let idle = &mut generation.pools[place.pool].idle[place.backend];
         // An unwatched connection could close unnoticed.
-        if is_clean && idle.len() < keepalive_max && self.upstreams[at].transport.is_watched() {
+        let is_watched =
+            |link: &Link| matches!(link, Link::Connection(transport) if transport.is_watched());
+        if is_clean && idle.len() < keepalive_max && is_watched(&self.upstreams[at].link) {
             idle.push(at);
         } else {
             self.close_upstream(at);
@@ -409,6 +482,9 @@ impl Worker {
     }
 
     pub(super) fn close_idle(&mut self, at: usize) {
+        if let Some(connection) = self.upstreams[at].http2 {
+            return self.close_backend(at, connection);
+        }
         let place = self.upstreams[at].place;
         let pool = &mut self.generations[place.generation].pools[place.pool];
         pool.idle[place.backend].retain(|&other| other != at);
@@ -417,7 +493,10 @@ impl Worker {
 
     /// Closes the idle connections that `is_over` selects.
     pub(super) fn close_idle_if(&mut self, is_over: impl Fn(&Upstream) -> bool) {
-        let idle = self.upstreams.iter().filter(|(_, upstream)| upstream.client.is_none());
+        let idle = self.upstreams.iter().filter(|(_, upstream)| match upstream.http2 {
+            Some(connection) => self.http2[connection].requests == 0,
+            None => upstream.client.is_none(),
+        });
         let over: Vec<usize> =
             idle.filter(|(_, upstream)| is_over(upstream)).map(|(at, _)| at).collect();
         over.into_iter().for_each(|at| self.close_idle(at));
@@ -427,7 +506,7 @@ impl Worker {
         self.generations[generation].shared.counters.of(self.thread, pool)
     }
 
-    fn backend_counters(&self, place: Place) -> &BackendCounters {
+    pub(super) fn backend_counters(&self, place: Place) -> &BackendCounters {
         &self.pool_counters(place.generation, place.pool).backends[place.backend]
     }
 }

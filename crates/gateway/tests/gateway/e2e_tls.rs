@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use tollgate_gateway::Config;
 
 use crate::e2e::{ForeignServer, output};
-use crate::support::{GET, TestGateway, closed_port};
-use crate::tls::certificate_file;
+use crate::support::{GET, Peer, TestGateway, ThreadedBackend, closed_port};
+use crate::tls::{certificate_file, long_body};
 
 /// A gateway whose listener has these keys in its `tls`, and whose pool has those in `pool`. It answers TRACE itself.
 fn gateway(tls: &str, pool: &str, backend: SocketAddr) -> TestGateway {
@@ -288,6 +288,58 @@ fn nginx_as_backend_keeps_verified_connections() {
     assert_eq!((handshakes("full"), handshakes("resumed"), handshakes("failed")), (1, 2, 0));
     let without = self::gateway("", ", tls: { ca: ca.pem, server_name: backend.example }", address);
     assert_contains(&get(&without), "400 ");
+}
+
+#[test]
+fn nginx_as_backend_over_http2() {
+    let (plain, tls) = (closed_port(), closed_port());
+    let [certificate, key] =
+        ["backend.pem", "backend.key"].map(|file| certificate_file(file).display().to_string());
+    let echo = ThreadedBackend::start(|mut peer: Peer| {
+        while let Ok(head) = peer.head() {
+            let length = head.split_once("Content-Length: ").map_or("0", |(_, rest)| rest);
+            let body = peer.read(length.lines().next().unwrap().parse().unwrap());
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+            if head.starts_with("POST") {
+                peer.send(body);
+            }
+        }
+    });
+    // It ends each connection after three requests by a GOAWAY.
+    let server = format!(
+        "server {{ listen {plain} http2; listen {tls} ssl http2; keepalive_requests 3;\n\
+         ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+         location / {{ return 200 \"$server_protocol $scheme $host\n\"; }}\n\
+         location /up {{ client_max_body_size 0; proxy_pass http://{}; proxy_http_version 1.1;\n\
+         proxy_set_header Connection \"\"; }} }}",
+        echo.addr()
+    );
+    let _nginx = ForeignServer::nginx_with(&server, "return 200;");
+    let keys = ", protocol: h2, tls: { ca: ca.pem, server_name: backend.example }";
+    for (address, keys, scheme) in [(plain, ", protocol: h2", "http"), (tls, keys, "https")] {
+        let gateway = gateway("", keys, address);
+        for _ in 0..10 {
+            assert_eq!(get(&gateway), format!("200 HTTP/2.0 {scheme} x\n"));
+        }
+        let connections = format!("{{pool=\"a\",backend=\"{address}\"}}");
+        assert_eq!(gateway.metric(&format!("backend_connections_total{connections}")), 4);
+        let mut client = gateway.client();
+        client.send("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_contains(&client.head().unwrap(), "HTTP/1.1 200");
+        let body = long_body();
+        client.send(format!(
+            "POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ));
+        let sending = {
+            let mut stream = client.stream().try_clone().unwrap();
+            let body = body.clone();
+            std::thread::spawn(move || stream.write_all(&body).unwrap())
+        };
+        let response = client.response().unwrap();
+        sending.join().unwrap();
+        assert!(response.status == 200 && response.body == body);
+    }
 }
 
 #[test]

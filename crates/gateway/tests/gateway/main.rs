@@ -12,8 +12,9 @@ mod responses;
 mod smuggling;
 // Connections that switch to another protocol.
 mod upgrade;
-// Clients over HTTP/2; clients and backends over TLS.
+// Clients and backends over HTTP/2, and over TLS.
 mod http2;
+mod http2_backends;
 mod tls;
 mod tls_backends;
 

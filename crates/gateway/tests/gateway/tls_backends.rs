@@ -22,7 +22,7 @@ use crate::support::{Backend, DEADLINE, GET, OK, TestGateway, ThreadedBackend, c
 use crate::tls::{certificate_file, long_body};
 
 /// Server of a backend with the certificate of this name. Asks for a certificate of the client if `asks`.
-fn server(name: &str, asks: bool) -> Arc<ServerConfig> {
+pub(crate) fn server(name: &str, asks: bool) -> Arc<ServerConfig> {
     let pem = |file: &str| certificate_file(file);
     let chain = vec![CertificateDer::from_pem_file(pem(&format!("{name}.pem"))).unwrap()];
     let key = PrivateKeyDer::from_pem_file(pem(&format!("{name}.key"))).unwrap();

@@ -8,7 +8,8 @@ use std::time::Instant;
 use slab::Slab;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
 
-use super::message::{RequestBody, ResponseFields, ResponseStream, ResponseWriter};
+use super::message::{FrameSink, HeadFields, Incoming, MessageWriter};
+use crate::local_response::Reason;
 use crate::transport::{Received, Transport};
 
 /// Frames that wait to be sent on one connection. At this size its streams wait, and its frames are no longer read.
@@ -18,8 +19,8 @@ const OUT_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Connections {
     slab: Slab<Connection>,
-    /// Number of streams of all connections.
-    streams: usize,
+    /// Number of streams of clients.
+    client_streams: usize,
     /// Connections with frames to send. Each is listed once.
     unflushed: VecDeque<usize>,
     /// Bytes received. One connection after the other uses it.
@@ -27,16 +28,15 @@ pub(in crate::worker) struct Connections {
     /// The last field section received.
     pub(super) fields: Fields,
     /// The last head sent.
-    response_fields: ResponseFields,
-    /// The last request head, translated.
+    sent_fields: HeadFields,
+    /// The last request head of a client, translated.
     pub(super) head: Vec<u8>,
 }
 
-/// An HTTP/2 connection. Its socket belongs to a client of its own.
+/// An HTTP/2 connection.
 #[derive(Debug)]
 pub(in crate::worker) struct Connection {
-    /// The key of that client.
-    pub(super) client: usize,
+    pub(super) carrier: Carrier,
     pub(super) framing: http2::Connection,
     /// Frames to send.
     out: Vec<u8>,
@@ -48,48 +48,113 @@ pub(in crate::worker) struct Connection {
     is_blocked: bool,
     /// Its frames are not read until those of the gateway are sent.
     pub(super) is_paused: bool,
-    /// Streams, by the keys of their clients, that wait for room, in the order of their turns.
+    /// Streams, by their tokens, that wait for room, in the order of their turns.
     waiting: VecDeque<usize>,
-    /// The client was asked to open no more streams.
+    /// A client was asked to open no more streams.
     pub(super) is_ending: bool,
+    /// Streams to a backend, also those that are not opened yet.
+    pub(in crate::worker) requests: usize,
+    /// The backend has sent its settings, so that requests can be sent.
+    pub(super) is_ready: bool,
+    pub(super) last_received: Instant,
 }
 
-/// A stream: the link of a client that has one request.
+/// Owner of the socket of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    Client(usize),
+    Upstream(usize),
+    /// The connection to a backend is closed; what was received is still read.
+    Closed,
+}
+
+/// A stream: the link to a client that has one request, or to a backend that serves one.
 #[derive(Debug)]
 pub(in crate::worker) struct Stream {
-    pub(super) connection: usize,
-    id: u32,
-    /// The key of the client.
-    client: usize,
+    pub(in crate::worker) connection: usize,
+    /// 0 before a request has opened it.
+    pub(super) id: u32,
+    /// The key of the client or upstream with this link.
+    token: usize,
     pub(in crate::worker) is_tls: bool,
-    pub(super) body: RequestBody,
-    response: ResponseWriter,
+    /// Of a request that is a HEAD.
+    pub(super) is_to_head: bool,
+    pub(super) incoming: Incoming,
+    outgoing: MessageWriter,
     /// Listed in [`Connection::waiting`].
     pub(super) is_waiting: bool,
+    /// Set once a backend or its connection has failed.
+    end: Option<StreamEnd>,
+}
+
+/// Reason why a backend ended a stream early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) enum StreamEnd {
+    /// It has not processed the request, and may take it on another connection (RFC 9113, section 8.7).
+    Refused,
+    Failed(Reason),
 }
 
 impl Stream {
-    /// The fields of the request are those received last.
-    pub(super) fn new(
+    /// A request of a client. Its fields are those received last.
+    pub(super) fn of_client(
         connection: usize,
         id: u32,
-        client: usize,
+        token: usize,
         is_tls: bool,
         fields: &Fields,
     ) -> Self {
+        let is_to_head = fields.method() == "HEAD";
         Self {
             connection,
             id,
-            client,
+            token,
             is_tls,
-            body: RequestBody::new(fields.content_length().is_none()),
-            response: ResponseWriter::new(fields.method() == "HEAD"),
+            is_to_head,
+            incoming: Incoming::request_body(fields.content_length().is_none()),
+            outgoing: MessageWriter::response(is_to_head),
             is_waiting: false,
+            end: None,
         }
     }
 
+    /// A request to a backend, which is opened by its head.
+    pub(super) fn to_backend(
+        connection: usize,
+        token: usize,
+        is_tls: bool,
+        is_to_head: bool,
+    ) -> Self {
+        Self {
+            connection,
+            id: 0,
+            token,
+            is_tls,
+            is_to_head,
+            incoming: Incoming::response(),
+            outgoing: MessageWriter::request(is_tls),
+            is_waiting: false,
+            end: None,
+        }
+    }
+
+    /// True if there are bytes to receive, or no more will come.
     pub(in crate::worker) fn is_readable(&self) -> bool {
-        self.body.is_readable()
+        self.end.is_some() || self.incoming.is_readable()
+    }
+
+    /// Ends a stream to a backend, unless its response is complete.
+    pub(super) fn end(&mut self, end: StreamEnd) {
+        self.end.get_or_insert(end);
+    }
+
+    /// Set once no more can be sent, and nothing more is received.
+    pub(in crate::worker) fn early_end(&self) -> Option<StreamEnd> {
+        self.end
+    }
+
+    pub(in crate::worker) fn is_open(&self) -> bool {
+        self.id != 0
     }
 }
 
@@ -100,6 +165,15 @@ impl Connection {
 
     fn has_room(&self) -> bool {
         self.unsent_bytes() < OUT_BYTES_MAX
+    }
+
+    /// False for a connection to a backend that has not sent its settings.
+    fn can_send(&self) -> bool {
+        self.is_ready || matches!(self.carrier, Carrier::Client(_))
+    }
+
+    fn takes_payload(&self) -> bool {
+        self.has_room() && self.can_send() && !self.framing.is_window_empty()
     }
 }
 
@@ -118,12 +192,16 @@ impl IndexMut<usize> for Connections {
 }
 
 impl Connections {
-    /// Adds the connection of a client, and sends its settings.
-    pub(super) fn insert(&mut self, client: usize, limits: Limits, now: Instant) -> usize {
+    /// Adds a connection, and sends its settings.
+    pub(super) fn insert(&mut self, carrier: Carrier, limits: Limits, now: Instant) -> usize {
         let mut out = Vec::new();
-        let framing = http2::Connection::new(Role::Server, limits, now, &mut out);
+        let role = match carrier {
+            Carrier::Client(_) => Role::Server,
+            Carrier::Upstream(_) | Carrier::Closed => Role::Client,
+        };
+        let framing = http2::Connection::new(role, limits, now, &mut out);
         let at = self.slab.insert(Connection {
-            client,
+            carrier,
             framing,
             out,
             sent: 0,
@@ -132,6 +210,9 @@ impl Connections {
             is_paused: false,
             waiting: VecDeque::new(),
             is_ending: false,
+            requests: 0,
+            is_ready: false,
+            last_received: now,
         });
         self.schedule_flush(at);
         at
@@ -147,14 +228,17 @@ impl Connections {
         connection.out
     }
 
-    /// Number of streams of all connections.
-    pub(in crate::worker) fn streams(&self) -> usize {
-        self.streams
+    /// Number of streams of clients.
+    pub(in crate::worker) fn client_streams(&self) -> usize {
+        self.client_streams
     }
 
     /// The key of the client whose connection has this stream.
-    pub(in crate::worker) fn client_of(&self, stream: &Stream) -> usize {
-        self.slab[stream.connection].client
+    pub(in crate::worker) fn client_of(&self, stream: &Stream) -> Option<usize> {
+        match self.slab[stream.connection].carrier {
+            Carrier::Client(key) => Some(key),
+            Carrier::Upstream(_) | Carrier::Closed => None,
+        }
     }
 
     /// True if a connection has no stream.
@@ -184,9 +268,14 @@ impl Connections {
 
     /// Sends the frames of a connection at the end of the turn, so that one call sends those of all its streams.
     pub(super) fn schedule_flush(&mut self, at: usize) {
-        let connection = &mut self.slab[at];
-        if connection.unsent_bytes() > 0 && !connection.is_unflushed {
-            connection.is_unflushed = true;
+        if self.slab[at].unsent_bytes() > 0 {
+            self.schedule_turn(at);
+        }
+    }
+
+    /// As [`schedule_flush`](Self::schedule_flush), also without frames: streams that wait for room get their turns.
+    pub(super) fn schedule_turn(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.slab[at].is_unflushed, true) {
             self.unflushed.push_back(at);
         }
     }
@@ -194,6 +283,9 @@ impl Connections {
     /// Sends frames. Returns true if none are left.
     pub(super) fn flush(&mut self, at: usize, transport: &mut Transport) -> io::Result<bool> {
         let connection = &mut self.slab[at];
+        if connection.unsent_bytes() == 0 {
+            return Ok(true);
+        }
         connection.sent += transport.send(&connection.out[connection.sent..])?;
         connection.is_blocked = connection.unsent_bytes() > 0;
         if connection.is_blocked {
@@ -257,33 +349,39 @@ impl Connections {
 
     /// Counts a stream, whose client has this key.
     pub(super) fn add_stream(&mut self, at: usize, id: u32, client: usize) {
-        self.streams += 1;
+        self.client_streams += 1;
         self.slab[at].framing.set_token(id, client);
     }
 
     /// Forgets a stream. Resets it unless both messages are complete.
     pub(super) fn release(&mut self, stream: &Stream) {
-        self.streams -= 1;
-        let Connection { framing, out, waiting, .. } = &mut self.slab[stream.connection];
+        let connection = &mut self.slab[stream.connection];
+        let Connection { carrier, framing, out, waiting, requests, .. } = connection;
         if stream.is_waiting {
-            waiting.retain(|&other| other != stream.client);
+            waiting.retain(|&other| other != stream.token);
         }
-        if !stream.response.has_ended() {
-            framing.reset(stream.id, ErrorCode::INTERNAL_ERROR, out);
+        match carrier {
+            Carrier::Client(_) => {
+                self.client_streams -= 1;
+                if !stream.outgoing.has_ended() {
+                    framing.reset(stream.id, ErrorCode::INTERNAL_ERROR, out);
+                }
+            }
+            Carrier::Upstream(_) | Carrier::Closed => *requests -= 1,
         }
         framing.release(stream.id, out);
         self.schedule_flush(stream.connection);
     }
 
-    /// Moves bytes of a request to `buffer`, and gives the client credit for them: the last ones are sent to the backend.
+    /// Moves bytes of a message to `buffer`, and gives the peer credit for them: the last ones are forwarded.
     pub(in crate::worker) fn receive(
         &mut self,
         stream: &mut Stream,
         buffer: &mut [u8],
     ) -> Received {
-        let (count, payload_bytes) = stream.body.take(buffer);
+        let (count, payload_bytes) = stream.incoming.take(buffer);
         if count == 0 {
-            return Received::Nothing;
+            return if stream.end.is_some() { Received::End } else { Received::Nothing };
         }
         let Connection { framing, out, .. } = &mut self.slab[stream.connection];
         framing.credit(stream.id, payload_bytes, out);
@@ -291,25 +389,30 @@ impl Connections {
         Received::Bytes(count)
     }
 
-    /// Frames bytes of a response, a head as a whole. Returns the number of bytes that there was room for.
+    /// Frames bytes of a message, a head as a whole. Returns the number of bytes that there was room for.
     pub(in crate::worker) fn send(
         &mut self,
         stream: &mut Stream,
         bytes: &[u8],
     ) -> io::Result<usize> {
+        if stream.end.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let connection = &mut self.slab[stream.connection];
         let mut done = 0;
-        if connection.has_room() {
+        if connection.has_room() && connection.can_send() {
             let Connection { framing, out, .. } = connection;
-            let fields = &mut self.response_fields;
-            let mut to = ResponseStream { id: stream.id, framing, out, fields };
-            done = stream.response.write(&mut to, bytes)?;
+            let Stream { id, token, outgoing, .. } = stream;
+            let fields = &mut self.sent_fields;
+            let mut to = FrameSink { id, token: *token, framing, out, fields };
+            done = outgoing.write(&mut to, bytes)?;
         }
         // An event announces room in the window of a stream.
-        let waits = !connection.has_room() || connection.framing.is_window_empty();
+        let connection = &mut self.slab[stream.connection];
+        let waits = !stream.is_open() || !connection.takes_payload();
         if done < bytes.len() && waits && !stream.is_waiting {
             stream.is_waiting = true;
-            connection.waiting.push_back(stream.client);
+            connection.waiting.push_back(stream.token);
         }
         self.schedule_flush(stream.connection);
         Ok(done)
@@ -318,19 +421,19 @@ impl Connections {
     /// Ends a response whose bytes are all sent.
     pub(in crate::worker) fn finish(&mut self, stream: &mut Stream) {
         let Connection { framing, out, .. } = &mut self.slab[stream.connection];
-        let fields = &mut self.response_fields;
-        stream.response.finish(&mut ResponseStream { id: stream.id, framing, out, fields });
+        let Stream { id, token, outgoing, .. } = stream;
+        let fields = &mut self.sent_fields;
+        outgoing.finish(&mut FrameSink { id, token: *token, framing, out, fields });
     }
 
     /// Number of streams that wait for room on a connection.
     pub(super) fn waiting(&self, at: usize) -> usize {
-        self.slab[at].waiting.len()
+        self.slab.get(at).map_or(0, |connection| connection.waiting.len())
     }
 
-    /// Takes the stream, by the key of its client, that has waited longest for room, if there is room.
+    /// Takes the stream, by its token, that has waited longest for room, if there is room.
     pub(super) fn next_waiting(&mut self, at: usize) -> Option<usize> {
-        let connection = &mut self.slab[at];
-        let has_room = connection.has_room() && !connection.framing.is_window_empty();
-        if has_room { connection.waiting.pop_front() } else { None }
+        let connection = self.slab.get_mut(at).filter(|connection| connection.takes_payload())?;
+        connection.waiting.pop_front()
     }
 }

@@ -1,4 +1,4 @@
-//! Translation of messages between HTTP/2 and the HTTP/1.1 that the rest of a worker handles. A translated request passes
+//! Translation of messages between HTTP/2 and the HTTP/1.1 that the rest of a worker handles. A translated message passes
 //! the same checks as one that was received in HTTP/1.1.
 
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use tollgate_http2::{Connection, Field, Fields};
 const CHUNK_CODING_BYTES: usize = 16 + 4;
 
 /// Writes the head of a request, with the framing of its body. Cookie crumbs are joined (RFC 9113, section 8.2.3).
-pub(super) fn render_head(fields: &Fields, end_stream: bool, out: &mut Vec<u8>) {
+pub(super) fn render_request_head(fields: &Fields, end_stream: bool, out: &mut Vec<u8>) {
     out.clear();
     let authority = fields.authority();
     let method = fields.method();
@@ -60,31 +60,95 @@ fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The received part of a request body that is not forwarded yet, at most a stream's window.
+/// Writes the head of a response, which may be interim, with the framing of its body.
+fn render_response_head(fields: &Fields, framing: Option<BodyFraming>, out: &mut Vec<u8>) {
+    write!(out, "HTTP/1.1 {} \r\n", fields.status()).expect("writing to a vector cannot fail");
+    fields.headers().for_each(|Field { name, value, .. }| push_line(out, name, value));
+    match framing {
+        Some(BodyFraming::Chunked) => push_line(out, b"transfer-encoding", b"chunked"),
+        Some(BodyFraming::Length(0)) if fields.content_length().is_none() => {
+            push_line(out, b"content-length", b"0");
+        }
+        _ => {}
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The received part of a message that is not forwarded yet: at most a stream's window and, of a response, its head.
 #[derive(Debug)]
-pub(super) struct RequestBody {
+pub(super) struct Incoming {
+    head: SendBuffer,
     payload: SendBuffer,
     is_chunked: bool,
+    has_ended: bool,
+    /// The last byte is held back until the peer ends the stream, as the message would be complete without that.
+    holds_end: bool,
+    /// The message ends with its head.
+    is_bodyless: bool,
     /// End of a chunked body that has ended.
     tail: Option<Vec<u8>>,
 }
 
-impl RequestBody {
-    /// `is_chunked`: the head has no length.
-    pub(super) fn new(is_chunked: bool) -> Self {
-        Self { payload: SendBuffer::default(), is_chunked, tail: None }
+impl Incoming {
+    /// The body of a request, whose head is handled elsewhere. `is_chunked`: the head has no length.
+    pub(super) fn request_body(is_chunked: bool) -> Self {
+        Self {
+            head: SendBuffer::default(),
+            payload: SendBuffer::default(),
+            is_chunked,
+            has_ended: false,
+            holds_end: false,
+            is_bodyless: false,
+            tail: None,
+        }
+    }
+
+    /// A response that has not begun.
+    pub(super) fn response() -> Self {
+        Self { holds_end: true, ..Self::request_body(false) }
+    }
+
+    /// Takes the head of a response, which may be interim.
+    pub(super) fn push_head(&mut self, fields: &Fields, end_stream: bool, is_to_head: bool) {
+        let framing = match (fields.status(), fields.content_length()) {
+            (..200, _) => None,
+            (204 | 304, _) => Some(BodyFraming::Empty),
+            _ if is_to_head => Some(BodyFraming::Empty),
+            (_, Some(length)) => Some(BodyFraming::Length(length)),
+            (_, None) if end_stream => Some(BodyFraming::Length(0)),
+            (_, None) => Some(BodyFraming::Chunked),
+        };
+        let mut head = Vec::new();
+        render_response_head(fields, framing, &mut head);
+        self.head.push(&head);
+        self.is_chunked = framing == Some(BodyFraming::Chunked);
+        self.is_bodyless = matches!(framing, Some(BodyFraming::Empty | BodyFraming::Length(0)));
+        self.has_ended = end_stream;
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        !self.payload.is_empty() || self.tail.is_some()
+        self.has_head() || self.has_payload() || self.tail.is_some()
+    }
+
+    fn has_head(&self) -> bool {
+        !self.head.is_empty() && (self.has_ended || !self.is_bodyless || !self.holds_end)
+    }
+
+    fn has_payload(&self) -> bool {
+        self.payload.unsent().len() > self.held_bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        usize::from(self.holds_end && !self.is_chunked && !self.has_ended)
     }
 
     pub(super) fn push(&mut self, payload: &[u8]) {
         self.payload.push(payload);
     }
 
-    /// Ends the body. Trailers need the chunked coding, and are dropped without.
+    /// Ends the message. Trailers need the chunked coding, and are dropped without.
     pub(super) fn end<'f>(&mut self, trailers: impl Iterator<Item = Field<'f>>) {
+        self.has_ended = true;
         if self.is_chunked {
             let tail = self.tail.insert(b"0\r\n".to_vec());
             trailers.for_each(|Field { name, value, .. }| push_line(tail, name, value));
@@ -94,39 +158,67 @@ impl RequestBody {
 
     /// Moves what fits to the start of `buffer`. Returns the number of bytes, and of payload bytes among them.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> (usize, usize) {
-        let payload = self.payload.unsent();
-        let (mut count, mut room) = (payload.len().min(buffer.len()), &mut *buffer);
-        if self.is_chunked && count > 0 {
-            count = count.min(room.len().saturating_sub(CHUNK_CODING_BYTES));
-            let written = write!(room, "{count:x}\r\n")
-                .and_then(|()| room.write_all(&payload[..count]))
-                .and_then(|()| room.write_all(b"\r\n"));
-            written.expect("there is room for a chunk and its coding");
-        } else {
-            room.write_all(&payload[..count]).expect("there is room for the payload");
+        let mut room = &mut *buffer;
+        if self.has_head() {
+            let count = self.head.unsent().len().min(room.len());
+            room.write_all(&self.head.unsent()[..count]).expect("there is room for the head");
+            self.head.advance(count);
         }
-        if count > 0 {
-            self.payload.advance(count);
-        }
-        if self.payload.is_empty()
-            && let Some(tail) = self.tail.take_if(|tail| tail.len() <= room.len())
-        {
-            room.write_all(&tail).expect("there is room for the tail");
+        let mut count = 0;
+        if self.head.is_empty() {
+            count = self.take_payload(&mut room);
+            if self.payload.is_empty()
+                && let Some(tail) = self.tail.take_if(|tail| tail.len() <= room.len())
+            {
+                room.write_all(&tail).expect("there is room for the tail");
+            }
         }
         let left = room.len();
         (buffer.len() - left, count)
     }
+
+    fn take_payload(&mut self, room: &mut &mut [u8]) -> usize {
+        let payload = self.payload.unsent();
+        let room_bytes = match self.is_chunked {
+            true => room.len().saturating_sub(CHUNK_CODING_BYTES),
+            false => room.len(),
+        };
+        let count = payload.len().saturating_sub(self.held_bytes()).min(room_bytes);
+        if count == 0 {
+            return 0;
+        }
+        let payload = &payload[..count];
+        let written = match self.is_chunked {
+            true => write!(room, "{count:x}\r\n")
+                .and_then(|()| room.write_all(payload))
+                .and_then(|()| room.write_all(b"\r\n")),
+            false => room.write_all(payload),
+        };
+        written.expect("there is room for the payload and its coding");
+        self.payload.advance(count);
+        count
+    }
 }
 
-/// Translates the bytes of a response.
+/// Translates the bytes of a message to send.
 #[derive(Debug)]
-pub(super) struct ResponseWriter {
+pub(super) struct MessageWriter {
+    kind: Outgoing,
     state: WriteState,
-    /// The response has no body, whatever its head says.
-    is_to_head: bool,
     /// Payload at the start of the next bytes that had no room in the windows.
     pending: usize,
     trailers: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outgoing {
+    Request {
+        scheme: &'static [u8],
+    },
+    /// `is_to_head`: it has no body, whatever its head says.
+    Response {
+        is_to_head: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -137,33 +229,48 @@ enum WriteState {
     Ended,
 }
 
-/// The place for the frames of a response.
-pub(super) struct ResponseStream<'a> {
-    pub(super) id: u32,
+/// The place for the frames of a message.
+pub(super) struct FrameSink<'a> {
+    /// The stream; 0 before a request has opened it.
+    pub(super) id: &'a mut u32,
+    /// For a stream to open.
+    pub(super) token: usize,
     pub(super) framing: &'a mut Connection,
     pub(super) out: &'a mut Vec<u8>,
-    pub(super) fields: &'a mut ResponseFields,
+    pub(super) fields: &'a mut HeadFields,
 }
 
-impl ResponseWriter {
+impl MessageWriter {
     /// `is_to_head`: the request is a HEAD.
-    pub(super) fn new(is_to_head: bool) -> Self {
-        Self { state: WriteState::Head, is_to_head, pending: 0, trailers: Vec::new() }
+    pub(super) fn response(is_to_head: bool) -> Self {
+        Self::new(Outgoing::Response { is_to_head })
     }
 
-    /// True if the whole response is framed.
+    /// `is_tls`: the backend is reached by TLS.
+    pub(super) fn request(is_tls: bool) -> Self {
+        Self::new(Outgoing::Request { scheme: if is_tls { b"https" } else { b"http" } })
+    }
+
+    fn new(kind: Outgoing) -> Self {
+        Self { kind, state: WriteState::Head, pending: 0, trailers: Vec::new() }
+    }
+
+    /// True if the whole message is framed.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, WriteState::Ended)
     }
 
-    /// Frames as much as the windows allow. A head must be passed as a whole. Returns the number of bytes that are done
-    /// with; the next call must continue behind them.
-    pub(super) fn write(&mut self, to: &mut ResponseStream<'_>, bytes: &[u8]) -> io::Result<usize> {
+    /// Frames as much as the windows and the limit of streams allow. A head must be passed as a whole. Returns the
+    /// number of bytes that are done with; the next call must continue behind them.
+    pub(super) fn write(&mut self, to: &mut FrameSink<'_>, bytes: &[u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
             match &mut self.state {
-                WriteState::Head => done += self.write_head(to, rest)?,
+                WriteState::Head => match self.write_head(to, rest)? {
+                    0 => return Ok(done),
+                    head_bytes => done += head_bytes,
+                },
                 WriteState::Body(decoder) => {
                     if self.pending == 0 {
                         let part = decoder.next_part(rest).map_err(io::Error::other)?;
@@ -182,7 +289,7 @@ impl ResponseWriter {
                     let is_last = decoder.is_done();
                     if self.pending > 0 {
                         let payload = &rest[..self.pending];
-                        let sent = to.framing.send_data(to.id, payload, is_last, to.out);
+                        let sent = to.framing.send_data(*to.id, payload, is_last, to.out);
                         let sent = sent.map_err(io::Error::other)?;
                         self.pending -= sent;
                         done += sent;
@@ -203,66 +310,114 @@ impl ResponseWriter {
         Ok(done)
     }
 
-    fn write_head(&mut self, to: &mut ResponseStream<'_>, bytes: &[u8]) -> io::Result<usize> {
+    /// Returns the length of the head, or 0 if there is no room for another stream.
+    fn write_head(&mut self, to: &mut FrameSink<'_>, bytes: &[u8]) -> io::Result<usize> {
         let head = to.fields.read(bytes).ok_or(io::ErrorKind::InvalidData)?;
-        let framing = match head.status {
-            ..200 => None,
-            204 | 304 => Some(BodyFraming::Empty),
-            _ if self.is_to_head => Some(BodyFraming::Empty),
-            _ => Some(head.framing),
+        let framing = match self.kind {
+            Outgoing::Request { scheme } => {
+                let framing = head.framing.unwrap_or(BodyFraming::Empty);
+                if !write_request(to, &head, scheme, is_bodyless(framing), bytes) {
+                    return Ok(0);
+                }
+                Some(framing)
+            }
+            Outgoing::Response { is_to_head } => {
+                let status = head.start_line[1].iter();
+                let status = status.fold(0, |number, digit| 10 * number + u16::from(digit - b'0'));
+                let framing = match status {
+                    ..200 => None,
+                    204 | 304 => Some(BodyFraming::Empty),
+                    _ if is_to_head => Some(BodyFraming::Empty),
+                    _ => Some(head.framing.unwrap_or(BodyFraming::UntilClose)),
+                };
+                let ends = framing.is_some_and(is_bodyless);
+                let fields = to.fields.iter(bytes);
+                let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
+                sent.map_err(io::Error::other)?;
+                framing
+            }
         };
-        let is_bodyless = matches!(framing, Some(BodyFraming::Empty | BodyFraming::Length(0)));
-        let fields = to.fields.iter(bytes);
-        let sent = to.framing.send_response(to.id, head.status, fields, is_bodyless, to.out);
-        sent.map_err(io::Error::other)?;
         self.state = match framing {
             None => WriteState::Head,
-            Some(_) if is_bodyless => WriteState::Ended,
+            Some(framing) if is_bodyless(framing) => WriteState::Ended,
             Some(framing) => WriteState::Body(BodyDecoder::new(framing)),
         };
         Ok(head.len)
     }
 
     /// Writes the end of a chunked body.
-    fn write_end(&mut self, to: &mut ResponseStream<'_>) -> io::Result<()> {
+    fn write_end(&mut self, to: &mut FrameSink<'_>) -> io::Result<()> {
         if self.trailers.is_empty() {
-            let sent = to.framing.send_data(to.id, b"", true, to.out);
+            let sent = to.framing.send_data(*to.id, b"", true, to.out);
             return sent.map(|_| ()).map_err(io::Error::other);
         }
         // Without a start line, all lines are fields.
         to.fields.clear();
         to.fields.read_lines(&self.trailers, 0);
         let fields = to.fields.iter(&self.trailers);
-        to.framing.send_trailers(to.id, fields, to.out).map_err(io::Error::other)
+        to.framing.send_trailers(*to.id, fields, to.out).map_err(io::Error::other)
     }
 
     /// Writes the end of a response whose body has neither length nor coding.
-    pub(super) fn finish(&mut self, to: &mut ResponseStream<'_>) {
+    pub(super) fn finish(&mut self, to: &mut FrameSink<'_>) {
         if matches!(&self.state, WriteState::Body(decoder) if decoder.ends_at_close())
             // Otherwise the stream is closed, and needs no end.
-            && to.framing.send_data(to.id, b"", true, to.out).is_ok()
+            && to.framing.send_data(*to.id, b"", true, to.out).is_ok()
         {
             self.state = WriteState::Ended;
         }
     }
 }
 
-/// The fields of a response head or trailer section. Its memory is reused.
+fn is_bodyless(framing: BodyFraming) -> bool {
+    matches!(framing, BodyFraming::Empty | BodyFraming::Length(0))
+}
+
+/// Opens a stream with the head of a request. Returns false if there is no room for it.
+fn write_request(
+    to: &mut FrameSink<'_>,
+    head: &Head<'_>,
+    scheme: &[u8],
+    end_stream: bool,
+    bytes: &[u8],
+) -> bool {
+    let FrameSink { framing, out, fields, .. } = to;
+    let [method, path, _] = head.start_line;
+    let pseudo = [(&b":method"[..], method), (b":scheme", scheme), (b":path", path)];
+    let pseudo = pseudo.into_iter().map(|(name, value)| Field::new(name, value));
+    // The head has one host, which the gateway has checked or set.
+    let host = fields.iter(bytes).find(|field| field.name == b"host" && !field.value.is_empty());
+    let authority = host.map(|host| Field::new(b":authority", host.value));
+    let headers = fields.iter(bytes).filter(|field| field.name != b"host");
+    let fields = pseudo.chain(authority).chain(headers);
+    match framing.send_request(fields, end_stream, to.token, out) {
+        Some(id) => {
+            *to.id = id;
+            true
+        }
+        None => false,
+    }
+}
+
+/// The fields of a head or trailer section. Its memory is reused.
 #[derive(Debug, Default)]
-pub(super) struct ResponseFields {
+pub(super) struct HeadFields {
     /// In lower case, concatenated.
     names: Vec<u8>,
     /// Places of the names in `names`, and of the values in the section.
     places: Vec<(Range<usize>, Range<usize>)>,
 }
 
-struct ResponseHead {
-    status: u16,
-    framing: BodyFraming,
+/// A head that the gateway has rendered.
+struct Head<'a> {
+    /// Method, target and version, or version, status and phrase.
+    start_line: [&'a [u8]; 3],
+    /// As announced by a length or a coding.
+    framing: Option<BodyFraming>,
     len: usize,
 }
 
-impl ResponseFields {
+impl HeadFields {
     fn clear(&mut self) {
         self.names.clear();
         self.places.clear();
@@ -276,30 +431,30 @@ impl ResponseFields {
     }
 
     /// Reads the head at the start of `bytes`, which the gateway has rendered. `None`: it is incomplete.
-    fn read(&mut self, bytes: &[u8]) -> Option<ResponseHead> {
+    fn read<'a>(&mut self, bytes: &'a [u8]) -> Option<Head<'a>> {
         self.clear();
-        let status = bytes.get(b"HTTP/1.1 ".len()..)?.first_chunk::<3>()?;
-        let status = status.iter().fold(0, |number, digit| 10 * number + u16::from(digit - b'0'));
         let start = memchr(b'\n', bytes)? + 1;
+        let mut parts = bytes[..start].trim_ascii_end().splitn(3, |&byte| byte == b' ');
+        let start_line = [parts.next()?, parts.next()?, parts.next().unwrap_or_default()];
         let len = self.read_lines(bytes, start)?;
-        let mut framing = BodyFraming::UntilClose;
+        let mut framing = None;
         // The framing is that of the stream, and the connection has no options.
         let names = &self.names;
         self.places.retain(|(name, value)| match &names[name.clone()] {
             b"transfer-encoding" => {
-                framing = BodyFraming::Chunked;
+                framing = Some(BodyFraming::Chunked);
                 false
             }
             b"content-length" => {
                 if let Some(length) = parse_length(&bytes[value.clone()]) {
-                    framing = BodyFraming::Length(length);
+                    framing = Some(BodyFraming::Length(length));
                 }
                 true
             }
             b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade" => false,
             _ => true,
         });
-        Some(ResponseHead { status, framing, len })
+        Some(Head { start_line, framing, len })
     }
 
     /// Adds the fields from `start` to an empty line or the end. Returns the position behind the empty line.

@@ -1,4 +1,4 @@
-//! An HTTP/2 client that sends literal frames. Its field blocks are literals without indexing, so that a test can send
+//! An HTTP/2 client or server that sends literal frames. Its field blocks are literals without indexing, so that a test can send
 //! anything; it shares no code with the gateway but the decoder of field blocks.
 
 use std::collections::HashMap;
@@ -27,12 +27,14 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const NO_ERROR: u32 = 0;
 pub(crate) const PROTOCOL_ERROR: u32 = 1;
 pub(crate) const INTERNAL_ERROR: u32 = 2;
+pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Parameter of SETTINGS.
+pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
 pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// The fields of a request that the gateway forwards as [`GET`](super::GET), without a header.
@@ -53,6 +55,7 @@ pub(crate) struct Received {
     /// Statuses of interim responses.
     pub(crate) interim: Vec<String>,
     pub(crate) status: String,
+    /// Those of a request include the pseudo-fields.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
@@ -71,7 +74,7 @@ impl Received {
     }
 }
 
-/// A client over a connection, which may be one of TLS.
+/// A client or server over a connection, which may be one of TLS.
 pub(crate) struct Http2Peer<Stream = TcpStream> {
     stream: Stream,
     decoder: Decoder,
@@ -97,16 +100,49 @@ impl Http2Peer {
 
 impl<Stream: Read + Write> Http2Peer<Stream> {
     pub(crate) fn over(stream: Stream, settings: &[(u16, u32)]) -> Self {
-        let (decoder, received) = (Decoder::default(), HashMap::new());
-        let mut peer = Self { stream, decoder, received, go_aways: Vec::new() };
+        let mut peer = Self::new(stream);
         peer.stream.write_all(PREFACE).unwrap();
+        peer.settings(settings);
+        peer
+    }
+
+    /// A backend, which has read the preface but sent no settings.
+    #[track_caller]
+    pub(crate) fn serve(stream: Stream) -> Self {
+        let mut peer = Self::new(stream);
+        let mut preface = vec![0; PREFACE.len()];
+        peer.stream.read_exact(&mut preface).unwrap();
+        assert_eq!(preface.escape_ascii().to_string(), PREFACE.escape_ascii().to_string());
+        peer
+    }
+
+    fn new(stream: Stream) -> Self {
+        let (decoder, received) = (Decoder::default(), HashMap::new());
+        Self { stream, decoder, received, go_aways: Vec::new() }
+    }
+
+    pub(crate) fn settings(&mut self, settings: &[(u16, u32)]) {
         let mut payload = Vec::new();
         for (parameter, value) in settings {
             payload.extend_from_slice(&parameter.to_be_bytes());
             payload.extend_from_slice(&value.to_be_bytes());
         }
-        peer.frame(SETTINGS, 0, 0, &payload);
-        peer
+        self.frame(SETTINGS, 0, 0, &payload);
+    }
+
+    /// Waits for the head of the next request on this stream.
+    #[track_caller]
+    pub(crate) fn head(&mut self, stream: u32) -> Vec<(String, String)> {
+        self.wait(stream, |received| !received.headers.is_empty()).headers
+    }
+
+    /// Sends a response, or its head alone if `body` is `None`.
+    #[track_caller]
+    pub(crate) fn respond(&mut self, stream: u32, fields: &[(&str, &str)], body: Option<&str>) {
+        self.request(stream, false, fields);
+        if let Some(body) = body {
+            self.data(stream, true, body.as_bytes());
+        }
     }
 
     #[track_caller]
@@ -194,6 +230,9 @@ impl<Stream: Read + Write> Http2Peer<Stream> {
                     fields.iter().map(|field| (text(field.name), text(field.value))).collect();
                 let received = self.received.get_mut(&frame.stream).unwrap();
                 match list.iter().position(|(name, _)| name == ":status") {
+                    None if list.iter().any(|(name, _)| name == ":method") => {
+                        received.headers = list;
+                    }
                     None => received.trailers = list,
                     Some(at) => match list.remove(at).1 {
                         status if status.starts_with('1') => received.interim.push(status),

@@ -1,0 +1,90 @@
+//! The way to a client or a backend.
+
+use std::io;
+
+use super::http2::{Connections, Stream, StreamEnd};
+use crate::transport::{Received, Transport};
+
+/// A connection, or a stream of an HTTP/2 connection, which acts like a connection with one request.
+#[derive(Debug)]
+pub(super) enum Link {
+    Connection(Transport),
+    Stream(Box<Stream>),
+}
+
+impl Link {
+    pub(super) fn is_readable(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_readable(),
+            Self::Stream(stream) => stream.is_readable(),
+        }
+    }
+
+    /// True if the peer is known to have shut down its sending side. A client's stream that is closed early is removed at
+    /// once.
+    pub(super) fn is_read_shut(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_read_shut(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_tls(),
+            Self::Stream(stream) => stream.is_tls,
+        }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// Makes the next read try, regardless of events. A stream that cannot be sent on knows why.
+    pub(super) fn assume_readable(&mut self) {
+        if let Self::Connection(transport) = self {
+            transport.assume_readable();
+        }
+    }
+
+    /// True if the end of the received bytes is not that of a message.
+    pub(super) fn is_truncated(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_truncated(),
+            Self::Stream(_) => true,
+        }
+    }
+
+    /// Reason why a stream to a backend has ended early.
+    pub(super) fn early_end(&self) -> Option<StreamEnd> {
+        match self {
+            Self::Connection(_) => None,
+            Self::Stream(stream) => stream.early_end(),
+        }
+    }
+
+    /// Receives bytes of a message, in HTTP/1.1.
+    pub(super) fn receive(
+        &mut self,
+        http2: &mut Connections,
+        buffer: &mut [u8],
+    ) -> io::Result<Received> {
+        match self {
+            Self::Connection(transport) => transport.receive(buffer),
+            Self::Stream(stream) => Ok(http2.receive(stream, buffer)),
+        }
+    }
+
+    /// Sends bytes of a message, in HTTP/1.1, a head as a whole. Sends fewer bytes than given if the buffers are full.
+    pub(super) fn send(
+        &mut self,
+        http2: &mut Connections,
+        bytes: &[u8],
+        more_follows: bool,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Connection(transport) => transport.send_part(bytes, more_follows),
+            Self::Stream(stream) => http2.send(stream, bytes),
+        }
+    }
+}
