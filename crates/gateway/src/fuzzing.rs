@@ -42,7 +42,23 @@ pub fn talk<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     reply: impl FnMut(&[u8]) -> Option<Reply>,
 ) -> Talk {
-    let mut scene = Scene::new(reply).expect("sockets and an epoll instance");
+    talk_to(false, pieces, reply)
+}
+
+/// As [`talk`], with a client that may begin with the preface of HTTP/2.
+pub fn talk_http2<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    reply: impl FnMut(&[u8]) -> Option<Reply>,
+) -> Talk {
+    talk_to(true, pieces, reply)
+}
+
+fn talk_to<'a>(
+    http2: bool,
+    pieces: impl Iterator<Item = &'a [u8]>,
+    reply: impl FnMut(&[u8]) -> Option<Reply>,
+) -> Talk {
+    let mut scene = Scene::new(http2, reply).expect("sockets and an epoll instance");
     for piece in pieces {
         scene.client_sends(piece);
         scene.settle();
@@ -79,10 +95,11 @@ struct Connection {
 }
 
 impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
-    fn new(reply: ReplyTo) -> io::Result<Self> {
+    fn new(http2: bool, reply: ReplyTo) -> io::Result<Self> {
         let sockets = Sockets::get()?;
         let socket = Arc::new(OwnedFd::from(sockets.front.try_clone()?));
-        let listener = Listener::new(Address::Unix(sockets.front_path.clone()));
+        let address = Address::Unix(sockets.front_path.clone());
+        let listener = Listener { http2, ..Listener::new(address) };
         let listener = ThreadListener::new(socket, &listener, "localhost".to_owned());
         let mut config = Config::new(
             Address::Unix(sockets.front_path.clone()),

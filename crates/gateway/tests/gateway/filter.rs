@@ -11,6 +11,7 @@ use tollgate_gateway::filter::{
 };
 use tollgate_http1::ResponseHead;
 
+use crate::support::http2::{CANCEL, GET_FIELDS, Http2Peer, INTERNAL_ERROR};
 use crate::support::{Backend, DEADLINE, GET, OK, TestGateway, config};
 
 /// Reports each phase to the test. Its verdict is in the words that it sees: `wait` or `block`.
@@ -211,4 +212,91 @@ fn suspended_transaction_has_the_timeout_of_a_response() {
     let length = client.expect_local_response(504).body.len();
     filtered.expect(&["GET /wait", "body ", &format!("log 504 0 {length}")]);
     backend.expect_no_connection(&filtered.gateway);
+}
+
+fn get(path: &str) -> [(&str, &str); 4] {
+    [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)]
+}
+
+#[test]
+fn streams_of_a_client_are_filtered_one_by_one() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.listeners[0].http2 = true;
+    let filtered = FilteredGateway::start(&config);
+    let mut client = Http2Peer::connect(filtered.gateway.address());
+    client.request(1, true, &get("/block"));
+    let response = client.response(1);
+    assert_eq!((response.text(), response.header("x-rule")), (("403", "no"), Some("7")));
+    filtered.expect(&["GET /block", "body ", "log 403 0 2"]);
+    // A stream that waits delays no other one.
+    client.request(3, true, &get("/wait"));
+    let waiting = filtered.expect(&["GET /wait", "body "]);
+    backend.expect_no_connection(&filtered.gateway);
+    client.request(5, true, GET_FIELDS);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    assert_eq!(client.response(5).text(), ("200", "hi"));
+    filtered.expect(&["GET /a", "body ", "200 OK", "response hi", "response ", "log 200 0 2"]);
+    filtered.resume(waiting, Verdict::Pass);
+    upstream.expect(GET.replace("/a", "/wait"));
+    upstream.send(OK_WAIT);
+    filtered.expect(&["200 wait", "response hi", "response "]);
+    client.round_trip();
+    assert!(!client.has_received(3));
+    filtered.resume(waiting, Verdict::Pass);
+    assert_eq!(client.response(3).text(), ("200", "hi"));
+    filtered.expect(&["log 200 0 2"]);
+    // A stream that its client resets while it waits.
+    client.request(7, true, &get("/wait"));
+    let waiting = filtered.expect(&["GET /wait", "body "]);
+    client.reset(7, CANCEL);
+    filtered.expect(&["log none 0 0"]);
+    filtered.resume(waiting, Verdict::Pass);
+    client.round_trip();
+}
+
+#[test]
+fn bodies_of_streams_are_filtered() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.listeners[0].http2 = true;
+    let filtered = FilteredGateway::start(&config);
+    let mut client = Http2Peer::connect(filtered.gateway.address());
+    let post = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", "/a")];
+    client.request(1, false, &[&post[..], &[("content-length", "9")]].concat());
+    filtered.expect(&["POST /a"]);
+    let mut upstream = backend.accept();
+    upstream.expect("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n");
+    client.data(1, false, b"fine");
+    filtered.expect(&["body fine"]);
+    upstream.expect("fine");
+    client.data(1, true, b"block");
+    assert_eq!(client.response(1).text(), ("403", "no"));
+    filtered.expect(&["body block", "body ", "log 403 9 2"]);
+    // The backend does not take the request for complete.
+    upstream.expect_closed();
+    // The head and the body of a response.
+    for (stream, sent, expected) in [
+        (3, "HTTP/1.1 200 block\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi", "403"),
+        (5, "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nblock", "403"),
+        (7, "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 7\r\n\r\nhi", "200"),
+    ] {
+        client.request(stream, true, GET_FIELDS);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        upstream.send(sent);
+        if expected == "403" {
+            assert_eq!(client.response(stream).text(), ("403", "no"));
+            upstream.expect_closed();
+            continue;
+        }
+        assert_eq!(client.wait(stream, |it| it.body == b"hi").status, "200");
+        // Part of the response is sent.
+        upstream.send("block");
+        let response = client.response(stream);
+        assert_eq!((response.has_ended, response.reset), (false, Some(INTERNAL_ERROR)));
+    }
+    client.round_trip();
 }

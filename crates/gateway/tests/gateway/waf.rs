@@ -7,8 +7,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use tollgate_gateway::Config;
+use tollgate_gateway::config::Protocol;
 
 use crate::smuggling::{Origin, all_requests};
+use crate::support::http2::{GET_FIELDS, Http2Peer};
 use crate::support::{Backend, DEADLINE, GET, OK, Peer, TestGateway, poll};
 
 const RULES: &str = r#"
@@ -50,6 +52,16 @@ impl Scene {
         std::fs::write(folder.path().join("page.html"), "<p>no").unwrap();
         let backend = Backend::start();
         let gateway = TestGateway::start(&read(folder.path(), &backend, waf));
+        Self { gateway, backend, folder }
+    }
+
+    /// With clients and a backend over HTTP/2.
+    fn over_http2(waf: &str) -> Self {
+        let Self { folder, backend, .. } = Self::start(waf);
+        let mut config = read(folder.path(), &backend, waf);
+        config.listeners[0].http2 = true;
+        config.pools[0].protocol = Protocol::Http2 { streams_max: 100 };
+        let gateway = TestGateway::start(&config);
         Self { gateway, backend, folder }
     }
 
@@ -646,4 +658,51 @@ fn every_ambiguous_request_is_rejected_or_forwarded_as_without_a_firewall() {
         })
         .collect();
     assert!(failures.is_empty(), "{} requests failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn streams_between_http2_peers_are_held_and_blocked() {
+    let scene = Scene::over_http2(
+        "waf:\n  rules: [rules.conf]\n  response_body: { mime_types: [text/html] }\n",
+    );
+    let mut client = Http2Peer::connect(scene.gateway.address());
+    let form = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "x"),
+        (":path", "/a"),
+        ("content-type", "application/x-www-form-urlencoded"),
+    ];
+    // A client that waits for `100 Continue` gets it from the gateway.
+    client.request(1, false, &[&form[..], &[("expect", "100-continue")]].concat());
+    assert_eq!(client.wait(1, |it| !it.interim.is_empty()).interim, ["100"]);
+    client.data(1, false, b"q=harm");
+    client.request(3, false, &form);
+    client.data(3, false, b"q=att");
+    client.data(3, true, b"ack");
+    let blocked = client.response(3);
+    assert_eq!(blocked.text(), ("403", "Forbidden\n"));
+    // Of the first request only a part has arrived.
+    scene.expect_untouched_backend();
+    client.data(1, true, b"less");
+    let mut upstream = Http2Peer::serve(scene.backend.accept().into_stream());
+    upstream.settings(&[]);
+    assert_eq!(upstream.wait(1, |it| it.has_ended).body, b"q=harmless");
+    let html = [(":status", "200"), ("content-type", "text/html")];
+    upstream.respond(1, &html, Some("open"));
+    assert_eq!(client.response(1).text(), ("200", "open"));
+    client.request(5, true, GET_FIELDS);
+    upstream.head(3);
+    upstream.request(3, false, &html);
+    upstream.data(3, false, b"a sec");
+    upstream.round_trip();
+    client.round_trip();
+    assert!(!client.has_received(5));
+    upstream.data(3, true, b"ret");
+    assert_eq!(client.response(5).text(), ("403", "Forbidden\n"));
+    // Both connections continue.
+    client.request(7, true, GET_FIELDS);
+    upstream.head(5);
+    upstream.respond(5, &html, Some("fine"));
+    assert_eq!(client.response(7).text(), ("200", "fine"));
 }

@@ -266,6 +266,11 @@ impl<Stream: Read + Write> Http2Peer<Stream> {
         }
     }
 
+    /// True if a frame has arrived on this stream.
+    pub(crate) fn has_received(&self, stream: u32) -> bool {
+        self.received.contains_key(&stream)
+    }
+
     /// Waits for the acknowledgement of a PING, so that the gateway has read all frames before it.
     #[track_caller]
     pub(crate) fn round_trip(&mut self) {
