@@ -91,6 +91,69 @@ fn nginx_responds_to_every_request_with_and_without_keep_alive() {
 }
 
 #[test]
+fn figures_over_time_are_those_of_the_result() {
+    let workspace = Workspace::concurrent();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let dir = tempfile::tempdir().expect("a folder");
+    let [series, page] = ["series.csv", "page.html"].map(|name| dir.path().join(name));
+    let name = |path: &Path| path.to_str().expect("a name").to_owned();
+    let (code, result) = workspace.load(&[
+        &url,
+        "-c",
+        "4",
+        "--rate",
+        "100..900/500ms,900/500ms",
+        "--series",
+        &name(&series),
+        "--series-interval",
+        "100ms",
+        "--html",
+        &name(&page),
+    ]);
+    assert_eq!(code, Some(0), "{result}");
+    // 250 and 450 requests; the last ones may be in flight at the end.
+    let due =
+        result["sent"].as_u64().expect("a count") + result["unsent"].as_u64().expect("a count");
+    assert!((699..=700).contains(&due), "{result}");
+    assert_eq!(result["load"]["stages"][0]["to_per_s"], 900.0);
+    let text = std::fs::read_to_string(&series).expect("a series");
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().expect("a header");
+    let column = header.iter().position(|name| *name == "responses").expect("a column");
+    let responses: Vec<u64> = lines.map(|line| line[column].parse().expect("a count")).collect();
+    assert!(responses.len() >= 10, "{text}");
+    assert_eq!(responses.iter().sum::<u64>(), result["responses"].as_u64().expect("a count"));
+    let page = std::fs::read_to_string(&page).expect("a page");
+    assert_eq!(page.matches("data-plot=").count(), 4, "{page}");
+    assert!(!page.contains("<script") && page.contains("--rate 100..900"), "{page}");
+}
+
+#[test]
+fn handshakes_are_counted_alone() {
+    let workspace = Workspace::concurrent();
+    let nginx = Nginx::start();
+    let url = format!("https://localhost:{}/", nginx.https_port);
+    for (options, resumed) in [(&[][..], 0), (&["--tls-resume"], 290)] {
+        let all = ["--insecure", "--handshakes", "-c", "2", "-n", "300"];
+        let (code, result) = workspace.load(&[&[url.as_str()], &all[..], options].concat());
+        assert_eq!(code, Some(0), "{result}");
+        assert_eq!((&result["responses"], &result["failed"]), (&300.into(), &0.into()), "{result}");
+        assert_eq!(result["handshake_time"]["count"], 300);
+        let seen = result["resumed_handshakes"].as_u64().expect("a count");
+        assert!(seen >= resumed && (resumed > 0 || seen == 0), "{result}");
+        assert_eq!(
+            (&result["force_closed"], &result["load"]["handshakes"]),
+            (&0.into(), &true.into())
+        );
+        assert!(result["responses_per_cpu_s"].as_f64() > Some(0.0), "{result}");
+    }
+    let plain = format!("http://{}/", nginx.address);
+    let output = workspace.run(&["load", &plain, "--handshakes"]);
+    assert!(stderr(&output).contains("--handshakes needs a URL with https"), "{}", show(&output));
+}
+
+#[test]
 fn nginx_responds_to_every_request_over_http2() {
     let workspace = Workspace::concurrent();
     let nginx = Nginx::start();

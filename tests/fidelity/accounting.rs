@@ -68,7 +68,7 @@ fn load_with_faults(checks: &mut Checks, options: &str) -> (Report, Log) {
     (report, log)
 }
 
-fn check_sum(checks: &mut Checks, report: &Report) {
+pub(crate) fn check_sum(checks: &mut Checks, report: &Report) {
     let warm_up = report.count("/warm_up/responses") + report.count("/warm_up/failed");
     let end = report.count("/responses") + report.failed() + report.count("/in_flight");
     checks.equal("warm-up + responses + failed + in flight", warm_up + end, report.count("/sent"));

@@ -29,3 +29,5 @@ mod schedule;
 mod accounting;
 // t10: framings.
 mod framing;
+// t15, t16: delays, stalls, a schedule and errors over TLS and HTTP/2, through nginx; series.
+mod fronts;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tollgate_tls::{ClientOptions, TlsClient, Trust};
 
 use crate::machine::{GENERATOR_CPU, SERVER_CPU, compiled, pin};
 use crate::sample::Sample;
@@ -24,24 +25,28 @@ impl ReferenceClient {
     /// Sends `count` requests for `path`, one at a time, on one connection and from the generator's CPU,
     /// each after a sleep of `gap`.
     pub(crate) fn run(server: &DelayServer, path: &str, count: usize, gap: Duration) -> Self {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: reference\r\n\r\n");
+        Self::measure(|| exchange(connect(server.port()), path, count, gap))
+    }
+
+    /// The same over TLS, to a front of the server.
+    pub(crate) fn run_over_tls(port: u16, path: &str, count: usize) -> Self {
+        let options = ClientOptions {
+            trust: Trust::All,
+            name: "localhost",
+            identity: None,
+            version: None,
+            resume: false,
+            protocols: &[b"http/1.1"],
+        };
+        let client = TlsClient::new(&options).expect("options");
+        let stream = || client.stream(connect(port)).expect("a handshake");
+        Self::measure(|| exchange(stream(), path, count, Duration::ZERO))
+    }
+
+    fn measure(send_all: impl FnOnce() -> Vec<f64> + Send) -> Self {
         let send_all = || {
             pin(0, GENERATOR_CPU);
-            let mut stream =
-                TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
-            stream.set_nodelay(true).expect("TCP_NODELAY");
-            stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-            let mut response = [0; 4096];
-            let send_one = |_| {
-                thread::sleep(gap);
-                let started_at = Instant::now();
-                stream.write_all(request.as_bytes()).expect("the request is sent");
-                let length = stream.read(&mut response).expect("a response");
-                let latency = started_at.elapsed();
-                assert!(response[..length].ends_with(b"\r\n\r\nok\n"), "an incomplete response");
-                latency.as_secs_f64() * 1e6
-            };
-            (0..count).map(send_one).collect()
+            send_all()
         };
         // A thread of its own, so that processes started later are not pinned with it.
         let latencies_us = thread::scope(|scope| scope.spawn(send_all).join()).expect("no panic");
@@ -56,6 +61,32 @@ impl ReferenceClient {
             latency_us - (record.written_ns - record.read_ns) as f64 / 1e3
         }))
     }
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.set_nodelay(true).expect("TCP_NODELAY");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream
+}
+
+/// Sends `count` requests, each after a sleep of `gap`. Returns the latencies in microseconds.
+fn exchange(mut stream: impl Read + Write, path: &str, count: usize, gap: Duration) -> Vec<f64> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: reference\r\n\r\n");
+    let mut response = [0; 4096];
+    let send_one = |_| {
+        thread::sleep(gap);
+        let started_at = Instant::now();
+        stream.write_all(request.as_bytes()).expect("the request is sent");
+        let mut length = 0;
+        while !response[..length].ends_with(b"\r\n\r\nok\n") {
+            let more = stream.read(&mut response[length..]).expect("a response");
+            assert!(more > 0, "an incomplete response");
+            length += more;
+        }
+        started_at.elapsed().as_secs_f64() * 1e6
+    };
+    (0..count).map(send_one).collect()
 }
 
 /// Processes that sleep on both CPUs while a test runs. Their lateness is that of every process at that

@@ -8,9 +8,9 @@ use crate::sample::Sample;
 use crate::server::DelayServer;
 
 /// Arrivals of requests that are due at constant gaps.
-struct Arrivals {
-    at_us: Vec<f64>,
-    gap_us: f64,
+pub(crate) struct Arrivals {
+    pub(crate) at_us: Vec<f64>,
+    pub(crate) gap_us: f64,
 }
 
 impl Arrivals {
@@ -23,7 +23,7 @@ impl Arrivals {
 
     /// The gap, from the median distance of arrivals with half of all between them: single late arrivals do
     /// not change it.
-    fn typical_gap(&self) -> f64 {
+    pub(crate) fn typical_gap(&self) -> f64 {
         let half = self.at_us.len() / 2;
         let halves = self.at_us.iter().zip(&self.at_us[half..]).map(|(from, to)| to - from);
         Sample::new(halves).quantile(0.5) / half as f64

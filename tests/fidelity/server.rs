@@ -136,6 +136,12 @@ impl Log {
         (Self { records: rest }, Self { records: last_records })
     }
 
+    /// Splits off the records after the first `count`.
+    pub(crate) fn split_at(mut self, count: usize) -> (Self, Self) {
+        let rest = self.records.split_off(count);
+        (self, Self { records: rest })
+    }
+
     pub(crate) fn count(&self, outcome: char) -> u64 {
         self.records.iter().filter(|record| record.outcome == outcome).count() as u64
     }

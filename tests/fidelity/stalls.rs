@@ -8,7 +8,7 @@ use crate::sample::{PRECISION, Sample};
 use crate::server::{DelayServer, Log};
 
 /// Length of a stall.
-const STALL: Duration = Duration::from_millis(800);
+pub(crate) const STALL: Duration = Duration::from_millis(800);
 /// Time before it.
 const BEFORE: Duration = Duration::from_millis(700);
 const RATE: u32 = 500;
@@ -33,7 +33,7 @@ fn t03_stalled_server() {
         let [generator_cpu, _] = sleepers.stop();
         let log = server.stop();
         checks.equal("responses", report.count("/responses"), 1000);
-        check_spread(checks, &report, "/latency", stall);
+        check_spread(checks, &report, "/latency", stall, DRAIN);
         check_truth(checks, &report, &log, 0);
         let long = report.count_above("/uncorrected_latency", stall / 10);
         checks.within("uncorrected, above S/10", long as f64, 1.0..=CONNECTIONS as f64);
@@ -68,8 +68,8 @@ fn t04_stalled_generator() {
         let report = load.wait();
         let log = server.stop();
         checks.equal("responses", report.count("/responses"), 1000);
-        check_spread(checks, &report, "/latency", stall);
-        check_spread(checks, &report, "/lateness", stall);
+        check_spread(checks, &report, "/latency", stall, DRAIN);
+        check_spread(checks, &report, "/lateness", stall, DRAIN);
         check_truth(checks, &report, &log, CONNECTIONS);
         let long = report.count_above("/uncorrected_latency", stall / 10);
         checks.within("uncorrected, above S/10", long as f64, 0.0..=CONNECTIONS as f64);
@@ -78,14 +78,20 @@ fn t04_stalled_generator() {
 }
 
 /// Of the requests due in a stall of length S, the first ones waited longest: RATE * S * (1 - x) waited
-/// longer than x * S.
-fn check_spread(checks: &mut Checks, report: &Report, place: &str, stall: Duration) {
+/// longer than x * S. `drain`: limit of the time until they are sent.
+pub(crate) fn check_spread(
+    checks: &mut Checks,
+    report: &Report,
+    place: &str,
+    stall: Duration,
+    drain: Duration,
+) {
     for x in [0.1, 0.25, 0.5, 0.75, 0.9] {
         let seen = report.count_above(place, stall.mul_f64(x));
         let due = |time: Duration| f64::from(RATE) * time.as_secs_f64();
         // One more or less at either end, and the precision of the histogram.
         let least = due(stall.mul_f64(1.0 - x)) - 2.0 - due(stall) / 1000.0;
-        let most = due(stall.mul_f64(1.0 - x) + DRAIN) + 2.0;
+        let most = due(stall.mul_f64(1.0 - x) + drain) + 2.0;
         checks.within(&format!("{place} above {x} S"), seen as f64, least..=most);
     }
 }
@@ -118,7 +124,7 @@ fn check_truth(checks: &mut Checks, report: &Report, log: &Log, unread: u64) {
 }
 
 /// Suspends a process for [`STALL`] and returns the actual length.
-fn stall(suspend: impl Fn(), resume: impl Fn()) -> Duration {
+pub(crate) fn stall(suspend: impl Fn(), resume: impl Fn()) -> Duration {
     suspend();
     let suspended_at = Instant::now();
     sleep(STALL);

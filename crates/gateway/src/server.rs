@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_accesslog::{LogFile, stderr_log};
+use tollgate_admin::AdminServer;
 
-use crate::admin::{AdminServer, AdminState};
+use crate::admin::AdminState;
 use crate::cluster::PoolHealth;
 use crate::cluster::health_check::HealthChecks;
 use crate::command::{Command, CommandQueue, Resumer};
@@ -332,7 +333,7 @@ impl Background {
         let new_admin = config.admin.filter(|_| moves_admin);
         let new_admin = new_admin
             .map(|address| {
-                AdminServer::start(address, Arc::clone(&self.state))
+                AdminServer::start(address, self.state.pages())
                     .map_err(|source| Error::Admin { address, source })
             })
             .transpose()?;

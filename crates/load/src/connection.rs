@@ -123,6 +123,16 @@ impl Connection {
         self.in_flight.push_front(InFlight { was_sent: true, first_byte: None, ..in_flight });
     }
 
+    /// TLS session of the socket.
+    pub(crate) fn tls(&self) -> Option<&TlsSession> {
+        match &self.state {
+            State::Connecting(stream) | State::Open(stream) | State::Closing(stream) => {
+                stream.tls.as_deref()
+            }
+            State::Closed | State::RetryWait => None,
+        }
+    }
+
     pub(crate) fn http2(&mut self) -> Option<&mut Http2> {
         match &mut self.state {
             State::Open(stream) => stream.http2.as_deref_mut(),
@@ -277,7 +287,20 @@ impl Connection {
     /// the second one.
     pub(crate) fn was_closed_while_idle(&self, error: &io::Error) -> bool {
         let is_reused = matches!(&self.state, State::Open(stream) if stream.is_reused);
-        is_reused && !self.has_started_front() && is_disconnect(error)
+        let has_started = match self.streams() {
+            Some(http2) => !http2.is_unsent(),
+            None => self.has_started_front(),
+        };
+        is_reused && !has_started && is_disconnect(error)
+    }
+
+    /// Queues the requests of streams again whose frames were not sent.
+    pub(crate) fn take_back(&mut self) {
+        let mut streams = self.http2().map_or_else(Vec::new, |http2| http2.take_where(|_| true));
+        streams.sort_unstable_by_key(|stream| stream.id);
+        for stream in streams.into_iter().rev() {
+            self.in_flight.push_front(stream.in_flight);
+        }
     }
 
     pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {

@@ -7,6 +7,10 @@ mod json;
 #[cfg(test)]
 pub(crate) use json::LoadResult;
 mod plot;
+mod series;
+#[cfg(test)]
+pub(crate) use series::IntervalLine;
+pub use series::{SeriesFormat, SeriesWriter};
 mod table;
 
 use std::collections::BTreeMap;

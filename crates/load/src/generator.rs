@@ -14,6 +14,7 @@ use tollgate_stats::LatencyHistogram;
 
 use crate::metrics::{SharedProgress, ThreadSummary};
 use crate::plan::{Arrivals, Error, Plan, Protocol};
+use crate::series::{Recorder, Series};
 use crate::summary::{Progress, Summary};
 use crate::worker::{Control, Worker};
 
@@ -29,6 +30,8 @@ pub struct Generator {
     threads: Vec<Thread>,
     /// Disconnects when the last thread ends. Nothing is sent.
     ended: Mutex<Receiver<Infallible>>,
+    /// `None` without a series, or when it was taken.
+    series: Option<Series>,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,9 @@ impl Generator {
     /// The plan is invalid, or a thread cannot start on its CPU. Then nothing is sent.
     pub fn start(plan: Plan) -> Result<Self, Error> {
         plan.validate()?;
+        if plan.handshakes && plan.tls.is_none() {
+            return Err(Error::Plan("cannot make handshakes without TLS".to_owned()));
+        }
         if let Protocol::Http2 { .. } = plan.protocol {
             plan.workload.render_http2()?;
         }
@@ -53,13 +59,22 @@ impl Generator {
         let plan = Arc::new(plan);
         let start = Instant::now() + lead_time(&plan);
         let (alive, ended) = mpsc::channel();
-        let control = Arc::new(Control::new(start));
-        let mut generator = Self { control, threads: Vec::new(), ended: Mutex::new(ended) };
+        let control = Arc::new(Control::new(&plan, start));
+        let (parts, received) = mpsc::channel();
+        let series = plan.series.map(|length| Series::new(received, length, plan.threads));
+        let ended = Mutex::new(ended);
+        let mut generator = Self { control, threads: Vec::new(), ended, series };
         for index in 0..plan.threads {
-            let thread = Thread::start(&plan, index, &generator.control, alive.clone())?;
+            let recorder = plan.series.map(|length| Recorder::new(index, length, parts.clone()));
+            let thread = Thread::start(&plan, index, &generator.control, alive.clone(), recorder)?;
             generator.threads.push(thread);
         }
         Ok(generator)
+    }
+
+    /// Takes the figures over time, to be read while the load runs; `None` without [`Plan::series`].
+    pub fn take_series(&mut self) -> Option<Series> {
+        self.series.take()
     }
 
     /// Time at which the first request is sent or due. An open loop opens its connections first.
@@ -182,11 +197,12 @@ impl Thread {
         index: usize,
         control: &Arc<Control>,
         alive: Sender<Infallible>,
+        recorder: Option<Recorder>,
     ) -> Result<Self, Error> {
         let failed = |action| move |source| Error::Thread { thread: index, action, source };
         let waker = Waker::new().map_err(failed("open its waker"))?;
         let progress = Arc::<SharedProgress>::default();
-        let worker = Worker::new(plan, index, waker.clone(), control, &progress)
+        let worker = Worker::new(plan, index, waker.clone(), control, &progress, recorder)
             .map_err(failed("open its poller"))?;
         // One CPU each, so that threads do not compete.
         let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();

@@ -102,6 +102,8 @@ pub(crate) struct Http2 {
     oldest_sent: Option<Instant>,
     /// Tokens of streams whose body did not fit into the windows.
     unsent_bodies: VecDeque<usize>,
+    /// Place in `out` of the first request, if nothing of any request with a stream was sent.
+    unsent_from: Option<usize>,
 }
 
 /// A request with a stream, and its response so far.
@@ -142,6 +144,7 @@ impl Http2 {
             vacant: Vec::new(),
             oldest_sent: None,
             unsent_bodies: VecDeque::new(),
+            unsent_from: None,
         }
     }
 
@@ -169,6 +172,11 @@ impl Http2 {
         self.framing.is_spent() && self.len() == 0
     }
 
+    /// True if no byte of the requests with a stream was sent.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.len() == 0 || self.unsent_from.is_some_and(|place| self.sent <= place)
+    }
+
     /// Opens a stream. [`Http2::can_open`] must be true.
     pub(crate) fn open(&mut self, mut in_flight: InFlight, request: &Http2Request) {
         let token = self.vacant.pop().unwrap_or_else(|| {
@@ -176,6 +184,9 @@ impl Http2 {
             self.streams.len() - 1
         });
         let before = self.out.len();
+        if self.len() == 1 {
+            self.unsent_from = Some(before);
+        }
         let fields = request.fields(self.scheme);
         let is_bodyless = request.body.is_empty();
         let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
@@ -244,6 +255,7 @@ impl Http2 {
         while self.sent < self.out.len() {
             let Some(bytes) = send(&self.out[self.sent..])? else {
                 // More may be appended before there is room.
+                self.unsent_from = self.unsent_from.and_then(|place| place.checked_sub(self.sent));
                 self.out.drain(..self.sent);
                 self.sent = 0;
                 return Ok(false);
@@ -253,6 +265,7 @@ impl Http2 {
         self.out.clear();
         self.out.shrink_to(KEPT_BYTES);
         self.sent = 0;
+        self.unsent_from = None;
         self.framing.flushed();
         Ok(true)
     }
@@ -312,6 +325,41 @@ mod tests {
         let expected = [":path=/a?b=c", ":authority=shop.example:81", "x-a=b", "content-length=2"];
         assert_eq!(fields, expected);
         assert_eq!((request.method, request.body), (b"POST".to_vec(), b"hi".to_vec()));
+    }
+
+    #[test]
+    fn requests_are_unsent_until_their_first_byte() {
+        let request = Http2Request::from_http1(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let now = Instant::now();
+        let in_flight = InFlight {
+            request: 0,
+            scheduled: now,
+            sent: now,
+            was_sent: false,
+            sent_bytes: 0,
+            first_byte: None,
+        };
+        let mut http2 = Http2::new("http", now);
+        // Preface and settings are sent in part.
+        let preface = http2.out.len();
+        http2.open(in_flight, &request);
+        assert!(http2.is_unsent());
+        let mut room = [Some(preface - 1), None].into_iter();
+        assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
+        assert!(http2.is_unsent());
+        let mut room = [Some(2), None].into_iter();
+        assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
+        assert!(!http2.is_unsent());
+        assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
+        http2.open(in_flight, &request);
+        // The first request is on the wire.
+        assert!(!http2.is_unsent());
+        assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
+        assert_eq!(http2.take_where(|_| true).len(), 2);
+        assert!(http2.is_unsent());
+        http2.open(in_flight, &request);
+        http2.open(in_flight, &request);
+        assert!(http2.is_unsent());
     }
 
     #[test]

@@ -19,6 +19,8 @@ mod http2;
 mod metrics;
 mod pacing;
 mod plan;
+mod rate;
+mod series;
 mod steady_state;
 mod summary;
 mod verdict;
@@ -28,13 +30,15 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-pub use format::{Report, TemplateLabel, WarmUpResult};
+pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use http2::Http2Request;
 pub use plan::{
-    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STREAMS, MAX_THREADS,
-    MAX_TIMEOUT, MAX_TIMER_SLACK, Plan, Protocol, Spacing, Target,
+    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STAGES, MAX_STREAMS, MAX_THREADS,
+    MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Plan, Protocol, Spacing, Target,
 };
+pub use rate::{Rate, Stage};
+pub use series::{Interval, Series};
 pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
 pub use summary::{Failures, Progress, Summary, TemplateSummary, ThreadUsage};
 pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};

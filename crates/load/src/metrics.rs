@@ -5,17 +5,18 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use tollgate_http1::Response;
 use tollgate_stats::LatencyHistogram;
-use tollgate_tls::TlsSession;
+use tollgate_tls::{TlsSession, WireBytes};
 
 use crate::connection::InFlight;
 use crate::plan::{Arrivals, Plan};
+use crate::series::Recorder;
 use crate::summary::{Failure, Progress, Summary, TemplateSummary, ThreadUsage};
 use crate::workload::Request;
 
@@ -28,6 +29,8 @@ pub(crate) struct Metrics {
     shared: Arc<SharedProgress>,
     /// True if each template has its own latency. A single one shares that of all requests.
     has_templates: bool,
+    /// `None` without a series.
+    series: Option<Box<Recorder>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub(crate) struct ThreadSummary {
 }
 
 impl Metrics {
-    pub(crate) fn new(plan: &Plan, shared: Arc<SharedProgress>) -> Self {
+    pub(crate) fn new(plan: &Plan, shared: Arc<SharedProgress>, series: Option<Recorder>) -> Self {
         let schedule_histogram =
             || matches!(plan.arrivals, Arrivals::Open { .. }).then(LatencyHistogram::new);
         let templates = plan.workload.templates;
@@ -57,17 +60,41 @@ impl Metrics {
             ..Summary::default()
         };
         let has_templates = templates > 1;
-        Self { summary, window: None, progress: Progress::default(), shared, has_templates }
+        let (progress, series) = (Progress::default(), series.map(Box::new));
+        Self { summary, window: None, progress, shared, has_templates, series }
     }
 
-    /// Opens the window. Later calls have no effect.
-    pub(crate) fn open_window(&mut self, now: Instant, clock: &ThreadCpuClock) -> io::Result<()> {
+    /// Opens the window. Later calls have no effect. `origin`: start of the series, set by the first thread.
+    pub(crate) fn open_window(
+        &mut self,
+        now: Instant,
+        clock: &ThreadCpuClock,
+        origin: &OnceLock<Instant>,
+    ) -> io::Result<()> {
         if self.window.is_none() {
             self.window =
                 Some(Window { opened_at: now, cpu: clock.read()?, polled: Duration::ZERO });
             self.summary.warm_up = self.progress;
+            if let Some(series) = &mut self.series {
+                series.open(origin, now, &self.summary);
+            }
         }
         Ok(())
+    }
+
+    /// End of the current interval of the series.
+    pub(crate) fn interval_end(&self) -> Option<Instant> {
+        self.series.as_ref()?.end()
+    }
+
+    /// Ends the current interval of the series if it is over.
+    pub(crate) fn advance_series(&mut self, now: Instant) {
+        if let Some(series) = &mut self.series
+            && series.is_due(now)
+        {
+            let Progress { responses, failed, .. } = self.progress;
+            series.cut(now, &self.summary, self.summary.sent - responses - failed);
+        }
     }
 
     pub(crate) fn polled(&mut self, time: Duration) {
@@ -76,7 +103,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self, now: Instant) {
+        self.advance_series(now);
         self.summary.sent += 1;
     }
 
@@ -92,6 +120,17 @@ impl Metrics {
         summary.resumed_handshakes += u64::from(tls.is_resumed());
         if summary.tls.is_none() {
             summary.tls = tls.cipher();
+            let names = tls.facts().map(|facts| format!("{},{}", facts.version, facts.cipher));
+            summary.tls_facts = names;
+        }
+    }
+
+    /// Counts the bytes of a TLS session that ends.
+    pub(crate) fn disconnected(&mut self, tls: Option<&TlsSession>) {
+        if let Some(tls) = tls {
+            let WireBytes { received, sent } = tls.wire_bytes();
+            *self.summary.tls_bytes_received.get_or_insert(0) += received;
+            *self.summary.tls_bytes_sent.get_or_insert(0) += sent;
         }
     }
 
@@ -132,6 +171,7 @@ impl Metrics {
         has_pattern: bool,
         now: Instant,
     ) {
+        self.advance_series(now);
         let latency_ns = nanos(now - in_flight.scheduled);
         let is_expected = request.expect.accepts(response, has_pattern);
         self.progress.responses += 1;
@@ -147,6 +187,9 @@ impl Metrics {
         summary.bytes_sent += in_flight.sent_bytes;
         summary.kept_alive += u64::from(response.keep_alive);
         summary.latency.record(latency_ns);
+        if let Some(series) = &mut self.series {
+            series.latency(latency_ns);
+        }
         if let Some(histogram) = &mut summary.uncorrected_latency {
             histogram.record(nanos(now - in_flight.sent));
         }
@@ -167,6 +210,26 @@ impl Metrics {
                 let Response { status, body_bytes, .. } = response;
                 format!("{status} with {body_bytes} bytes{pattern}, instead of {}", request.expect)
             });
+        }
+    }
+
+    /// Counts a request that is complete with its handshake.
+    pub(crate) fn completed_handshake(&mut self, in_flight: &InFlight, now: Instant) {
+        self.advance_series(now);
+        let latency_ns = nanos(now - in_flight.scheduled);
+        self.progress.responses += 1;
+        self.progress.latency_ns_sum += latency_ns;
+        self.shared.publish(&self.progress);
+        if self.window.is_none() {
+            return;
+        }
+        self.summary.responses += 1;
+        self.summary.latency.record(latency_ns);
+        if let Some(series) = &mut self.series {
+            series.latency(latency_ns);
+        }
+        if let Some(histogram) = &mut self.summary.uncorrected_latency {
+            histogram.record(nanos(now - in_flight.sent));
         }
     }
 
@@ -192,6 +255,7 @@ impl Metrics {
         failure: Failure,
         now: Instant,
     ) {
+        self.advance_series(now);
         self.progress.failed += 1;
         self.shared.publish(&self.progress);
         if self.window.is_none() {
@@ -201,6 +265,9 @@ impl Metrics {
         if failure.is_timeout() {
             let latency_ns = nanos(now - in_flight.scheduled);
             self.summary.latency.record(latency_ns);
+            if let Some(series) = &mut self.series {
+                series.latency(latency_ns);
+            }
             if self.has_templates {
                 self.summary.templates[template].latency.record(latency_ns);
             }
@@ -233,6 +300,10 @@ impl Metrics {
         unsent: (u64, Option<Duration>),
     ) -> io::Result<ThreadSummary> {
         let mut summary = self.summary;
+        if let Some(series) = self.series {
+            let Progress { responses, failed, .. } = self.progress;
+            series.finish(now, &summary, summary.sent - responses - failed);
+        }
         for age in ages {
             summary.in_flight += 1;
             summary.oldest_in_flight = summary.oldest_in_flight.max(Some(age));
@@ -355,6 +426,12 @@ fn waited(schedstat: &str) -> io::Result<Duration> {
         let reason = format!("cannot parse {SCHEDSTAT} `{}`: no second number", schedstat.trim());
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })
+}
+
+/// CPU time of the calling thread, in user mode and in the kernel.
+pub(crate) fn cpu_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux has the usage of a thread");
+    duration(usage.user_time()) + duration(usage.system_time())
 }
 
 fn duration(time: TimeVal) -> Duration {

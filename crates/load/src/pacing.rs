@@ -7,66 +7,60 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use crate::plan::Spacing;
+use crate::rate::{DueTimes, Rate};
 
 /// Due times of one thread's requests, counted from the start of the schedule. Endless. Clones repeat
 /// the same times.
 #[derive(Clone, Debug)]
-pub(crate) enum Schedule {
-    Constant {
-        /// Gap between two requests of all threads.
-        gap_ns: f64,
-        /// Index of the next request, over all threads.
-        index: u64,
-        threads: u64,
-    },
-    Poisson {
-        /// Mean gap between two requests of this thread.
-        mean_gap_ns: f64,
-        at_ns: f64,
-        random: Box<ChaCha8Rng>,
-    },
+pub(crate) struct Schedule {
+    positions: Positions,
+    due_times: DueTimes,
 }
 
-const NS_PER_S: f64 = 1e9;
+/// Positions of one thread's requests among those of all threads, in units of requests: the integral of the rate until
+/// they are due.
+#[derive(Clone, Debug)]
+enum Positions {
+    Constant { next: u64, threads: u64 },
+    Poisson { at: f64, mean_gap: f64, random: Box<ChaCha8Rng> },
+}
 
 impl Schedule {
-    /// Creates the schedule of one thread; `per_second` is the rate of all threads.
+    /// Creates the schedule of one thread; `rate` is that of all threads.
     ///
     /// At constant gaps the threads take turns. The sum of Poisson processes is a Poisson process, so
-    /// each thread draws its own.
-    pub(crate) fn new(per_second: f64, spacing: Spacing, thread: usize, threads: usize) -> Self {
+    /// each thread draws its own. A rate that changes stretches the gaps of a constant one.
+    pub(crate) fn new(rate: &Rate, spacing: Spacing, thread: usize, threads: usize) -> Self {
         let (thread, threads) = (thread as u64, threads as u64);
-        match spacing {
-            Spacing::Constant => {
-                Self::Constant { gap_ns: NS_PER_S / per_second, index: thread, threads }
-            }
+        let positions = match spacing {
+            Spacing::Constant => Positions::Constant { next: thread, threads },
             Spacing::Poisson { seed } => {
                 let mut random = Box::new(ChaCha8Rng::seed_from_u64(seed));
                 random.set_stream(thread);
-                let mean_gap_ns = NS_PER_S * threads as f64 / per_second;
-                Self::Poisson { mean_gap_ns, at_ns: 0.0, random }
+                Positions::Poisson { at: 0.0, mean_gap: threads as f64, random }
             }
-        }
+        };
+        Self { positions, due_times: DueTimes::new(rate) }
     }
 
-    /// Returns the next due time, rounded to the nanosecond. Times beyond 584 years saturate.
+    /// Returns the next due time, rounded to the nanosecond. Times beyond 584 years saturate, which is never: so are
+    /// those after the last stage of a rate.
     pub(crate) fn advance(&mut self) -> Duration {
-        let at_ns = match self {
-            Self::Constant { gap_ns, index, threads } => {
-                // A product instead of a sum, so that rounding errors do not add up.
-                let at_ns = *index as f64 * *gap_ns;
-                *index += *threads;
-                at_ns
+        let position = match &mut self.positions {
+            Positions::Constant { next, threads } => {
+                let position = *next as f64;
+                *next += *threads;
+                position
             }
-            Self::Poisson { mean_gap_ns, at_ns, random } => {
+            Positions::Poisson { at, mean_gap, random } => {
                 // Inverse of the exponential distribution. The draw is below 1, so its complement is
                 // above 0.
                 let draw: f64 = random.random();
-                *at_ns -= (1.0 - draw).ln() * *mean_gap_ns;
-                *at_ns
+                *at -= (1.0 - draw).ln() * *mean_gap;
+                *at
             }
         };
-        Duration::from_nanos(at_ns.round() as u64)
+        Duration::from_nanos(self.due_times.at_ns(position).round() as u64)
     }
 }
 
@@ -115,6 +109,11 @@ impl Pacer {
         self.to_queue.next
     }
 
+    /// Number of queued requests.
+    pub(crate) fn queued(&self) -> u64 {
+        self.to_queue.passed - self.to_send.passed
+    }
+
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.to_send.next.is_some_and(|next| next <= now)
     }
@@ -122,7 +121,7 @@ impl Pacer {
     /// Takes the next request if it is due.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Due> {
         let scheduled = self.to_send.next.filter(|next| *next <= now)?;
-        let was_queued = self.to_queue.passed > self.to_send.passed;
+        let was_queued = self.queued() > 0;
         if !was_queued {
             self.to_queue.step();
         }
@@ -148,7 +147,7 @@ impl Pacer {
     pub(crate) fn unsent(mut self, now: Instant, grace: Duration) -> (u64, Option<Duration>) {
         let oldest = self.to_send.next;
         self.queue(now.checked_sub(grace).unwrap_or(now), |_| {});
-        let unsent = self.to_queue.passed - self.to_send.passed;
+        let unsent = self.queued();
         (unsent, oldest.filter(|_| unsent > 0).map(|oldest| now - oldest))
     }
 }
@@ -299,10 +298,17 @@ impl ClockOffset {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::rate::Stage;
 
     const US: Duration = Duration::from_micros(1);
     const MS: Duration = Duration::from_millis(1);
+
+    fn schedule(per_second: f64, spacing: Spacing, thread: usize, threads: usize) -> Schedule {
+        Schedule::new(&Rate::Constant(per_second), spacing, thread, threads)
+    }
 
     fn due_times_ns(schedule: &mut Schedule, count: usize) -> Vec<u128> {
         (0..count).map(|_| schedule.advance().as_nanos()).collect()
@@ -310,7 +316,7 @@ mod tests {
 
     #[test]
     fn constant_gaps_do_not_drift() {
-        let mut schedule = Schedule::new(3.0, Spacing::Constant, 0, 1);
+        let mut schedule = schedule(3.0, Spacing::Constant, 0, 1);
         let times = due_times_ns(&mut schedule, 3_000_001);
         assert_eq!(times[..4], [0, 333_333_333, 666_666_667, 1_000_000_000]);
         assert_eq!(times[3_000_000], 1_000_000_000_000_000);
@@ -318,7 +324,7 @@ mod tests {
 
     #[test]
     fn threads_of_a_constant_schedule_take_turns() {
-        let of = |thread| due_times_ns(&mut Schedule::new(1000.0, Spacing::Constant, thread, 2), 3);
+        let of = |thread| due_times_ns(&mut schedule(1000.0, Spacing::Constant, thread, 2), 3);
         assert_eq!(of(0), [0, 2_000_000, 4_000_000]);
         assert_eq!(of(1), [1_000_000, 3_000_000, 5_000_000]);
     }
@@ -327,33 +333,83 @@ mod tests {
     fn poisson_gaps_are_exponential() {
         let n = 200_000_u32;
         let spacing = Spacing::Poisson { seed: 1 };
-        let times = due_times_ns(&mut Schedule::new(1000.0, spacing, 1, 2), n as usize);
+        let times = due_times_ns(&mut schedule(1000.0, spacing, 1, 2), n as usize);
         let mut gaps: Vec<f64> =
             times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 2e6).collect();
         gaps.sort_by(f64::total_cmp);
         // Kolmogorov-Smirnov: the largest distance from 1 - exp(-x) stays below 1.63 / sqrt(n) in 99 %
         // of all draws. The seed is fixed, so this is one draw.
-        let count = gaps.len() as f64;
-        let distance = gaps
-            .iter()
-            .enumerate()
-            .map(|(rank, gap)| ((rank as f64 + 0.5) / count - (1.0 - (-gap).exp())).abs())
-            .fold(0.0, f64::max);
-        assert!(distance < 1.63 / count.sqrt(), "{distance}");
+        let distance = distance_from_exponential(&gaps);
+        assert!(distance < 1.63 / (gaps.len() as f64).sqrt(), "{distance}");
+    }
+
+    /// Largest distance of sorted gaps from the exponential distribution with a mean of 1.
+    fn distance_from_exponential(gaps: &[f64]) -> f64 {
+        let share = |rank: usize| (rank as f64 + 0.5) / gaps.len() as f64;
+        let distances =
+            gaps.iter().enumerate().map(|(rank, gap)| share(rank) - (1.0 - (-gap).exp()));
+        distances.map(f64::abs).fold(0.0, f64::max)
     }
 
     #[test]
     fn seeds_and_threads_draw_different_gaps_and_clones_equal_ones() {
-        let of = |seed, thread| Schedule::new(10.0, Spacing::Poisson { seed }, thread, 2);
+        let of = |seed, thread| schedule(10.0, Spacing::Poisson { seed }, thread, 2);
         let first = due_times_ns(&mut of(1, 0), 5);
         assert_eq!(first, due_times_ns(&mut of(1, 0).clone(), 5));
         assert_ne!(first, due_times_ns(&mut of(2, 0), 5));
         assert_ne!(first, due_times_ns(&mut of(1, 1), 5));
     }
 
+    fn stages() -> impl Strategy<Value = Vec<Stage>> {
+        let stage = (0..5_000_u32, 0..5_000_u32, 1..3_000_u64).prop_map(|(from, to, ms)| Stage {
+            from_per_s: f64::from(from),
+            to_per_s: f64::from(to),
+            length: Duration::from_millis(ms),
+        });
+        prop::collection::vec(stage, 1..5)
+    }
+
+    proptest! {
+        #[test]
+        fn requests_due_until_any_time_are_the_integral_of_the_rate(
+            stages in stages(), threads in 1..4_usize, share in 0.0..1.0_f64,
+        ) {
+            let rate = Rate::Stages(stages);
+            let length = rate.length().unwrap();
+            let mut all: Vec<Duration> = (0..threads)
+                .flat_map(|thread| {
+                    let mut schedule = Schedule::new(&rate, Spacing::Constant, thread, threads);
+                    std::iter::from_fn(move || Some(schedule.advance()).filter(|at| *at <= length))
+                })
+                .collect();
+            all.sort();
+            let until = length.mul_f64(share);
+            let due = all.iter().filter(|at| **at < until).count() as f64;
+            let planned = rate.requests_until(until);
+            // Due times are rounded to a nanosecond, which at 5,000/s is far below a request.
+            prop_assert!((planned - 1e-3..planned + 1.001).contains(&due), "{due} of {planned}");
+            prop_assert_eq!(all.len() as f64, rate.requests_until(length).ceil());
+        }
+    }
+
+    #[test]
+    fn poisson_gaps_of_a_ramp_are_exponential_in_its_integral() {
+        let length = Duration::from_secs(100);
+        let rate = Rate::Stages(vec![Stage { from_per_s: 0.0, to_per_s: 2_000.0, length }]);
+        let mut schedule = Schedule::new(&rate, Spacing::Poisson { seed: 3 }, 0, 1);
+        let times: Vec<Duration> =
+            std::iter::from_fn(|| Some(schedule.advance()).filter(|at| *at < length)).collect();
+        // 100,000 are expected, with a standard deviation of 316.
+        assert!((99_000..101_000).contains(&times.len()), "{}", times.len());
+        let positions: Vec<f64> = times.iter().map(|at| rate.requests_until(*at)).collect();
+        let mut gaps: Vec<f64> = positions.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_by(f64::total_cmp);
+        assert!(distance_from_exponential(&gaps) < 1.63 / (gaps.len() as f64).sqrt());
+    }
+
     /// One request per millisecond.
     fn pacer(start: Instant, limit: Option<u64>) -> Pacer {
-        Pacer::new(Schedule::new(1000.0, Spacing::Constant, 0, 1), start, limit)
+        Pacer::new(schedule(1000.0, Spacing::Constant, 0, 1), start, limit)
     }
 
     fn due(scheduled: Instant, was_queued: bool) -> Option<Due> {

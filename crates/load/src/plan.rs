@@ -10,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tollgate_tls::TlsClient;
 
+use crate::rate::Rate;
 use crate::workload::Workload;
 
 /// Limit of [`Plan::connections_max`]. One client address has about 28,000 ports towards one target
@@ -28,6 +29,12 @@ pub const MAX_RATE: f64 = 10_000_000.0;
 
 /// Limit of both timeouts. A latency histogram does not reach further.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Lower limit of the intervals of a series.
+pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Limit of the stages of a rate.
+pub const MAX_STAGES: usize = 1_000;
 
 pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 
@@ -55,6 +62,9 @@ pub struct Plan {
     /// True if a connection carries one request after another. Otherwise each request opens a
     /// connection, its latency includes the connect, and its text should say `Connection: close`.
     pub keep_alive: bool,
+    /// True to make only TLS handshakes: each request connects, is complete with the handshake and sends nothing more.
+    /// Needs TLS, HTTP/1.1 and no keep-alive.
+    pub handshakes: bool,
     /// Limit of the time to connect; up to [`MAX_TIMEOUT`], checked every millisecond.
     pub connect_timeout: Duration,
     /// Limit of the time from send to complete response; as `connect_timeout`.
@@ -64,6 +74,9 @@ pub struct Plan {
     /// True if the load starts with a warm-up, so that the caller opens the window. Otherwise the
     /// window opens with the first request.
     pub warm_up: bool,
+    /// Length of the intervals of a [`Series`](crate::Series); at least [`MIN_INTERVAL`]. `None`: no series, which saves
+    /// a few nanoseconds per response.
+    pub series: Option<Duration>,
     /// True to record the time to first byte, which costs some CPU per response.
     pub first_byte: bool,
     /// True if threads poll for events instead of sleeping. This saves the server the cost of waking
@@ -93,18 +106,14 @@ pub enum Protocol {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
     /// Closed loop: each connection sends when its last response is complete. Finds the capacity of
     /// a server.
     Closed,
     /// Open loop: requests leave on a schedule, independent of responses. Finds the latency at a
     /// known load.
-    Open {
-        /// Requests per second over all threads; above 0, at most [`MAX_RATE`].
-        per_second: f64,
-        spacing: Spacing,
-    },
+    Open { rate: Rate, spacing: Spacing },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +142,11 @@ pub enum Error {
 }
 
 impl Plan {
-    pub fn rate_per_s(&self) -> Option<f64> {
-        match self.arrivals {
+    /// Rate of an open loop.
+    pub fn rate(&self) -> Option<&Rate> {
+        match &self.arrivals {
             Arrivals::Closed => None,
-            Arrivals::Open { per_second, .. } => Some(per_second),
+            Arrivals::Open { rate, .. } => Some(rate),
         }
     }
 
@@ -157,14 +167,17 @@ impl Plan {
             )
         })?;
         self.validate_protocol()?;
-        if let Some(rate) = self.rate_per_s() {
-            check(rate > 0.0 && rate <= MAX_RATE, || {
-                format!(
-                    "cannot send {rate} requests per second: choose more than 0 and at most {MAX_RATE}"
-                )
-            })?;
+        if let Some(rate) = self.rate() {
+            rate.validate().map_err(Error::Plan)?;
         }
         self.validate_timer_slack()?;
+        check(!(self.handshakes && self.keep_alive), || {
+            "cannot make handshakes alone with keep-alive: open a connection for each".to_owned()
+        })?;
+        check(self.series.is_none_or(|length| length >= MIN_INTERVAL), || {
+            let min = MIN_INTERVAL.as_millis();
+            format!("cannot divide the load into shorter intervals than {min} ms")
+        })?;
         check(self.requests != Some(0), || "cannot send 0 requests: choose at least 1".to_owned())?;
         for (name, timeout) in
             [("connect", self.connect_timeout), ("response", self.response_timeout)]
@@ -220,7 +233,7 @@ impl Plan {
             format!("cannot use a timer slack of {slack_ms} ms: choose at most {max_ms} ms")
         })?;
         let refuse = |reason: &str| Error::Plan(format!("cannot use a timer slack {reason}"));
-        let rate = self.rate_per_s().ok_or_else(|| refuse("in a closed loop: set a rate"))?;
+        let rate = self.rate().ok_or_else(|| refuse("in a closed loop: set a rate"))?;
         let conflicts = [
             (self.busy_poll, "with busy polling, which never sleeps: choose one of them"),
             (
@@ -246,7 +259,7 @@ impl Plan {
             return Err(refuse(reason));
         }
         // A connection is free again when its response is read, so it carries one request per slack.
-        let due = rate * self.timer_slack.as_secs_f64();
+        let due = rate.peak_per_s() * self.timer_slack.as_secs_f64();
         let connections_max = self.connections_max;
         check(due <= connections_max as f64, || {
             format!(

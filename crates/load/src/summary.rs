@@ -98,8 +98,17 @@ pub struct Summary {
     pub handshake_time: Option<LatencyHistogram>,
     /// Handshakes that resumed an earlier session, warm-up included.
     pub resumed_handshakes: u64,
+    /// Share of the handshakes that resumed an earlier session; null without TLS.
+    pub resumption_rate: Option<f64>,
     /// TLS version and cipher suite of the first handshake; null without TLS.
     pub tls: Option<String>,
+    /// The same by their names in the registries of TLS: `TLSv1.3,TLS_AES_256_GCM_SHA384`.
+    #[serde(skip)]
+    pub tls_facts: Option<String>,
+    /// Bytes received over TLS, handshakes and overhead of records included; of the whole load. Null without TLS.
+    pub tls_bytes_received: Option<u64>,
+    /// Bytes sent over TLS, as those received.
+    pub tls_bytes_sent: Option<u64>,
     /// Time from the send to the first byte of the response; null if not recorded.
     #[serde(serialize_with = "optional_distribution")]
     #[schemars(with = "Option<Distribution>")]
@@ -255,6 +264,15 @@ impl Summary {
         (seconds > 0.0).then(|| self.responses as f64 / seconds)
     }
 
+    /// Responses per second of CPU time of the generator, without idle polling; `None` without CPU time.
+    pub fn responses_per_cpu_s(&self) -> Option<f64> {
+        let used = |thread: &ThreadUsage| {
+            (thread.user + thread.system).saturating_sub(thread.polled).as_secs_f64()
+        };
+        let cpu_s: f64 = self.threads.iter().map(used).sum();
+        (cpu_s > 0.0).then(|| self.responses as f64 / cpu_s)
+    }
+
     /// Responses by status code, over all templates.
     pub fn statuses(&self) -> BTreeMap<u16, u64> {
         let mut sum = BTreeMap::new();
@@ -333,7 +351,12 @@ impl Summary {
         self.connect_time.merge(&other.connect_time);
         merge_optional(&mut self.handshake_time, other.handshake_time);
         self.resumed_handshakes += other.resumed_handshakes;
+        self.resumption_rate =
+            self.handshake_time.as_ref().map(|time| share(self.resumed_handshakes, time.count()));
         keep_first(&mut self.tls, other.tls);
+        keep_first(&mut self.tls_facts, other.tls_facts);
+        self.tls_bytes_received = sum_of(self.tls_bytes_received, other.tls_bytes_received);
+        self.tls_bytes_sent = sum_of(self.tls_bytes_sent, other.tls_bytes_sent);
         merge_optional(&mut self.first_byte, other.first_byte);
         self.templates.resize_with(other.templates.len(), TemplateSummary::default);
         for (sum, template) in self.templates.iter_mut().zip(other.templates) {
@@ -435,7 +458,28 @@ impl Failures {
         }
     }
 
-    fn merge(&mut self, other: Self) {
+    /// The counts, without examples.
+    pub(crate) fn counts(&self) -> Self {
+        Self { malformed_example: None, other_example: None, ..*self }
+    }
+
+    /// The counts since an earlier state.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            refused: self.refused - before.refused,
+            reset: self.reset - before.reset,
+            connect_timeout: self.connect_timeout - before.connect_timeout,
+            response_timeout: self.response_timeout - before.response_timeout,
+            closed_early: self.closed_early - before.closed_early,
+            malformed: self.malformed - before.malformed,
+            no_port: self.no_port - before.no_port,
+            other: self.other - before.other,
+            malformed_example: None,
+            other_example: None,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
         self.refused += other.refused;
         self.reset += other.reset;
         self.connect_timeout += other.connect_timeout;
@@ -528,6 +572,13 @@ fn share(part: u64, whole: u64) -> f64 {
 fn keep_first(first: &mut Option<String>, other: Option<String>) {
     if first.is_none() {
         *first = other;
+    }
+}
+
+fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
     }
 }
 

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use tollgate_stats::LatencyHistogram;
 
-use crate::format::LoadResult;
+use crate::format::{IntervalLine, LoadResult};
 use crate::*;
 
 fn get(template: usize) -> Request {
@@ -38,6 +39,8 @@ fn closed_loop() -> Plan {
         response_timeout: Duration::from_secs(10),
         requests: None,
         warm_up: false,
+        series: None,
+        handshakes: false,
         first_byte: false,
         busy_poll: false,
         cpus: vec![],
@@ -45,7 +48,7 @@ fn closed_loop() -> Plan {
 }
 
 fn open_loop(per_second: f64, spacing: Spacing) -> Plan {
-    Plan { arrivals: Arrivals::Open { per_second, spacing }, ..closed_loop() }
+    Plan { arrivals: Arrivals::Open { rate: Rate::Constant(per_second), spacing }, ..closed_loop() }
 }
 
 /// 1,000 to 10,000 us, each multiple of 10 us once: 901 latencies with a median of 5,500 us.
@@ -360,17 +363,16 @@ mod verdict {
 mod json {
     use super::*;
 
-    fn schema_path() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/load-result.json")
+    fn schema_path(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas").join(name)
     }
 
-    #[test]
-    fn committed_schema_is_that_of_the_types() {
+    fn check_schema<T: JsonSchema>(name: &str) {
         // Serialized results have all fields, with null for missing values.
         let settings = SchemaSettings::draft2020_12().for_serialize();
-        let schema = settings.into_generator().into_root_schema_for::<LoadResult<'_>>();
+        let schema = settings.into_generator().into_root_schema_for::<T>();
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        let path = schema_path();
+        let path = schema_path(name);
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
             std::fs::write(&path, &text).unwrap();
         }
@@ -379,9 +381,17 @@ mod json {
     }
 
     #[test]
+    fn committed_schemas_are_those_of_the_types() {
+        check_schema::<LoadResult<'_>>("load-result.json");
+        check_schema::<IntervalLine>("load-interval.json");
+    }
+
+    #[test]
     fn every_field_is_required_by_the_schema() {
-        let schema: Value =
-            serde_json::from_str(&std::fs::read_to_string(schema_path()).unwrap()).unwrap();
+        let schema: Value = serde_json::from_str(
+            &std::fs::read_to_string(schema_path("load-result.json")).unwrap(),
+        )
+        .unwrap();
         let required = schema["required"].as_array().unwrap();
         let result = Example::closed(summary()).json();
         assert_eq!(result["first_byte"], Value::Null);
@@ -562,7 +572,7 @@ mod table {
     }
 
     fn open_loop_arrivals() -> Arrivals {
-        Arrivals::Open { per_second: 5_000.0, spacing: Spacing::Constant }
+        Arrivals::Open { rate: Rate::Constant(5_000.0), spacing: Spacing::Constant }
     }
 
     #[test]
@@ -646,7 +656,7 @@ mod table {
     fn lines_fit_a_terminal() {
         let mut widest = Example::open(wide());
         let spacing = Spacing::Poisson { seed: 1 };
-        widest.plan.arrivals = Arrivals::Open { per_second: 9_999_999.5, spacing };
+        widest.plan.arrivals = Arrivals::Open { rate: Rate::Constant(9_999_999.5), spacing };
         (widest.plan.connections, widest.plan.connections_max) = (256, 20_000);
         (widest.plan.threads, widest.plan.keep_alive) = (256, false);
         let mut long_names = Example::open(wide());

@@ -8,6 +8,7 @@ use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, percent, significant};
 
 use crate::plan::Plan;
+use crate::rate::Rate;
 use crate::summary::{Summary, ThreadUsage, ns_to_ms};
 
 /// Part whose performance the figures of a load describe.
@@ -59,10 +60,10 @@ const RESPONSES_MIN: u64 = 100;
 impl Verdict {
     /// Judges the result of a plan.
     pub fn new(plan: &Plan, summary: &Summary) -> Self {
-        let (measured, reason) = match (too_little(summary), plan.rate_per_s()) {
+        let (measured, reason) = match (too_little(summary), plan.rate()) {
             (Some(reason), _) => (Measured::Nothing, reason),
             (None, None) => judge_closed_loop(summary),
-            (None, Some(rate_per_s)) => judge_open_loop(rate_per_s, plan.timer_slack, summary),
+            (None, Some(rate)) => judge_open_loop(rate, plan.timer_slack, summary),
         };
         let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
         Self { measured, warning, reason }
@@ -129,7 +130,7 @@ fn judge_closed_loop(summary: &Summary) -> (Measured, String) {
     (Measured::Server, reason)
 }
 
-fn judge_open_loop(rate_per_s: f64, slack: Duration, summary: &Summary) -> (Measured, String) {
+fn judge_open_loop(rate: &Rate, slack: Duration, summary: &Summary) -> (Measured, String) {
     let late_ns = summary.lateness.as_ref().and_then(|lateness| lateness.value_at(0.99));
     if late_ns.map(Duration::from_nanos) > Some(LATENESS_MAX + slack) {
         let reason = format!(
@@ -161,7 +162,7 @@ fn judge_open_loop(rate_per_s: f64, slack: Duration, summary: &Summary) -> (Meas
         );
         return (Measured::Generator, reason);
     }
-    let rate = significant(rate_per_s);
+    let rate = rate.describe();
     let lateness = lateness_text(summary);
     (Measured::Server, format!("{rate} requests/s were sent on schedule (lateness {lateness})"))
 }

@@ -7,8 +7,8 @@ mod send;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
 use crate::pacing::{ClockOffset, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait};
 use crate::plan::{Arrivals, Plan, share};
+use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
 use crate::workload::RequestSequence;
 
@@ -33,6 +34,8 @@ pub(crate) struct Control {
     pub(crate) measure: AtomicBool,
     pub(crate) drain: AtomicBool,
     pub(crate) stop: AtomicBool,
+    /// Start of the series: that of a schedule without a warm-up, else the first window.
+    pub(crate) series_start: OnceLock<Instant>,
 }
 
 /// One thread's part of a plan.
@@ -69,7 +72,7 @@ pub(crate) struct Worker {
     budget: Budget,
     in_flight: usize,
     now: Instant,
-    /// Time of the next check of timeouts.
+    /// Time of the next check of timeouts; at most the end of the interval of a series.
     next_timeout_check: Instant,
     /// True until the window is open, if it is to be opened.
     opens_window: bool,
@@ -102,9 +105,13 @@ const INDEX_BITS: u32 = 32;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 impl Control {
-    pub(crate) fn new(start: Instant) -> Self {
+    pub(crate) fn new(plan: &Plan, start: Instant) -> Self {
         let flag = || AtomicBool::new(false);
-        Self { start, measure: flag(), drain: flag(), stop: flag() }
+        let series_start = OnceLock::new();
+        if plan.rate().is_some() && !plan.warm_up {
+            series_start.get_or_init(|| start);
+        }
+        Self { start, measure: flag(), drain: flag(), stop: flag(), series_start }
     }
 }
 
@@ -116,6 +123,7 @@ impl Worker {
         waker: Waker,
         control: &Arc<Control>,
         progress: &Arc<SharedProgress>,
+        series: Option<Recorder>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
@@ -127,14 +135,14 @@ impl Worker {
         let share = |total: u64| share(total, thread, plan.threads);
         let requests = plan.requests.map(share);
         let mut connections = share(plan.connections as u64);
-        let (pacer, connections_max) = match plan.arrivals {
+        let (pacer, connections_max) = match &plan.arrivals {
             Arrivals::Closed => {
                 // Further connections would have nothing to send.
                 connections = connections.min(requests.unwrap_or(u64::MAX));
                 (None, connections)
             }
-            Arrivals::Open { per_second, spacing } => {
-                let schedule = Schedule::new(per_second, spacing, thread, plan.threads);
+            Arrivals::Open { rate, spacing } => {
+                let schedule = Schedule::new(rate, *spacing, thread, plan.threads);
                 let pacer = Pacer::new(schedule, control.start, requests);
                 (Some(pacer), share(plan.connections_max as u64))
             }
@@ -149,7 +157,7 @@ impl Worker {
             request_wait: RequestWait::new(early),
             slack_wait,
             clock_offset: ClockOffset::read(),
-            metrics: Metrics::new(plan, Arc::clone(progress)),
+            metrics: Metrics::new(plan, Arc::clone(progress), series),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
             connections_max: connections_max as usize,
             free: VecDeque::new(),
@@ -262,8 +270,11 @@ impl Worker {
             self.now = Instant::now();
             let has_started = self.is_sending || self.pacer.is_some();
             if self.now >= self.control.start && has_started {
-                self.metrics.open_window(self.now, clock)?;
+                self.metrics.open_window(self.now, clock, &self.control.series_start)?;
                 self.opens_window = false;
+                if let Some(end) = self.metrics.interval_end() {
+                    self.next_timeout_check = self.next_timeout_check.min(end);
+                }
             }
         }
         Ok(())
@@ -295,6 +306,13 @@ impl Worker {
             }
             // The server has closed, continues to send, or makes room for the rest of a request that
             // has its response already.
+            State::Closing(stream) if self.plan.handshakes => {
+                if is_readable {
+                    // Session tickets follow the handshake. An error is as good as the server's close.
+                    stream.receive(buffer).ok();
+                    self.force_close(index);
+                }
+            }
             State::Closing(_) => self.reconnect(index),
             State::Closed | State::RetryWait => {}
         }
@@ -367,8 +385,11 @@ impl Worker {
         }
     }
 
-    fn finish(self, clock: &ThreadCpuClock) -> io::Result<ThreadSummary> {
+    fn finish(mut self, clock: &ThreadCpuClock) -> io::Result<ThreadSummary> {
         let now = Instant::now();
+        for connection in &self.connections {
+            self.metrics.disconnected(connection.tls());
+        }
         let grace = LATENESS_MAX + self.plan.timer_slack;
         let unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, grace));
         let ages = self.connections.iter().flat_map(|connection| connection.ages(now));

@@ -37,7 +37,7 @@ pub(crate) struct Sentence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Badge {
     pub(crate) words: &'static str,
-    color: &'static str,
+    pub(crate) color: &'static str,
 }
 
 #[derive(Debug, Serialize)]

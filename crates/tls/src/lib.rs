@@ -21,7 +21,7 @@ pub use self_signed::{SelfSigned, SelfSignedError};
 pub use server::{
     Certificate, CertificateFiles, CertificateWarning, ServerError, ServerOptions, TlsServer,
 };
-pub use session::{SessionFacts, StreamEnd, TlsSession, is_plain_http};
+pub use session::{SessionFacts, StreamEnd, TlsSession, WireBytes, is_plain_http};
 pub use transport::{Received, Transport};
 
 /// Error in reading a certificate chain, its key or its OCSP response.

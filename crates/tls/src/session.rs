@@ -18,6 +18,14 @@ pub struct TlsSession {
     /// Error to report after the bytes received before it.
     error: Option<io::Error>,
     end: Option<StreamEnd>,
+    wire: WireBytes,
+}
+
+/// Bytes on the wire, with handshakes and the overhead of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    pub received: u64,
+    pub sent: u64,
 }
 
 /// Facts of a handshake, by their names in the registries of TLS.
@@ -65,7 +73,14 @@ const RECORD_BYTES: usize = 16 << 10;
 
 impl TlsSession {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, first_byte: None, is_byte_held: false, error: None, end: None }
+        Self {
+            connection,
+            first_byte: None,
+            is_byte_held: false,
+            error: None,
+            end: None,
+            wire: WireBytes::default(),
+        }
     }
 
     pub fn is_handshaking(&self) -> bool {
@@ -80,6 +95,10 @@ impl TlsSession {
     /// Returns the end of what the peer sends once all of it is received.
     pub fn end(&self) -> Option<StreamEnd> {
         self.end
+    }
+
+    pub fn wire_bytes(&self) -> WireBytes {
+        self.wire
     }
 
     /// True if the handshake resumed an earlier session.
@@ -129,7 +148,7 @@ impl TlsSession {
                     let message = "the connection was closed within the TLS handshake";
                     return Err(io::Error::new(ErrorKind::UnexpectedEof, message));
                 }
-                Some(_) => {}
+                Some(count) => self.wire.received += count as u64,
             }
             if let Err(error) = self.connection.process_new_packets() {
                 // Sends an alert. The error of the handshake is the one to report.
@@ -194,6 +213,7 @@ impl TlsSession {
             };
             self.first_byte = self.first_byte.or(carrier.first_byte);
             if let Some(count) = received {
+                self.wire.received += count as u64;
                 // The end of the stream is read by another call.
                 is_emptied = carrier.was_short && count > 0 && !is_shut;
                 let is_handshaking = self.connection.is_handshaking();
@@ -244,8 +264,9 @@ impl TlsSession {
     pub fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         while self.connection.wants_write() {
             let mut carrier = Carrier { socket, first_byte: None, was_short: false };
-            if try_io(|| self.connection.write_tls(&mut carrier))?.is_none() {
-                return Ok(false);
+            match try_io(|| self.connection.write_tls(&mut carrier))? {
+                Some(count) => self.wire.sent += count as u64,
+                None => return Ok(false),
             }
         }
         Ok(true)

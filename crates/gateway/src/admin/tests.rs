@@ -1,5 +1,12 @@
 //! Over real sockets, with fast, slow and silent clients.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use tollgate_admin::AdminServer;
+
 use super::*;
 use crate::config::{Address, Backend};
 use crate::counters::GenerationCounters;
@@ -15,7 +22,7 @@ fn any() -> Address {
 }
 
 fn admin(state: &Arc<AdminState>, client_time: Duration) -> AdminServer {
-    AdminServer::start_with("127.0.0.1:0".parse().unwrap(), Arc::clone(state), client_time).unwrap()
+    AdminServer::start_with("127.0.0.1:0".parse().unwrap(), state.pages(), client_time).unwrap()
 }
 
 fn get(address: SocketAddr, request: &str) -> String {

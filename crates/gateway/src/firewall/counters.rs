@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_accesslog::Counter;
+use tollgate_admin::Page;
 
 use super::inspection::Inspection;
-use crate::metrics::Page;
 
 /// Upper bounds of the score histogram; a last bucket has no bound.
 const SCORE_BOUNDS: [i64; 6] = [0, 4, 9, 19, 49, 99];
@@ -148,6 +148,6 @@ impl RouteCounters {
         let counts: Vec<u64> =
             (0..=SCORE_BOUNDS.len()).map(|bucket| sum(&|it| it.scores[bucket].get())).collect();
         let score_sum: u64 = sum(&|it| it.score_sum.get());
-        page.buckets("waf_score", ("route", &self.label), &SCORE_BOUNDS, &counts, score_sum);
+        page.buckets("waf_score", &[("route", &self.label)], &SCORE_BOUNDS, &counts, score_sum);
     }
 }

@@ -20,7 +20,15 @@ fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     let summary = report.summary;
     writeln!(text, "Server Software:        {}", header(&summary.first_head, "Server"))?;
     writeln!(text, "Server Hostname:        {}", report.hostname)?;
-    writeln!(text, "Server Port:            {}\n", report.port)?;
+    writeln!(text, "Server Port:            {}", report.port)?;
+    if let Some(tls) = &summary.tls_facts {
+        writeln!(text, "SSL/TLS Protocol:       {tls}")?;
+        // A name is sent to the server, an address is not.
+        if report.hostname.parse::<std::net::IpAddr>().is_err() {
+            writeln!(text, "TLS Server Name:        {}", report.hostname)?;
+        }
+    }
+    writeln!(text)?;
     writeln!(text, "Document Path:          {}", report.path)?;
     writeln!(text, "Document Length:        {}\n", document_length(report))?;
     writeln!(text, "Concurrency Level:      {}", report.plan.connections)?;

@@ -3,9 +3,10 @@
 use std::io;
 
 use csv::Writer;
+use tollgate_stats::LatencyHistogram;
 
 use super::Report;
-use crate::summary::{Distribution, TemplateSummary};
+use crate::summary::{Distribution, NS_PER_MS, Summary, TemplateSummary, ns_to_ms};
 
 pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
     let summary = report.summary;
@@ -26,7 +27,9 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
 
     let mut writer = Writer::from_writer(Vec::new());
     let total_names = totals.iter().map(|(name, _)| *name);
+    let handshakes = handshakes(summary);
     let header = columns.into_iter().chain(total_names).chain(figures.iter().map(String::as_str));
+    let header = header.chain(handshakes.iter().map(|(name, _)| *name));
     writer.write_record(header)?;
 
     let mut write_row =
@@ -40,6 +43,8 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
             // A request without a response is not counted per template.
             row.extend(totals.iter().map(|(_, count)| or_empty(is_total.then_some(count))));
             row.extend(latency.figures_ms().map(|(_, value)| or_empty(value)));
+            let of_total = |value: &String| if is_total { value.clone() } else { String::new() };
+            row.extend(handshakes.iter().map(|(_, value)| of_total(value)));
             writer.write_record(row)
         };
     write_row(["total", report.url, ""], [summary.responses, summary.unexpected], true, &latency)?;
@@ -56,6 +61,24 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
     }
     String::from_utf8(writer.into_inner().map_err(csv::IntoInnerError::into_error)?)
         .map_err(io::Error::other)
+}
+
+/// Columns of TLS, empty without it.
+fn handshakes(summary: &Summary) -> [(&'static str, String); 7] {
+    let time = summary.handshake_time.as_ref();
+    let in_ms = |ns: Option<u64>| or_empty(ns.map(ns_to_ms));
+    [
+        ("handshakes", or_empty(time.map(LatencyHistogram::count))),
+        ("resumed_handshakes", or_empty(time.map(|_| summary.resumed_handshakes))),
+        (
+            "handshake_mean_ms",
+            or_empty(time.and_then(|time| time.mean_ns()).map(|ns| ns / NS_PER_MS)),
+        ),
+        ("handshake_p50_ms", in_ms(time.and_then(|time| time.quantile_ns(0.5)))),
+        ("handshake_p99_ms", in_ms(time.and_then(|time| time.quantile_ns(0.99)))),
+        ("tls_bytes_received", or_empty(summary.tls_bytes_received)),
+        ("tls_bytes_sent", or_empty(summary.tls_bytes_sent)),
+    ]
 }
 
 fn or_empty(value: Option<impl ToString>) -> String {

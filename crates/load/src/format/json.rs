@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Report;
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
+use crate::rate::{Rate, Stage};
 use crate::summary::{Summary, TemplateSummary, ThreadUsage};
 use crate::verdict::Verdict;
 
@@ -34,6 +35,8 @@ pub(crate) struct LoadResult<'a> {
     interrupted: bool,
     /// Complete responses per second; null for a measurement without length.
     throughput_per_s: Option<f64>,
+    /// Responses per second of CPU time of the generator, without idle polling; null without CPU time.
+    responses_per_cpu_s: Option<f64>,
     /// Requests without a complete response: the sum of `failures`.
     failed: u64,
     /// Responses by status code.
@@ -59,8 +62,10 @@ pub(crate) struct LoadResult<'a> {
 struct Load<'a> {
     /// Trigger of a request.
     r#loop: Loop,
-    /// Open loop: requests per second.
+    /// Open loop: requests per second; null if the rate changes.
     rate_per_s: Option<f64>,
+    /// Open loop: stages of a rate that changes; empty for a constant rate.
+    stages: Vec<StageOutput>,
     /// Open loop: gaps between requests.
     arrivals: Option<Gaps>,
     /// Seed of all random choices.
@@ -81,6 +86,8 @@ struct Load<'a> {
     streams: Option<usize>,
     /// True if a connection carries one request after another.
     keep_alive: bool,
+    /// True if a request is a TLS handshake alone, and a response its end.
+    handshakes: bool,
     /// True if threads poll for events instead of sleeping.
     busy_poll: bool,
     /// Planned number of requests; null if a time ends the load.
@@ -95,6 +102,17 @@ struct Load<'a> {
     unix_socket: bool,
     /// Name of the mix; null for a single request.
     mix: Option<&'a str>,
+}
+
+/// Part of a schedule in which the rate changes linearly.
+#[derive(Debug, Serialize, JsonSchema)]
+struct StageOutput {
+    /// Requests per second at its start.
+    from_per_s: f64,
+    /// Requests per second at its end.
+    to_per_s: f64,
+    /// Length in seconds.
+    seconds: f64,
 }
 
 /// Trigger of a request.
@@ -191,6 +209,7 @@ impl<'a> LoadResult<'a> {
             },
             interrupted: report.is_interrupted,
             throughput_per_s: summary.throughput_per_s(),
+            responses_per_cpu_s: summary.responses_per_cpu_s(),
             failed: summary.failures.total(),
             statuses: summary.statuses(),
             responses_4xx,
@@ -220,7 +239,7 @@ impl<'a> LoadResult<'a> {
 impl<'a> Load<'a> {
     fn new(report: &Report<'a>) -> Self {
         let plan = report.plan;
-        let (r#loop, arrivals) = match plan.arrivals {
+        let (r#loop, arrivals) = match &plan.arrivals {
             Arrivals::Closed => (Loop::Closed, None),
             Arrivals::Open { spacing: Spacing::Constant, .. } => (Loop::Open, Some(Gaps::Constant)),
             Arrivals::Open { spacing: Spacing::Poisson { .. }, .. } => {
@@ -232,9 +251,20 @@ impl<'a> Load<'a> {
             Protocol::Http2 { streams } => (ProtocolName::Http2, None, Some(streams)),
         };
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let stage = |stage: &Stage| StageOutput {
+            from_per_s: stage.from_per_s,
+            to_per_s: stage.to_per_s,
+            seconds: stage.length.as_secs_f64(),
+        };
+        let (rate_per_s, stages) = match plan.rate() {
+            None => (None, Vec::new()),
+            Some(Rate::Constant(rate)) => (Some(*rate), Vec::new()),
+            Some(Rate::Stages(stages)) => (None, stages.iter().map(stage).collect()),
+        };
         Self {
             r#loop,
-            rate_per_s: plan.rate_per_s(),
+            rate_per_s,
+            stages,
             arrivals,
             seed: report.seed,
             connections: plan.connections,
@@ -245,6 +275,7 @@ impl<'a> Load<'a> {
             pipeline,
             streams,
             keep_alive: plan.keep_alive,
+            handshakes: plan.handshakes,
             busy_poll: plan.busy_poll,
             requests: plan.requests,
             duration_s: report.duration.map(|duration| duration.as_secs_f64()),

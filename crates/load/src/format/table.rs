@@ -52,13 +52,11 @@ fn head(report: &Report<'_>) -> String {
 
 fn load(report: &Report<'_>) -> String {
     let plan = report.plan;
-    let mut parts = vec![match plan.arrivals {
+    let mut parts = vec![match &plan.arrivals {
         Arrivals::Closed => "closed loop".to_owned(),
-        Arrivals::Open { per_second, spacing: Spacing::Constant } => {
-            format!("open loop: {}/s", significant(per_second))
-        }
-        Arrivals::Open { per_second, spacing: Spacing::Poisson { .. } } => {
-            format!("open loop: {}/s, Poisson", significant(per_second))
+        Arrivals::Open { rate, spacing } => {
+            let gaps = if *spacing == Spacing::Constant { "" } else { ", Poisson" };
+            format!("open loop: {}/s{gaps}", rate.describe())
         }
     }];
     if !plan.timer_slack.is_zero() {
@@ -93,7 +91,7 @@ fn load(report: &Report<'_>) -> String {
 
 fn requests(report: &Report<'_>, measured: Measured) -> String {
     let summary = report.summary;
-    let at_least = match (report.plan.arrivals, measured) {
+    let at_least = match (&report.plan.arrivals, measured) {
         (Arrivals::Closed, Measured::Generator) => "at least ",
         _ => "",
     };
@@ -104,6 +102,12 @@ fn requests(report: &Report<'_>, measured: Measured) -> String {
         });
         count(responses) + &rate
     };
+    if report.plan.handshakes {
+        let per_cpu_s = summary.responses_per_cpu_s().map_or(String::new(), |rate| {
+            format!(", {} per second of CPU of the generator", significant(rate))
+        });
+        return labelled("handshakes", &(with_rate(summary.responses) + &per_cpu_s));
+    }
     let mut text = labelled("responses", &with_rate(summary.responses));
     if summary.unexpected > 0 {
         let expected = with_rate(summary.responses - summary.unexpected);
@@ -196,14 +200,28 @@ fn connections(report: &Report<'_>) -> String {
     if let Some(handshakes) = &summary.handshake_time {
         let resumed = match summary.resumed_handshakes {
             0 => String::new(),
-            resumed => format!(", {} of them resumed", count(resumed)),
+            resumed => {
+                let rate = percent(resumed as f64 / handshakes.count().max(1) as f64);
+                format!(", {} of them resumed ({rate})", count(resumed))
+            }
+        };
+        let quantile = |name, q| {
+            let ns = handshakes.quantile_ns(q)?;
+            Some(format!(", {name} {} ms", in_ms(ns as f64)))
         };
         let mean = handshakes
             .mean_ns()
             .map_or(String::new(), |ns| format!(", in {} ms on average", in_ms(ns)));
+        let quantiles = [("p50", 0.5), ("p99", 0.99)].map(|(name, q)| quantile(name, q));
+        let mean = quantiles.into_iter().flatten().fold(mean, |text, part| text + &part);
         let cipher = summary.tls.as_deref().unwrap_or_default();
         let text_of = format!("{}{resumed}{mean}: {cipher}", count(handshakes.count()));
-        text += &labelled("handshakes", &text_of);
+        text += &labelled("TLS", &text_of);
+    }
+    if let (Some(received), Some(sent)) = (summary.tls_bytes_received, summary.tls_bytes_sent) {
+        let what =
+            format!("{} received, {} sent over TLS, with handshakes", bytes(received), bytes(sent));
+        text += &labelled("on the wire", &what);
     }
     if summary.force_closed > 0 {
         let number = count(summary.force_closed);
@@ -352,7 +370,7 @@ fn threads(threads: &[ThreadUsage]) -> String {
 
 fn verdict_text(report: &Report<'_>, verdict: &Verdict) -> String {
     let reason = &verdict.reason;
-    let text = match (verdict.measured, report.plan.arrivals) {
+    let text = match (verdict.measured, &report.plan.arrivals) {
         (Measured::Server, _) => format!("these are the figures of the server: {reason}"),
         (Measured::Generator, Arrivals::Closed) => format!(
             "the load generator was the bottleneck, so the throughput is a lower bound: {reason}"

@@ -92,9 +92,28 @@ impl Worker {
             self.fail_connect(index, Failure::Malformed(reason.to_owned()));
             return false;
         }
+        if self.plan.handshakes {
+            self.complete_handshake(index);
+            return false;
+        }
         let generation = connection.generation;
         self.begin(index);
         self.connections[index].generation == generation
+    }
+
+    /// Completes the request that a handshake stands for, and ends the connection. The server closes it, after it has
+    /// completed the handshake too.
+    fn complete_handshake(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if let State::Open(Stream { tls: Some(tls), socket, .. }) = &mut connection.state {
+            // The handshake counts even if the server has gone since.
+            tls.finish(socket).ok();
+        }
+        if let Some(in_flight) = connection.pop() {
+            self.in_flight -= 1;
+            self.metrics.completed_handshake(&in_flight, self.now);
+        }
+        self.close(index);
     }
 
     /// Sends on a connection that has become ready, or the first bytes of its handshake.
@@ -147,6 +166,7 @@ impl Worker {
 
     /// Drops the socket. Requests sent on it without a response will be sent again.
     pub(super) fn disconnect(&mut self, index: usize) {
+        self.metrics.disconnected(self.connections[index].tls());
         let to_resend = self.connections[index].disconnect(self.now);
         self.metrics.resent(to_resend);
     }
@@ -171,7 +191,8 @@ impl Worker {
     }
 
     /// Closes a connection that the server should have closed, without keeping the pair of ports.
-    fn force_close(&mut self, index: usize) {
+    pub(super) fn force_close(&mut self, index: usize) {
+        self.metrics.disconnected(self.connections[index].tls());
         let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
         if let State::Closing(stream) | State::Open(stream) = state {
             // A failure keeps the ports for a while and has no other effect.
@@ -255,8 +276,9 @@ impl Worker {
         }
     }
 
-    /// Handles all timeouts that have expired, and schedules the next check.
+    /// Handles all timeouts that have expired, ends the interval of a series that is over, and schedules the next check.
     pub(super) fn check_timeouts(&mut self) {
+        self.metrics.advance_series(self.now);
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
             if self.deadline(connection).is_none_or(|deadline| deadline > self.now) {
@@ -281,5 +303,8 @@ impl Worker {
         let soonest = self.now + TIMEOUT_CHECK_MIN;
         self.next_timeout_check =
             earliest.map_or(latest, |deadline| deadline.clamp(soonest, latest.max(soonest)));
+        if let Some(end) = self.metrics.interval_end() {
+            self.next_timeout_check = self.next_timeout_check.min(end);
+        }
     }
 }

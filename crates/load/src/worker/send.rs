@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Worker;
 use crate::connection::{Connection, InFlight, State, is_disconnect};
 use crate::metrics::ThreadCpuClock;
+use crate::pacing::Pacer;
 use crate::summary::Failure;
 
 /// Limit of connections started between two calls of the poller.
@@ -140,7 +141,7 @@ impl Worker {
 
     /// Adds a request to those in flight on a connection.
     fn put(&mut self, index: usize, request: usize, scheduled: Instant) {
-        self.metrics.sent();
+        self.metrics.sent(self.now);
         self.in_flight += 1;
         let in_flight = InFlight {
             request,
@@ -193,13 +194,26 @@ impl Worker {
     /// may report a free connection.
     fn add_connection(&mut self) -> Option<usize> {
         let is_full = self.connections.len() == self.connections_max;
-        if !self.is_sending || is_full || self.budget.new_connections == 0 {
+        if !self.is_sending || is_full || self.budget.new_connections == 0 || self.has_room_soon() {
             return None;
         }
         self.budget.new_connections -= 1;
         self.started += 1;
         self.connections.push(Connection::new(self.now));
         Some(self.connections.len() - 1)
+    }
+
+    /// True if connections that are being established have room for all queued requests and the next one.
+    fn has_room_soon(&self) -> bool {
+        let mut needed = self.pacer.as_ref().map_or(0, Pacer::queued) + 1;
+        for connection in self.connections.iter().filter(|connection| connection.is_connecting()) {
+            let room = self.plan.concurrency().saturating_sub(connection.len()) as u64;
+            if room >= needed {
+                return true;
+            }
+            needed -= room;
+        }
+        false
     }
 
     pub(super) fn send(&mut self, index: usize) {
@@ -209,6 +223,7 @@ impl Worker {
         match connection.send(&self.plan.workload, &self.poller, token) {
             Ok(_) => {}
             Err(error) if connection.was_closed_while_idle(&error) => {
+                connection.take_back();
                 self.disconnect(index);
                 self.connect(index);
             }

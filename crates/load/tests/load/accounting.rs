@@ -2,7 +2,8 @@ use std::error::Error as _;
 use std::thread;
 use std::time::Duration;
 
-use tollgate_load::{Error, Generator, Plan, Progress, Protocol, Target, Workload};
+use tollgate_load::{Error, Generator, Interval, Plan, Progress, Protocol, Target, Workload};
+use tollgate_stats::LatencyHistogram;
 
 use crate::server::{
     DEADLINE, GET, OK, Server, closed_port, endless, finish, plan, request, run, scheduled,
@@ -47,6 +48,53 @@ fn counts_balance_with_those_of_the_server() {
     // Requests in flight at the end may have reached the server.
     assert!(server.requests() <= summary.sent);
     assert!(server.requests() + summary.in_flight >= summary.sent);
+}
+
+#[test]
+fn intervals_add_up_to_the_result() {
+    let (server, port) = (Server::responding(OK), closed_port());
+    // Stopped within a measurement after a warm-up, with failures only, and at the end of a number of requests.
+    for (target, requests) in [(server.address, None), (port, None), (server.address, Some(500))] {
+        let threads = Plan { connections: 5, threads: 2, ..endless(target) };
+        let series = Some(Duration::from_millis(10));
+        let warm_up = requests.is_none();
+        let plan = Plan { series, requests, warm_up, ..threads };
+        let mut generator = Generator::start(plan).unwrap();
+        let series = generator.take_series().unwrap();
+        let count = || {
+            let Progress { responses, failed, .. } = generator.progress();
+            responses + failed
+        };
+        if warm_up {
+            wait_until(|| count() >= 20);
+            generator.open_window();
+        }
+        let before = count();
+        wait_until(|| count() >= before + 20 || generator.is_done());
+        thread::sleep(Duration::from_millis(35));
+        let summary = finish(generator);
+        let intervals: Vec<Interval> = series.collect();
+        let sum = |count: fn(&Interval) -> u64| intervals.iter().map(count).sum::<u64>();
+        assert_eq!(sum(|one| one.responses), summary.responses);
+        assert_eq!(sum(|one| one.unexpected), summary.unexpected);
+        assert_eq!(sum(|one| one.failures.total()), summary.failures.total());
+        assert_eq!(sum(|one| one.failures.refused), summary.failures.refused);
+        assert_eq!(sum(|one| one.bytes_received), summary.bytes_received);
+        let mut latency = LatencyHistogram::new();
+        intervals.iter().for_each(|interval| latency.merge(&interval.latency));
+        assert!(latency == summary.latency, "{latency:?} {:?}", summary.latency);
+        let last = intervals.last().unwrap();
+        assert_eq!(last.in_flight, summary.in_flight);
+        assert_eq!(last.end, summary.window);
+        for pair in intervals.windows(2) {
+            assert_eq!(pair[0].end, pair[1].start);
+            assert_eq!(pair[0].end - pair[0].start, Duration::from_millis(10));
+        }
+        let cpu: Duration = intervals.iter().map(|interval| interval.cpu).sum();
+        let used: Duration = summary.threads.iter().map(|thread| thread.user + thread.system).sum();
+        // The two are read one after the other.
+        assert!(cpu.abs_diff(used) < Duration::from_millis(5), "{cpu:?} {used:?}");
+    }
 }
 
 #[test]

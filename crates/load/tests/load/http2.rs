@@ -173,6 +173,30 @@ fn schedule_uses_streams_of_all_connections() {
 }
 
 #[test]
+fn requests_wait_for_a_connection_that_is_being_established() {
+    let is_first = AtomicBool::new(true);
+    let server = Server::start(move |peer| {
+        let is_first = is_first.swap(false, Ordering::SeqCst);
+        peer.sleep(Duration::from_millis(30));
+        let mut streams = Streams::new(peer, Limits::default());
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+            if is_first && received.stream >= 39 {
+                return;
+            }
+        }
+    });
+    let plan = Plan { connections_max: 20, ..scheduled(server.address, 100, 1_000.0) };
+    let summary = run(http2(64, plan));
+    // Those in flight when the server closes the first connection fail.
+    assert!(summary.responses >= 80, "{summary:?}");
+    // A request that is due just when the server closes may add one; 20 are allowed.
+    assert!((2..=3).contains(&summary.connects), "{summary:?}");
+    assert_eq!(summary.sent, 100);
+    assert!(summary.queued > 0, "{summary:?}");
+}
+
+#[test]
 fn requests_above_a_goaway_are_sent_again() {
     let is_first = AtomicBool::new(true);
     let server = Server::start(move |peer| {

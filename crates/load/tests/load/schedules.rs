@@ -5,17 +5,17 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{Socket, listen};
-use tollgate_load::{Arrivals, Generator, Plan, Protocol, Spacing};
+use tollgate_load::{Arrivals, Generator, Interval, Plan, Protocol, Rate, Spacing, Stage};
 
 use crate::server::{
-    LAST, MS, OK, Server, closed_port, finish, is_at_least, run, scheduled, wait_until,
+    LAST, MS, OK, Server, closed_port, finish, is_at_least, plan, run, scheduled, wait_until,
 };
 
 #[test]
 fn schedule_is_sent_completely_and_on_time() {
     let server = Server::responding(OK);
     for spacing in [Spacing::Constant, Spacing::Poisson { seed: 7 }] {
-        let arrivals = Arrivals::Open { per_second: 1000.0, spacing };
+        let arrivals = Arrivals::Open { rate: Rate::Constant(1000.0), spacing };
         let plan =
             Plan { connections: 4, threads: 2, arrivals, ..scheduled(server.address, 200, 1.0) };
         let summary = run(Plan { connections_max: 4, ..plan });
@@ -28,6 +28,31 @@ fn schedule_is_sent_completely_and_on_time() {
         assert!(window_s >= 0.13, "{spacing:?}: {window_s}");
     }
     assert_eq!(server.requests(), 400);
+}
+
+#[test]
+fn stages_are_sent_as_their_integral() {
+    let server = Server::responding(OK);
+    let length = Duration::from_millis(100);
+    let stage = |from_per_s, to_per_s| Stage { from_per_s, to_per_s, length };
+    // 50 requests, none, and 100.
+    let stages = vec![stage(0.0, 1_000.0), stage(0.0, 0.0), stage(1_000.0, 1_000.0)];
+    let rate = Rate::Stages(stages);
+    let arrivals = Arrivals::Open { rate, spacing: Spacing::Constant };
+    let plan = Plan { threads: 2, connections: 4, connections_max: 4, ..plan(server.address, 1) };
+    let series = Some(length);
+    let mut generator =
+        Generator::start(Plan { arrivals, requests: None, series, ..plan }).unwrap();
+    let series = generator.take_series().unwrap();
+    wait_until(|| generator.progress().responses == 150);
+    // Nothing is due after the stages.
+    assert!(!generator.wait(Duration::from_millis(50)));
+    let summary = finish(generator);
+    assert_eq!((summary.sent, summary.unsent, server.requests()), (150, 0, 150));
+    let intervals: Vec<Interval> = series.collect();
+    assert_eq!(intervals.iter().map(|interval| interval.sent).sum::<u64>(), 150);
+    // A delay of the machine moves requests to later intervals, never to earlier ones.
+    assert!(intervals[0].sent <= 50 && intervals[0].sent + intervals[1].sent <= 50);
 }
 
 /// Delays the response to its first request only.

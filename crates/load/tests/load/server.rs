@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Request, Spacing, Summary,
-    Target, Workload,
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Rate, Request, Spacing,
+    Summary, Target, Workload,
 };
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -270,6 +270,8 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         threads: 1,
         tls: None,
         protocol: Protocol::Http1 { pipeline: 1 },
+        series: None,
+        handshakes: false,
         first_byte: false,
         busy_poll: false,
         keep_alive: true,
@@ -288,7 +290,7 @@ pub(crate) fn endless(target: SocketAddr) -> Plan {
 
 /// The same on a schedule.
 pub(crate) fn scheduled(target: SocketAddr, requests: u64, per_second: f64) -> Plan {
-    let arrivals = Arrivals::Open { per_second, spacing: Spacing::Constant };
+    let arrivals = Arrivals::Open { rate: Rate::Constant(per_second), spacing: Spacing::Constant };
     Plan { arrivals, connections_max: 1, ..plan(target, requests) }
 }
 

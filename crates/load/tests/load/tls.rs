@@ -7,11 +7,13 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tollgate_http2::Limits;
-use tollgate_load::{Plan, Protocol};
+use tollgate_load::{Generator, Plan, Protocol};
 use tollgate_tls::{ClientOptions, TlsClient, TlsVersion, Trust};
 
 use crate::http2::Streams;
-use crate::server::{GET, LAST, OK, Peer, Server, plan, post, request, run, workload};
+use crate::server::{
+    DEADLINE, GET, LAST, OK, Peer, Server, plan, post, request, run, scheduled, workload,
+};
 
 /// Self-signed certificate for `localhost` of the tests of the gateway.
 fn file(name: &str) -> PathBuf {
@@ -86,6 +88,58 @@ fn sessions_are_resumed_if_asked() {
         // The latency of a new connection includes its handshake.
         assert!(summary.latency.min_ns() > handshakes.min_ns(), "{summary:?}");
     }
+}
+
+#[test]
+fn handshakes_are_complete_without_a_request() {
+    let server = server(b"http/1.1", |peer| assert!(peer.request().is_none()));
+    for (version, resume) in [
+        (TlsVersion::Tls13, true),
+        (TlsVersion::Tls13, false),
+        (TlsVersion::Tls12, true),
+        (TlsVersion::Tls12, false),
+    ] {
+        let options = ClientOptions { resume, version: Some(version), ..TRUSTING };
+        let closed = Plan { keep_alive: false, handshakes: true, ..plan(server.address, 20) };
+        let open =
+            Plan { arrivals: scheduled(server.address, 1, 500.0).arrivals, ..closed.clone() };
+        for plan in [closed, open] {
+            let generator = Generator::start(over_tls(&options, plan)).unwrap();
+            assert!(generator.wait(DEADLINE));
+            let summary = generator.finish().unwrap();
+            assert_eq!((summary.sent, summary.responses), (20, 20), "{summary:?}");
+            assert_eq!((summary.connects, summary.latency.count()), (20, 20));
+            assert_eq!((summary.failures.total(), summary.force_closed), (0, 0), "{summary:?}");
+            let handshakes = summary.handshake_time.as_ref().unwrap();
+            assert_eq!(handshakes.count(), 20);
+            let (resumed, rate) = if resume { (19, 0.95) } else { (0, 0.0) };
+            assert_eq!(summary.resumed_handshakes, resumed, "{version:?}");
+            assert_eq!(summary.resumption_rate, Some(rate));
+            // The latency includes the connect.
+            assert!(summary.latency.max_ns() > handshakes.max_ns());
+            assert!(summary.statuses().is_empty());
+        }
+    }
+    assert_eq!(server.requests(), 0);
+}
+
+#[test]
+fn bytes_on_the_wire_include_handshakes_and_records() {
+    let server = server(b"http/1.1", echo);
+    let bytes = |count| {
+        let summary = run(over_tls(&TRUSTING, plan(server.address, count)));
+        (summary.tls_bytes_received.unwrap(), summary.tls_bytes_sent.unwrap())
+    };
+    let ((received, sent), (more_received, more_sent)) = (bytes(10), bytes(110));
+    // Each message is a record of TLS 1.3: 5 bytes of header, 1 of its type, 16 of authentication.
+    // The length of the signature in the handshake varies by some bytes.
+    let expected = 100 * (OK.len() as u64 + 22);
+    assert!((more_received - received).abs_diff(expected) <= 8, "{received} {more_received}");
+    assert_eq!(more_sent - sent, 100 * (GET.len() as u64 + 22));
+    // Hello, certificate, and signature.
+    assert!(received > 10 * (OK.len() as u64 + 22) + 500, "{received}");
+    assert!(sent > 10 * (GET.len() as u64 + 22) + 200, "{sent}");
+    assert_eq!(run(plan(Server::responding(OK).address, 1)).tls_bytes_sent, None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Documents as a single HTML file: no scripts, no network access, inline SVG plots.
 
+pub mod load;
 mod plots;
 pub mod svg;
 mod timeline;

@@ -16,17 +16,17 @@ use tollgate_stats::number::{in_full, signed, significant};
 #[derive(Serialize, Default)]
 pub(super) struct Figure {
     /// Machine-readable name.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The cases, if there are several.
-    of: String,
-    svg: String,
+    pub(super) of: String,
+    pub(super) svg: String,
     /// Added to the caption.
-    note: String,
+    pub(super) note: String,
     /// Marks with the names of the subjects in the plot.
-    legend: Vec<(usize, String)>,
-    table: Option<Table>,
+    pub(super) legend: Vec<(usize, String)>,
+    pub(super) table: Option<Table>,
     /// The invalid trials of a timeline.
-    invalid: Vec<String>,
+    pub(super) invalid: Vec<String>,
 }
 
 pub(super) fn draw(source: &Source, plot: &Plot) -> anyhow::Result<Vec<Figure>> {
@@ -147,10 +147,10 @@ fn dots(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
 }
 
 /// The latencies of a subject over all its valid trials.
-struct Latencies<'a> {
-    name: &'a str,
-    series: usize,
-    histogram: LatencyHistogram,
+pub(super) struct Latencies<'a> {
+    pub(super) name: &'a str,
+    pub(super) series: usize,
+    pub(super) histogram: LatencyHistogram,
 }
 
 fn latency(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Vec<Figure>> {
@@ -182,7 +182,7 @@ const TICKS_PER_HALF: u32 = 5;
 const NAMED: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
 /// Latency by percentile, up to the percentile beyond which fewer than ten responses remain.
-fn curve(Latencies { name, series, histogram }: &Latencies<'_>) -> Curve {
+pub(super) fn curve(Latencies { name, series, histogram }: &Latencies<'_>) -> Curve {
     let shortest = histogram.min_ns().map(|ns| (0.0, ms(ns)));
     let steps = histogram
         .percentiles(TICKS_PER_HALF)
@@ -199,7 +199,7 @@ fn curve(Latencies { name, series, histogram }: &Latencies<'_>) -> Curve {
     Curve { name: (*name).to_owned(), series: *series, points }
 }
 
-fn percentiles_table(latencies: &[Latencies<'_>]) -> Table {
+pub(super) fn percentiles_table(latencies: &[Latencies<'_>]) -> Table {
     let row = |Latencies { name, series, histogram }: &Latencies<'_>| {
         let named = NAMED.iter().map(|quantile| histogram.quantile_ns(*quantile));
         let all = std::iter::once(histogram.min_ns()).chain(named).chain([histogram.max_ns()]);
@@ -217,7 +217,7 @@ const CLASSES_PER_ROW: usize = 6;
 
 /// The edges of the classes of latency that all subjects of a case share, and the percentage of each subject's
 /// responses in each class.
-fn distributions(latencies: &[Latencies<'_>]) -> Option<(Vec<f64>, Vec<Distribution>)> {
+pub(super) fn distributions(latencies: &[Latencies<'_>]) -> Option<(Vec<f64>, Vec<Distribution>)> {
     let shortest = latencies.iter().filter_map(|one| one.histogram.min_ns()).min()?;
     let longest = latencies.iter().filter_map(|one| one.histogram.max_ns()).max()?;
     // At least a factor of two, so that classes are wider than the histogram's resolution.
@@ -238,7 +238,7 @@ fn distributions(latencies: &[Latencies<'_>]) -> Option<(Vec<f64>, Vec<Distribut
     Some((edges, distributions))
 }
 
-fn shares_table(edges: &[f64], distributions: &[Distribution]) -> Table {
+pub(super) fn shares_table(edges: &[f64], distributions: &[Distribution]) -> Table {
     let rows = (0..edges.len() - 1).step_by(CLASSES_PER_ROW).map(|first| {
         let next = (first + CLASSES_PER_ROW).min(edges.len() - 1);
         let [from, to] = [first, next].map(|edge| significant(edges[edge]));

@@ -16,8 +16,8 @@ use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{
-    Arrivals, Generator, Plan, Progress, Protocol, SLICE, Slice, Spacing, SteadyState, Target,
-    Workload,
+    Arrivals, Generator, Plan, Progress, Protocol, Rate, SLICE, Slice, Spacing, SteadyState,
+    Target, Workload,
 };
 use tollgate_traffic::Template;
 
@@ -227,6 +227,8 @@ fn plan(subject: &Subject<'_>) -> anyhow::Result<Plan> {
             true => Protocol::Http2 { streams: subject.load.streams as usize },
             false => Protocol::Http1 { pipeline: 1 },
         },
+        series: None,
+        handshakes: false,
         first_byte: false,
         workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,
@@ -246,7 +248,8 @@ fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
         Some(SpacingFile::Poisson) => Spacing::Poisson { seed },
         Some(SpacingFile::Constant) | None => Spacing::Constant,
     };
-    load.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing })
+    load.rate
+        .map_or(Arrivals::Closed, |rate| Arrivals::Open { rate: Rate::Constant(rate), spacing })
 }
 
 pub(super) struct Pids {

@@ -1,8 +1,11 @@
 //! `tollgate load`: sends load to one server and prints the result.
 
 mod args;
+mod metrics;
 mod progress;
+mod rate;
 mod request;
+mod series;
 mod tls;
 
 pub(crate) use args::Args;
@@ -13,10 +16,13 @@ use anyhow::{Context, Result, bail};
 use args::{Format, WarmUp};
 use progress::{ProgressLine, RunEnd};
 use request::{Content, Target};
+use series::Outputs;
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::files::write_atomic;
 use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
+use tollgate_report::html;
 use tollgate_runner::process;
 
 /// One load, validated.
@@ -48,14 +54,31 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     // No child process outlives the program, so a second signal may end it at once.
     let kill_now = || std::process::exit(Exit::Interrupted as i32);
     let interrupt = signals::interrupt(kill_now).context("cannot handle signals")?;
-    let generator = Generator::start(load.plan.clone())?;
+    let outputs = Outputs::open(args, &load.plan).map_err(Failure::bad_input)?;
+    let mut generator = Generator::start(load.plan.clone())?;
+    let reader = generator.take_series().map(|series| outputs.read(series)).transpose()?;
     let mut line = ProgressLine::new();
     let end = progress::run(&load, &generator, &mut line, &interrupt);
     generator.close_window();
     line.clear();
     let summary = generator.finish()?;
     console::print(&load.render(end, &summary)?)?;
+    if let Some(reader) = reader {
+        let (written, timeline) = reader.finish();
+        if let (Some(path), Some(timeline)) = (&args.html, timeline) {
+            let page = html::load::render(&load.report(end, &summary), &timeline, command_line())?;
+            write_atomic(path, &page)?;
+        }
+        written?;
+    }
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
+}
+
+/// The command with its arguments, quoted for a shell.
+fn command_line() -> String {
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    shell_words::join(["tollgate".to_owned()].into_iter().chain(arguments))
 }
 
 fn exit(summary: &Summary) -> Exit {
@@ -77,8 +100,11 @@ impl Load {
             true => Spacing::Poisson { seed: args.seed },
             false => Spacing::Constant,
         };
-        let arrivals =
-            args.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing });
+        args.check_stages()?;
+        let arrivals = match &args.rate {
+            None => Arrivals::Closed,
+            Some(rate) => Arrivals::Open { rate: rate.clone(), spacing },
+        };
         let warm_up = args.warmup.unwrap_or(WarmUp::None);
         let timer_slack = args.timer_slack.unwrap_or_default();
         let plan = Plan {
@@ -91,12 +117,14 @@ impl Load {
             connections_max: args.max_connections.unwrap_or(args.connections),
             timer_slack,
             threads: args.threads,
-            keep_alive: !args.no_keepalive,
+            keep_alive: !args.no_keepalive && !args.handshakes,
+            handshakes: args.handshakes,
             busy_poll: args.busy_poll,
             connect_timeout: args.connect_timeout,
             response_timeout: args.timeout,
             requests: args.requests,
             warm_up: warm_up != WarmUp::None,
+            series: series::interval(args)?,
             // It costs CPU per response, so only the formats that print it record it.
             first_byte: matches!(args.format(), Format::Ab | Format::Json) && timer_slack.is_zero(),
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
@@ -127,8 +155,8 @@ impl Load {
         Ok(())
     }
 
-    fn render(&self, end: RunEnd, summary: &Summary) -> Result<String> {
-        let report = Report {
+    fn report<'a>(&'a self, end: RunEnd, summary: &'a Summary) -> Report<'a> {
+        Report {
             url: &self.target.url,
             hostname: &self.target.hostname,
             port: self.target.port,
@@ -141,7 +169,11 @@ impl Load {
             warm_up: end.warm_up,
             is_interrupted: end.is_interrupted,
             summary,
-        };
+        }
+    }
+
+    fn render(&self, end: RunEnd, summary: &Summary) -> Result<String> {
+        let report = self.report(end, summary);
         let text = match self.format {
             Format::Table => report.to_table(),
             Format::Json => report.to_json(),
@@ -157,7 +189,7 @@ impl Load {
 mod tests {
     use super::*;
     use clap::Parser;
-    use tollgate_load::Protocol;
+    use tollgate_load::{Protocol, Rate};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -204,7 +236,7 @@ mod tests {
             --poisson --seed 3 --pipeline 5 --timeout 1s --connect-timeout 2s --format ab";
         let full = plan(line);
         let spacing = Spacing::Poisson { seed: 3 };
-        assert_eq!(full.arrivals, Arrivals::Open { per_second: 2.5, spacing });
+        assert_eq!(full.arrivals, Arrivals::Open { rate: Rate::Constant(2.5), spacing });
         assert_eq!((full.connections, full.connections_max, full.threads), (4, 9, 2));
         assert_eq!(full.protocol, Protocol::Http1 { pipeline: 5 });
         assert_eq!((full.requests, full.cpus), (Some(7), vec![0, 2, 3]));
@@ -214,6 +246,20 @@ mod tests {
         assert_eq!(full.connect_timeout, Duration::from_secs(2));
         for warm_up in ["1s", "steady"] {
             assert!(plan(&format!("http://127.0.0.1/ -d 1s --warmup {warm_up}")).warm_up);
+        }
+    }
+
+    #[test]
+    fn stages_set_the_length() {
+        let staged = load("http://127.0.0.1/ --rate 5..9/2s,9/3s").unwrap();
+        assert_eq!(staged.duration, Some(Duration::from_secs(5)));
+        for (options, reason) in [
+            ("--rate 5/2s -d 1s", "remove --duration"),
+            ("--rate 5/2s --warmup 1s", "have no --warmup"),
+            ("--rate 5/23h,5/2h", "take longer than 1day"),
+        ] {
+            let error = load(&format!("http://127.0.0.1/ {options}")).unwrap_err();
+            assert!(error.to_string().contains(reason), "{options}: {error}");
         }
     }
 
@@ -241,6 +287,7 @@ mod tests {
             ("--streams 2", "--streams needs --http 2"),
             ("--http 2 --pipeline 2", "over HTTP/2 use --streams N"),
             ("--http 2 --no-keepalive", "use HTTP/1.1"),
+            ("--rate 5..9/1s", "--rate: stages have their own length; remove --requests"),
             ("--rate 60000 --timer-slack 1ms", "cannot carry the 60 requests of a timer slack"),
         ] {
             let error =

@@ -4,12 +4,14 @@ mod canvas;
 mod latency;
 mod price;
 mod scale;
+mod series;
 mod timeline;
 
 pub(crate) use canvas::key;
 pub(crate) use latency::{Curve, Distribution, SweepPanel, distribution, percentiles, sweep};
 pub(crate) use price::{Bar, Bars, Catch, Dots, bars, catches, dots};
 pub use price::{LevelChange, Revision, history};
+pub(crate) use series::{SeriesPanel, series};
 pub(crate) use timeline::{Stripe, Timeline, TimelinePanel, Trial, timeline};
 
 use canvas::{Canvas, END, LETTER, MIDDLE, START, WIDTH};

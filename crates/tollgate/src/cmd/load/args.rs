@@ -1,15 +1,18 @@
 //! Arguments of `tollgate load`.
 
+use super::rate::rate;
+use super::{metrics, series};
 use crate::cmd::prepare::CatalogArgs;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use http::uri::Authority;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{
-    MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT,
-    MAX_TIMER_SLACK, Protocol,
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
+    MIN_INTERVAL, Protocol, Rate,
 };
 
 /// Without a number of requests.
@@ -36,6 +39,7 @@ Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -d 30s
   tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
+  tollgate load http://127.0.0.1:8000/ --rate 100..5000/60s
   tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
   tollgate load https://127.0.0.1:8443/ --http auto --insecure
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
@@ -80,9 +84,10 @@ pub(crate) struct Args {
     /// --connections]
     #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = number(MAX_CONNECTIONS))]
     pub(super) max_connections: Option<usize>,
-    /// Open loop: requests per second, at constant gaps
-    #[arg(long, short_alias = 'R', value_name = "N", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
-    pub(super) rate: Option<f64>,
+    /// Open loop: requests per second, at constant gaps. A rate that changes has stages, each a rate or
+    /// a ramp with its length: 100..5000/60s or 1000,2000,4000/10s or 10..500/30s,500/1m
+    #[arg(long, short_alias = 'R', value_name = "N | STAGES", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
+    pub(super) rate: Option<Rate>,
     /// Open loop: exponential gaps, as from many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
@@ -189,6 +194,10 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "TLS")]
     pub(super) tls_resume: bool,
 
+    /// Make only TLS handshakes, each on a new connection; full ones, or resumed with --tls-resume
+    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "expect"])]
+    pub(super) handshakes: bool,
+
     /// Limit of the time to a complete response
     #[arg(long, value_name = "TIME", help_heading = "Target and limits", default_value = "10s", value_parser = timeout)]
     pub(super) timeout: Duration,
@@ -199,6 +208,18 @@ pub(crate) struct Args {
     /// Format of the result
     #[arg(long, value_enum, help_heading = "Result", default_value_t = Format::Table)]
     format: Format,
+    /// Write figures over time to this file while the load runs: .csv, or .jsonl for JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "Result", value_parser = series::path)]
+    pub(super) series: Option<PathBuf>,
+    /// Length of the intervals of --series, --html and --metrics, from 10ms [default: 1s]
+    #[arg(long, value_name = "TIME", help_heading = "Result", value_parser = interval)]
+    pub(super) series_interval: Option<Duration>,
+    /// Write a page with the result and plots over time to this file
+    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    pub(super) html: Option<PathBuf>,
+    /// Serve metrics for Prometheus on this address of this machine while the load runs
+    #[arg(long, value_name = "[ADDRESS:]PORT", help_heading = "Result", value_parser = metrics::address)]
+    pub(super) metrics: Option<SocketAddr>,
     /// `--json` of oha.
     #[arg(long, short = 'j', hide = true, conflicts_with = "format")]
     json: bool,
@@ -215,7 +236,10 @@ impl Args {
 
     /// True if an option is for HTTP/1.1 alone.
     pub(super) fn needs_http1(&self) -> bool {
-        self.no_keepalive || self.pipeline.is_some() || self.timer_slack.is_some()
+        self.no_keepalive
+            || self.handshakes
+            || self.pipeline.is_some()
+            || self.timer_slack.is_some()
     }
 
     /// Protocol before a server was asked, which it may change with `auto`.
@@ -246,7 +270,29 @@ impl Args {
 
     /// Length of the measurement; `None` if a number of requests ends it.
     pub(super) fn length(&self) -> Option<Duration> {
-        self.duration.or(self.requests.is_none().then_some(DEFAULT_DURATION))
+        let planned = self.duration.or_else(|| self.rate.as_ref().and_then(Rate::length));
+        planned.or(self.requests.is_none().then_some(DEFAULT_DURATION))
+    }
+
+    /// Checks that nothing else sets the length of a rate with stages.
+    pub(super) fn check_stages(&self) -> Result<()> {
+        let Some(length) = self.rate.as_ref().and_then(Rate::length) else { return Ok(()) };
+        if length > MAX_DURATION {
+            let max = humantime::format_duration(MAX_DURATION);
+            bail!("--rate: the stages take longer than {max}");
+        }
+        let options = [
+            ("--duration", self.duration.is_some()),
+            ("--requests", self.requests.is_some()),
+            ("--warmup", self.warmup.is_some()),
+        ];
+        match options.into_iter().find(|(_, is_given)| *is_given) {
+            Some(("--warmup", _)) => {
+                bail!("--rate: stages have no --warmup; put a stage before them")
+            }
+            Some((option, _)) => bail!("--rate: stages have their own length; remove {option}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -368,7 +414,7 @@ fn number(max: usize) -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=max as u64)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_DURATION)
 }
 
@@ -386,6 +432,13 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 fn timer_slack(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_TIMER_SLACK)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        length if length >= MIN_INTERVAL => Ok(length),
+        _ => Err(format!("expected at least {}", humantime::format_duration(MIN_INTERVAL))),
+    }
 }
 
 fn warm_up(text: &str) -> Result<WarmUp, String> {
@@ -408,13 +461,6 @@ fn duration_up_to(text: &str, max: Duration) -> Result<Duration, String> {
         return Err(format!("expected a time above 0 and at most {max}"));
     }
     Ok(duration)
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(rate),
-        _ => Err(format!("expected a number above 0 and at most {MAX_RATE}, such as 5000 or 0.5")),
-    }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -474,6 +520,9 @@ mod tests {
             ("-d -5s", "'-5s' for '--duration <TIME>': expected number"),
             ("-d 1s --rate -5", "'-5' for '--rate <N>': expected a number above 0"),
             ("-d 1s --seed -5", "'-5' for '--seed <N>'"),
+            ("--series 1s", "a file ending in .csv or .jsonl; --series-interval sets"),
+            ("--series-interval 1ms", "expected at least 10ms"),
+            ("--metrics 0.0.0.0:1", "an address of this machine"),
             ("-d 1s --warmup stead", "such as 500ms, 10s or 1m 30s, or `steady`"),
         ] {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
@@ -542,11 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_times_have_limits() {
-        assert_eq!(rate("0.5"), Ok(0.5));
-        for text in ["0", "-1", "NaN", "inf", "10000000.1", "5k"] {
-            assert!(rate(text).unwrap_err().ends_with("such as 5000 or 0.5"), "{text}");
-        }
+    fn times_have_limits() {
         assert_eq!(warm_up("steady"), Ok(WarmUp::Steady));
         assert_eq!(warm_up("2s"), Ok(WarmUp::For(Duration::from_secs(2))));
         for (text, seconds) in [("1", 1.0), ("0.5", 0.5), ("10s", 10.0)] {

@@ -93,7 +93,7 @@ fn warm_up(
 /// Figures that must be steady: the mean latency, and in a closed loop the throughput, which a schedule
 /// would fix.
 fn steady_figures(slice: &Slice, plan: &Plan) -> Vec<f64> {
-    let is_closed_loop = plan.rate_per_s().is_none();
+    let is_closed_loop = plan.rate().is_none();
     let throughput_per_s = is_closed_loop.then(|| slice.throughput_per_s());
     throughput_per_s.into_iter().chain(slice.latency_ns_mean()).collect()
 }

@@ -21,6 +21,7 @@ pub(super) fn check_scheme(args: &Args, target: &Target) -> Result<()> {
     let options = [
         ("--cacert", args.cacert.is_some()),
         ("--cert", args.cert.is_some()),
+        ("--handshakes", args.handshakes),
         ("--insecure", args.insecure),
         ("--tls", args.tls.is_some()),
         ("--tls-resume", args.tls_resume),
