@@ -72,7 +72,7 @@ fn handshakes(summary: &Summary) -> [(&'static str, String); 7] {
         ("resumed_handshakes", or_empty(time.map(|_| summary.resumed_handshakes))),
         (
             "handshake_mean_ms",
-            or_empty(time.and_then(|time| time.mean_ns()).map(|ns| ns / NS_PER_MS)),
+            or_empty(time.and_then(LatencyHistogram::mean_ns).map(|ns| ns / NS_PER_MS)),
         ),
         ("handshake_p50_ms", in_ms(time.and_then(|time| time.quantile_ns(0.5)))),
         ("handshake_p99_ms", in_ms(time.and_then(|time| time.quantile_ns(0.99)))),

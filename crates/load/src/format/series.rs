@@ -94,28 +94,25 @@ impl IntervalLine {
 
     /// Columns of CSV with their values.
     fn columns(&self) -> Vec<(String, String)> {
-        fn number(number: impl ToString) -> String {
-            number.to_string()
-        }
         fn or_empty(number: Option<f64>) -> String {
             number.map_or(String::new(), |number| number.to_string())
         }
         let counts = [
-            ("start_s", number(self.start_s)),
-            ("end_s", number(self.end_s)),
+            ("start_s", self.start_s.to_string()),
+            ("end_s", self.end_s.to_string()),
             ("scheduled_per_s", or_empty(self.scheduled_per_s)),
-            ("sent", number(self.sent)),
-            ("responses", number(self.responses)),
+            ("sent", self.sent.to_string()),
+            ("responses", self.responses.to_string()),
             ("throughput_per_s", or_empty(self.throughput_per_s)),
-            ("unexpected", number(self.unexpected)),
-            ("failed", number(self.failed)),
+            ("unexpected", self.unexpected.to_string()),
+            ("failed", self.failed.to_string()),
         ];
-        let kinds = self.failures.by_kind().map(|(kind, count)| (kind, number(count)));
+        let kinds = self.failures.by_kind().map(|(kind, count)| (kind, count.to_string()));
         let rest = [
-            ("queued", number(self.queued)),
-            ("in_flight", number(self.in_flight)),
-            ("bytes_received", number(self.bytes_received)),
-            ("cpu_us", number(self.cpu_us)),
+            ("queued", self.queued.to_string()),
+            ("in_flight", self.in_flight.to_string()),
+            ("bytes_received", self.bytes_received.to_string()),
+            ("cpu_us", self.cpu_us.to_string()),
         ];
         let named = counts.into_iter().chain(kinds).chain(rest);
         let named = named.map(|(name, value)| (name.to_owned(), value));

@@ -76,6 +76,17 @@ impl Timeline {
         Ok(())
     }
 
+    /// The points of the plots. The last interval ends with the measurement, a little after its planned end; if it is much
+    /// shorter than the others, its rates say nothing.
+    fn drawn(&self) -> &[Point] {
+        match &self.points[..] {
+            [first, .., last] if last.length_s() < first.length_s() / 10.0 => {
+                &self.points[..self.points.len() - 1]
+            }
+            all => all,
+        }
+    }
+
     fn length_s(&self) -> f64 {
         self.points.last().map_or(0.0, |point| point.end.as_secs_f64())
     }
@@ -130,7 +141,7 @@ pub fn render(report: &Report<'_>, timeline: &Timeline, command: String) -> anyh
     let document = Document {
         title: format!("Load of {}", report.url),
         headline: vec![Sentence { case: None, text: headline(report) }],
-        status: Some((badge(&verdict), reason.join(". "))),
+        status: Some((badge(&verdict), format!(" {}.", capitalized(&reason.join(". "))))),
         sections: vec![
             result(report)?,
             Section::new("latency", "Latency", String::new()),
@@ -284,7 +295,7 @@ fn curves(points: &[Point], Line { name, series, value }: &Line<'_>) -> Vec<Curv
 
 /// Throughput, errors, requests in flight and CPU; and quantiles of the latency.
 fn over_time(timeline: &Timeline) -> anyhow::Result<Vec<Figure>> {
-    let points = &timeline.points;
+    let points = timeline.drawn();
     if points.is_empty() {
         return Ok(Vec::new());
     }
@@ -351,7 +362,7 @@ fn figure(
     panels: &[(&'static str, Vec<Line<'_>>)],
     is_logarithmic: bool,
 ) -> Figure {
-    let points = &timeline.points;
+    let points = timeline.drawn();
     let drawn: Vec<SeriesPanel> = panels
         .iter()
         .map(|(unit, lines)| SeriesPanel {
@@ -441,5 +452,17 @@ mod tests {
         let points: Vec<Vec<(f64, f64)>> =
             curves(&timeline.points, &line).into_iter().map(|curve| curve.points).collect();
         assert_eq!(points, [vec![(0.005, 5.0)], vec![(0.025, 3.0), (0.035, 4.0)]]);
+    }
+
+    #[test]
+    fn a_very_short_last_interval_is_not_drawn() {
+        let mut timeline = Timeline::new(None);
+        timeline.add(&interval(0, 5)).unwrap();
+        for (us, drawn) in [(999, 1), (1_000, 2)] {
+            let end = Duration::from_millis(10) + Duration::from_micros(us);
+            timeline.points.truncate(1);
+            timeline.points.push(Point::new(&Interval { end, ..interval(1, 0) }).unwrap());
+            assert_eq!(timeline.drawn().len(), drawn, "{us}");
+        }
     }
 }

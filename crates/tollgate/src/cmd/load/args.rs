@@ -518,7 +518,7 @@ mod tests {
             ("-n 0", "'0' for '--requests <N>'"),
             ("-n -5", "'-5' for '--requests <N>'"),
             ("-d -5s", "'-5s' for '--duration <TIME>': expected number"),
-            ("-d 1s --rate -5", "'-5' for '--rate <N>': expected a number above 0"),
+            ("-d 1s --rate -5", "'-5' for '--rate <N | STAGES>': expected a number above 0"),
             ("-d 1s --seed -5", "'-5' for '--seed <N>'"),
             ("--series 1s", "a file ending in .csv or .jsonl; --series-interval sets"),
             ("--series-interval 1ms", "expected at least 10ms"),
