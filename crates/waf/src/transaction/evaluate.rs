@@ -175,7 +175,7 @@ impl Evaluation<'_> {
         let mut number = 0;
         match &test.condition {
             Condition::Text(_, template) | Condition::RegexTemplate(template) => {
-                self.expand(Some(rule), template, &mut argument)
+                self.expand(Some(rule), template, &mut argument);
             }
             Condition::Number(_, template) => number = self.number(rule, template),
             _ => {}
