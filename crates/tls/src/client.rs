@@ -130,6 +130,11 @@ impl TlsClient {
         Self { config: Arc::new(config), name: self.name.clone(), resumes: self.resumes }
     }
 
+    /// True if sessions are resumed.
+    pub fn resumes(&self) -> bool {
+        self.resumes
+    }
+
     /// Starts the session of a connection.
     pub fn connect(&self) -> io::Result<TlsSession> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
+use tollgate_tls::TlsClient;
+
 use super::Worker;
 use crate::connection::{Connection, InFlight, State, Stream};
 use crate::summary::Failure;
@@ -102,12 +104,17 @@ impl Worker {
     }
 
     /// Completes the request that a handshake stands for, and ends the connection. The server closes it, after it has
-    /// completed the handshake too.
+    /// completed the handshake too; or after its session tickets, which it might not send after `close_notify`.
     fn complete_handshake(&mut self, index: usize) {
+        let resumes = self.plan.tls.as_ref().is_some_and(TlsClient::resumes);
         let connection = &mut self.connections[index];
         if let State::Open(Stream { tls: Some(tls), socket, .. }) = &mut connection.state {
-            // The handshake counts even if the server has gone since.
-            tls.finish(socket).ok();
+            // In TLS 1.2, tickets are a part of the handshake.
+            let awaits_tickets = resumes && tls.facts().is_some_and(|it| it.version == "TLSv1.3");
+            if !awaits_tickets {
+                // The handshake counts even if the server has gone since.
+                tls.finish(socket).ok();
+            }
         }
         if let Some(in_flight) = connection.pop() {
             self.in_flight -= 1;

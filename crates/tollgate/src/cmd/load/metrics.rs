@@ -23,7 +23,8 @@ pub(super) struct MetricsServer {
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected an address of this machine with a port, such as 127.0.0.1:9090";
     let text = if text.parse::<u16>().is_ok() { &format!("127.0.0.1:{text}") } else { text };
-    let address: SocketAddr = text.parse().map_err(|_| expected.to_owned())?;
+    let parsed = text.parse::<SocketAddr>();
+    let address = parsed.map_err(|error| format!("{error}: {expected}"))?;
     match address.ip().is_loopback() {
         true => Ok(address),
         false => Err(format!("{expected}: the page has no access control")),
