@@ -66,6 +66,7 @@ reasons! {
     MaxForwards 400 "max-forwards",
     AmbiguousPath 400 "ambiguous-path",
     TruncatedBody 400 "truncated-body",
+    Malformed 400 "malformed",
     TlsOnPlainPort 400 "tls-on-plain-port",
     PlainOnTlsPort 400 "plain-on-tls-port",
     NoRoute 404 "no-route",

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection, SignatureScheme};
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -177,7 +177,7 @@ pub enum ServerError {
     #[error("no certificate given")]
     NoCertificate,
     /// Indexes of both certificates.
-    #[error("two certificates have the name `{name}`; remove one of them")]
+    #[error("two certificates have the name `{name}` and the same type of key; remove one of them")]
     DuplicateName { name: String, first: usize, second: usize },
     /// Index of the certificate.
     #[error(
@@ -248,15 +248,16 @@ impl Eq for TlsServer {}
 struct Certificates {
     /// At least one; the first one is the default.
     all: Vec<Certificate>,
-    /// Indexes by name.
-    exact: HashMap<String, usize>,
+    /// Indexes by name. Those of one name have different types of keys.
+    exact: HashMap<String, Vec<usize>>,
     /// Indexes by the parent of the name: `example.org` for `*.example.org`.
-    wildcard: HashMap<String, usize>,
+    wildcard: HashMap<String, Vec<usize>>,
 }
 
 impl Certificates {
     fn new(all: Vec<Certificate>) -> Result<Self, ServerError> {
         let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
+        let algorithm = |index: usize| all[index].key.key.algorithm();
         if all.is_empty() {
             return Err(ServerError::NoCertificate);
         }
@@ -265,32 +266,53 @@ impl Certificates {
                 return Err(ServerError::NoName(index));
             }
             for name in &certificate.names {
-                let previous = match name.strip_prefix("*.") {
-                    Some(parent) => wildcard.insert(parent.to_owned(), index),
-                    None => exact.insert(name.clone(), index),
+                let same: &mut Vec<usize> = match name.strip_prefix("*.") {
+                    Some(parent) => wildcard.entry(parent.to_owned()).or_default(),
+                    None => exact.entry(name.clone()).or_default(),
                 };
-                if let Some(first) = previous.filter(|first| *first != index) {
+                if same.contains(&index) {
+                    continue;
+                }
+                let is_same_type = |first: &&usize| algorithm(**first) == algorithm(index);
+                if let Some(&first) = same.iter().find(is_same_type) {
                     let name = name.clone();
                     return Err(ServerError::DuplicateName { name, first, second: index });
                 }
+                same.push(index);
             }
         }
         Ok(Self { all, exact, wildcard })
     }
 
-    /// An exact name has precedence over a wildcard, which stands for one label (RFC 9525, section 6.3).
-    fn of_name(&self, name: Option<&str>) -> &Certificate {
-        let index = name.filter(|_| self.all.len() > 1).and_then(|name| {
+    /// An exact name has precedence over a wildcard, which stands for one label (RFC 9525, section 6.3). Of several
+    /// certificates, the first one that the client can verify.
+    fn select(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Certificate {
+        if self.all.len() == 1 {
+            return &self.all[0];
+        }
+        let of_name = |name: &str| {
             let of_parent = || self.wildcard.get(name.split_once('.')?.1);
             self.exact.get(name).or_else(of_parent)
-        });
+        };
+        // The default may have one of another type beside it.
+        let default = || {
+            let name = self.all[0].names.first()?;
+            match name.strip_prefix("*.") {
+                Some(parent) => self.wildcard.get(parent),
+                None => self.exact.get(name),
+            }
+        };
+        let indexes = name.and_then(of_name).or_else(default).map_or(&[0][..], Vec::as_slice);
+        let fits = |index: &&usize| self.all[**index].key.key.choose_scheme(schemes).is_some();
+        let index = indexes.iter().find(fits).or(indexes.first());
         &self.all[index.copied().unwrap_or(0)]
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.of_name(hello.server_name()).key_at(SystemTime::now)))
+        let certificate = self.select(hello.server_name(), hello.signature_schemes());
+        Some(Arc::clone(certificate.key_at(SystemTime::now)))
     }
 }
 

@@ -102,7 +102,7 @@ fn invalid_certificates(
         ServerError::DuplicateName { name, first, second } => {
             let line = files[*first].certificate.line();
             let message = format!(
-                "the certificate has the name `{name}`, as that in line {line}; remove one of them"
+                "the certificate has the name `{name}`, as that in line {line}, and a key of the same type; remove one of them"
             );
             InvalidValue::at(&files[*second].certificate, message)
         }

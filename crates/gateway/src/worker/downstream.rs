@@ -451,16 +451,27 @@ impl Worker {
         response: &LocalResponse,
         context: ResponseContext,
     ) {
-        if self.access_log.is_some() {
-            let peer = self.peer(key);
-            let (status, body_bytes) = (response.status(), response.body_bytes(context));
-            let reason = response.reason().map(Reason::word);
-            let tls = logged_tls(&self.clients, &self.http2, key);
-            let upstream = None;
-            let entry = Entry { peer: &peer, tls, request, status, body_bytes, reason, upstream };
-            self.access_log.iter_mut().for_each(|log| log.add(&entry));
-        }
+        self.log_directly(key, request, response, response.body_bytes(context));
         self.send_local(key, response, context);
+    }
+
+    /// Logs a request without a transaction.
+    pub(super) fn log_directly(
+        &mut self,
+        key: usize,
+        request: Option<&LoggedRequest>,
+        response: &LocalResponse,
+        body_bytes: u64,
+    ) {
+        if self.access_log.is_none() {
+            return;
+        }
+        let peer = self.peer(key);
+        let (status, reason) = (response.status(), response.reason().map(Reason::word));
+        let tls = logged_tls(&self.clients, &self.http2, key);
+        let upstream = None;
+        let entry = Entry { peer: &peer, tls, request, status, body_bytes, reason, upstream };
+        self.access_log.iter_mut().for_each(|log| log.add(&entry));
     }
 
     /// Queues a local response for a client and sets the stage that follows.

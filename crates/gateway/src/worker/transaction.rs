@@ -63,8 +63,8 @@ pub(super) struct Transaction {
     pub(super) interim_responses: u32,
     /// Of the final response; 0 before.
     pub(super) status: u16,
-    /// Of a local response.
-    reason: Option<Reason>,
+    /// Of a local response, or of the end of a malformed request.
+    pub(super) reason: Option<Reason>,
     /// Received payload.
     pub(super) response_body_bytes: u64,
     /// The client's connection ends with the response.

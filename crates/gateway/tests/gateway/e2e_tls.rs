@@ -159,6 +159,28 @@ fn name_selects_the_certificate() {
 }
 
 #[test]
+fn certificates_of_one_name_are_chosen_by_the_signatures_of_the_client() {
+    let folder = TempDir::new().unwrap();
+    let rsa = rsa(folder.path());
+    let tls = SITE.replace(" }]", &format!(" }}, {}", rsa.split_once('[').unwrap().1));
+    let gateway = gateway(&tls, "", closed_port());
+    for (signatures, peer) in
+        [("ECDSA+SHA256:RSA-PSS+SHA256", "ECDSA"), ("RSA-PSS+SHA256:RSA+SHA256", "RSA-PSS")]
+    {
+        for (version, name) in [("-tls1_2", "localhost"), ("-tls1_3", "localhost"), ("-tls1_3", "")]
+        {
+            let mut arguments = vec![version, "-sigalgs", signatures];
+            match name {
+                "" => arguments.push("-noservername"),
+                name => arguments.extend(["-servername", name]),
+            }
+            let (_, text) = s_client(&gateway, &arguments, "");
+            assert_contains(&text, &format!("Peer signature type: {peer}\n"));
+        }
+    }
+}
+
+#[test]
 fn openssl_resumes_sessions_unless_tickets_are_off() {
     let folder = TempDir::new().unwrap();
     let session = folder.path().join("session").display().to_string();

@@ -425,7 +425,7 @@ fn unusable_certificates_are_errors_with_their_line() {
     };
     assert_eq!(
         two("site", "next"),
-        "6:26: the certificate has the name `localhost`, as that in line 5; remove one of them"
+        "6:26: the certificate has the name `localhost`, as that in line 5, and a key of the same type; remove one of them"
     );
     assert_eq!(
         two("site", "unnamed"),

@@ -120,7 +120,8 @@ fn exact_name_has_precedence_over_wildcard() {
         names: names.iter().map(|&name| name.to_owned()).collect(),
         ..read("site.pem", "site.key", None).unwrap()
     };
-    let chosen = |certificates: &Certificates, name| certificates.of_name(name).names[0].clone();
+    let chosen =
+        |certificates: &Certificates, name| certificates.select(name, &[]).names[0].clone();
     let of = |all: &[&[&str]]| Certificates::new(all.iter().map(|names| named(names)).collect());
     let certificates = of(&[&["default"], &["*.a.b"], &["x.a.b"], &["y.a.b", "*.b"]]).unwrap();
     for (name, expected) in [

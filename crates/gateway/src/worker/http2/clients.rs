@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tollgate_http2::{Event, FieldLimits, Limits, PREFACE};
+use tollgate_http2::{Event, FieldLimits, Limits, PREFACE, ResetCause, StreamError};
 use tollgate_tls::TlsSession;
 
 use super::connections::{Carrier, Connections, Stream};
@@ -154,11 +154,22 @@ impl Worker {
                 stream.incoming.end(self.http2.fields.headers());
                 self.schedule_turn(token);
             }
-            Event::Reset { token, .. } => {
+            Event::Reset { token, cause, .. } => {
                 self.client_counters().http2_resets.add(1);
+                if let ResetCause::Error(StreamError::Malformed(_)) = cause
+                    && let Some(transaction) = &mut self.clients[token].transaction
+                {
+                    transaction.reason.get_or_insert(Reason::Malformed);
+                }
                 self.remove_client(token);
             }
-            Event::Refused { .. } => self.client_counters().http2_refused.add(1),
+            Event::Refused { error, .. } => {
+                self.client_counters().http2_refused.add(1);
+                if let StreamError::Malformed(_) = error {
+                    let response = LocalResponse::error(Reason::Malformed);
+                    self.log_directly(key, None, &response, 0);
+                }
+            }
             Event::StreamWritable { token, .. } => self.schedule_turn(token),
             Event::Pong(_) if self.http2[connection].is_ending => self.http2.go_away(connection),
             // Streams that wait for room have their turns after all received frames.

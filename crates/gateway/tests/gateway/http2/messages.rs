@@ -9,7 +9,7 @@ use tollgate_gateway::config::{AccessLog, LogFormat, LogTarget};
 use super::{scene, scene_with};
 use crate::support::http2::{
     CANCEL, GET_FIELDS, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, INTERNAL_ERROR, NO_ERROR,
-    WINDOW_UPDATE, block,
+    PROTOCOL_ERROR, WINDOW_UPDATE, block,
 };
 use crate::support::{Backend, GET, OK, TestGateway};
 
@@ -385,4 +385,31 @@ fn head_in_continuation_frames_is_one_head() {
     client.frame(9, 0, 1, &rest[..3]);
     client.frame(9, 4, 1, &rest[3..]);
     backend.accept().expect(GET);
+}
+
+#[test]
+fn malformed_requests_are_logged() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let (gateway, mut client, backend) = scene_with(|config| {
+        let to = LogTarget::File(log.clone());
+        config.access_log = Some(AccessLog { to, format: LogFormat::Json });
+    });
+    client.request(1, true, &[GET_FIELDS, &[("X-Upper", "1")]].concat());
+    assert_eq!(client.response(1).reset, Some(PROTOCOL_ERROR));
+    client.request(3, false, &post(&[("content-length", "9")]));
+    let mut upstream = backend.accept();
+    upstream.expect("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n");
+    client.data(3, true, b"short");
+    assert_eq!(client.response(3).reset, Some(PROTOCOL_ERROR));
+    upstream.expect_closed();
+    gateway.drain();
+    drop(client);
+    gateway.join();
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let reasons: Vec<_> = lines.iter().map(|line| &line["reason"]).collect();
+    assert_eq!(reasons, ["malformed", "malformed"]);
+    assert_eq!(lines[0]["status"], 400);
 }
