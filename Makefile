@@ -46,7 +46,7 @@ systems: packages ## of that, the systems under test alone: Caddy, Coraza and Cr
 	cargo test -p tollgate --features e2e --locked --test e2e -- systems:: --test-threads=256
 
 fidelity: ## the load generator's figures against known truths, in two minutes
-	@scripts/setup wrk
+	@scripts/setup wrk nginx
 	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
 fuzz: ## parsers, the gateway and the WAF engine against second readings, on made-up inputs, 8 seconds each; 2,000 requests against libmodsecurity

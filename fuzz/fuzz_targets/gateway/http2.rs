@@ -36,13 +36,15 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// Returns the requests that the backend receives.
-fn pass<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+fn pass<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Request> {
     let mut received = Vec::new();
     let talk = talk_http2(pieces, |bytes| match oracle::request(bytes) {
-        Parsed::Complete(request, consumed) => {
+        Parsed::Complete(mut request, consumed) => {
             check(&request);
-            received.push(bytes[..consumed].to_vec());
             let body = if request.method == "HEAD" { "" } else { "ok" };
+            // A body that ends with its head needs no framing.
+            request.headers.retain(|(name, _)| name != "transfer-encoding");
+            received.push(request);
             let response =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{body}").into_bytes();
             Some(Reply { consumed, pieces: vec![response], closes: false })

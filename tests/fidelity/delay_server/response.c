@@ -68,7 +68,8 @@ static const struct fixed {
     DRIP("/drip", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "0"),
 };
 
-/* Faults of `/faults`, by the number of the request modulo 20. */
+/* Faults of `/faults`, by the number of the request modulo 20. Proxies differ in how they treat malformed responses;
+ * `/faults/well-formed` is without. */
 static const char *const FAULTS[20] = {
     [3] = "/closed", [7] = "/reset", [11] = "/silent", [13] = "/malformed/length", [17] = "/last",
 };
@@ -116,9 +117,12 @@ struct response response_for(const char *path, uint64_t number, uint64_t nth) {
         response.pause_ns = BYTE_PAUSE_NS;
         return response;
     }
-    if (strcmp(path, "/faults") == 0) {
+    bool well_formed = strcmp(path, "/faults/well-formed") == 0;
+    if (well_formed || strcmp(path, "/faults") == 0) {
         const char *fault = FAULTS[number % (sizeof FAULTS / sizeof FAULTS[0])];
-        if (fault != NULL && fixed_of(fault, &response)) return response;
+        if (fault != NULL && fixed_of(fault, &response) && !(well_formed && response.outcome == OUTCOME_MALFORMED)) {
+            return response;
+        }
         return plain(0);
     }
     /* Delays in microseconds, shares in thousandths. */
