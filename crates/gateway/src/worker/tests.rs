@@ -12,7 +12,7 @@ use super::link::Link;
 use super::transaction::Transaction;
 use super::*;
 use crate::command::Command;
-use crate::config::{Address, Config, Listener};
+use crate::config::{Address, Config, Listener, Protocol};
 use crate::generation::Logs;
 use crate::transport::Transport;
 
@@ -252,4 +252,23 @@ fn reload_changes_backlog_of_listener() {
     assert_eq!(connect(scene.address, 100).unwrap_err().kind(), ErrorKind::TimedOut);
     scene.reload(Vec::new(), |config| config.listeners[0].backlog = 128);
     connect(scene.address, 10_000).unwrap();
+}
+
+#[test]
+fn requests_that_wait_for_settings_survive_a_sweep() {
+    let mut scene =
+        Scene::new(|config| config.pools[0].protocol = Protocol::Http2 { streams_max: 10 });
+    let mut client = scene.client();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let streams =
+        |worker: &Worker| worker.upstreams.iter().filter(|(_, it)| it.link.is_stream()).count();
+    scene.run_until(|worker| streams(worker) == 1 && !worker.http2.needs_flush());
+    let (mut peer, _) = scene.backend.accept().unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.read_exact(&mut [0; b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()]).unwrap();
+    scene.worker.sweep();
+    // Empty SETTINGS.
+    peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    let is_open = |link: &Link| matches!(link, Link::Stream(stream) if stream.is_open());
+    scene.run_until(|worker| worker.upstreams.iter().any(|(_, it)| is_open(&it.link)));
 }

@@ -299,10 +299,12 @@ impl Connections {
         Ok(true)
     }
 
-    /// Frees the buffers of connections without streams.
+    /// Frees the buffers of connections without streams. Requests to a backend that has not sent its settings wait without
+    /// a stream in the framing.
     pub(in crate::worker) fn shrink(&mut self) {
         for (_, connection) in &mut self.slab {
-            if connection.framing.streams() == 0 && connection.out.is_empty() {
+            let has_streams = connection.framing.streams() > 0 || !connection.waiting.is_empty();
+            if !has_streams && connection.out.is_empty() {
                 connection.out = Vec::new();
                 connection.waiting = VecDeque::new();
                 connection.framing.shrink();
