@@ -184,6 +184,13 @@ impl Connection {
         self.streams.iter().map(|stream| (stream.id, stream.token))
     }
 
+    /// Returns the tokens of streams for whose bodies a higher initial window has made room. To be called after
+    /// [`Event::Settings`], as no [`Event::StreamWritable`] follows for them.
+    pub fn unblocked_by_settings(&mut self) -> Vec<usize> {
+        let streams = self.streams.iter_mut().filter(|stream| stream.send_window > 0);
+        streams.filter_map(|it| std::mem::take(&mut it.is_blocked).then_some(it.token)).collect()
+    }
+
     pub fn set_token(&mut self, stream: u32, token: usize) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.token = token;

@@ -254,6 +254,20 @@ fn bodies_obey_the_windows_of_the_backend() {
 }
 
 #[test]
+fn settings_with_a_larger_window_continue_an_upload() {
+    let (gateway, backend) = scene();
+    let mut client = gateway.client();
+    client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{:1000}", ""));
+    let mut upstream = accept(&backend, &[(INITIAL_WINDOW_SIZE, 10)]);
+    assert_eq!(upstream.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    upstream.round_trip();
+    upstream.settings(&[(INITIAL_WINDOW_SIZE, 100_000)]);
+    assert_eq!(upstream.wait(1, |it| it.has_ended).body.len(), 1000);
+    upstream.respond(1, OK, Some("hi"));
+    client.expect(OK_TEXT);
+}
+
+#[test]
 fn slow_client_stops_only_its_own_stream() {
     let (gateway, backend) = scene();
     let mut slow = client(&gateway, GET);

@@ -333,6 +333,10 @@ impl Worker {
     /// The first settings establish a connection. Requests for which it has no room get another one.
     fn on_backend_settings(&mut self, at: usize, connection: usize) {
         let it = &mut self.http2[connection];
+        for token in it.framing.unblocked_by_settings() {
+            self.schedule_stream(token);
+        }
+        let it = &mut self.http2[connection];
         let streams = it.framing.peer_streams();
         let was_ready = std::mem::replace(&mut it.is_ready, true);
         let place = self.upstreams[at].place;

@@ -171,13 +171,14 @@ impl Worker {
                 }
             }
             Event::StreamWritable { token, .. } => self.schedule_turn(token),
+            Event::Settings => {
+                for token in self.http2[connection].framing.unblocked_by_settings() {
+                    self.schedule_turn(token);
+                }
+            }
             Event::Pong(_) if self.http2[connection].is_ending => self.http2.go_away(connection),
             // Streams that wait for room have their turns after all received frames.
-            Event::Writable
-            | Event::Settings
-            | Event::GoAway { .. }
-            | Event::Pong(_)
-            | Event::Response { .. } => {}
+            Event::Writable | Event::GoAway { .. } | Event::Pong(_) | Event::Response { .. } => {}
         }
     }
 

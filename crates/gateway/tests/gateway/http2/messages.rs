@@ -220,6 +220,22 @@ fn response_obeys_both_windows() {
 }
 
 #[test]
+fn settings_with_a_larger_window_continue_a_response() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&super::http2_config(&backend));
+    let mut client = Http2Peer::with_settings(gateway.address(), &[(INITIAL_WINDOW_SIZE, 10)]);
+    client.request(1, true, GET_FIELDS);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{:1000}", ""));
+    assert_eq!(client.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    client.round_trip();
+    client.settings(&[(INITIAL_WINDOW_SIZE, 100_000)]);
+    let response = client.response(1);
+    assert_eq!((response.body.len(), response.has_ended), (1000, true));
+}
+
+#[test]
 fn stream_without_window_does_not_delay_others() {
     let backend = Backend::start();
     let gateway = TestGateway::start(&super::http2_config(&backend));
