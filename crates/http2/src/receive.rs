@@ -398,7 +398,13 @@ impl Connection {
             Side::Ended => Err(StreamError::Closed),
         };
         match event {
-            Ok(event) => Ok(Some(event)),
+            Ok(event) => {
+                // Their number is unlimited, and no window bounds them.
+                if matches!(event, Event::Response { status: ..200, .. }) {
+                    self.glitch(now)?;
+                }
+                Ok(Some(event))
+            }
             Err(error) => {
                 fields.forget_checks();
                 self.fail(id, error, out, now)

@@ -13,8 +13,8 @@ use tollgate_gateway::Config;
 use tollgate_gateway::config::{AccessLog, HealthCheck, LogFormat, LogTarget, Protocol};
 
 use crate::support::http2::{
-    CANCEL, DATA, END_STREAM, GET_FIELDS, Http2Peer, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS,
-    NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, SETTINGS, WINDOW_UPDATE, block, frame,
+    CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GET_FIELDS, HEADERS, Http2Peer,
+    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, SETTINGS, WINDOW_UPDATE, block, frame,
 };
 use crate::support::{Backend, DEADLINE, GET, Peer, TestGateway, config, is_disconnect, poll};
 use crate::tls::certificate_file;
@@ -530,6 +530,25 @@ fn malformed_responses_are_bad_gateways() {
         assert_eq!(reset, Some(expected), "{name}");
     }
     assert_eq!(logged(folder.path())["reason"], "invalid-response");
+}
+
+#[test]
+fn memory_of_interim_responses_is_bounded() {
+    let (gateway, backend) = scene();
+    let mut client = client(&gateway, "GET /a HTTP/1.0\r\nHost: x\r\n\r\n");
+    let mut upstream = accept(&backend, &[]);
+    upstream.head(1);
+    // A field of 4,000 bytes that enters the dynamic table; later heads have 14 references to it, in 25 bytes or so.
+    let status = block(&[(":status", "103")]);
+    let mut first = [&status[..], &[0x40, 1, b'x', 127, 0xa1, 30]].concat();
+    first.extend([b'y'; 4_000]);
+    let mut frames = frame(HEADERS, END_HEADERS, 1, &first);
+    let next = [&status[..], &[0xbe; 14]].concat();
+    frames.extend(frame(HEADERS, END_HEADERS, 1, &next).repeat(1_000));
+    upstream.send(&frames);
+    client.expect_local_response(502);
+    let reset = upstream.wait(1, |it| it.reset.is_some()).reset;
+    assert_eq!(reset, Some(ENHANCE_YOUR_CALM));
 }
 
 #[test]

@@ -44,6 +44,18 @@ fn floods_end_the_connection() {
 }
 
 #[test]
+fn interim_responses_of_a_flood_end_the_connection() {
+    let mut client = Side::client();
+    let id = client.request("GET", true);
+    client.sent();
+    // The status 103.
+    let interim = headers(id, false, b"\x08\x03103");
+    let (count, error) = until_error(&mut client, |_| interim.clone());
+    // The request has paid for the acknowledged settings.
+    assert_eq!((count, error), (1000, ConnectionError::Flood(Flood::Glitches)));
+}
+
+#[test]
 fn rapid_resets_end_the_connection() {
     let cancel = |stream| frame(FrameType::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
     let id = |number| 2 * number + 3;

@@ -1,11 +1,12 @@
 //! HTTP/2 connections to backends: a stream acts as a connection of its own, which serves one request in HTTP/1.1.
 //!
 //! Requests wait for the backend's settings, so that its limit of streams is known and nothing is sent to a backend that
-//! does not speak HTTP/2. Memory per connection is bounded by a window for each stream ([`Limits`]) and the frames to
-//! send: a response whose client does not take it stops only its own stream.
+//! does not speak HTTP/2. Memory per connection is bounded by 64 KiB of body, and heads of at most 128 KiB, for each stream
+//! ([`Limits`]), and the frames to send: a response whose client does not take it stops only its own stream.
 
 use std::io;
 
+use tollgate_http1::MAX_HEAD_BYTES;
 use tollgate_http2::{ErrorCode, Event, Limits, Rate, ResetCause};
 use tollgate_tls::TlsSession;
 
@@ -271,6 +272,13 @@ impl Worker {
             Event::Settings => self.on_backend_settings(at, connection),
             Event::Response { token, end_stream, .. } => {
                 let Link::Stream(stream) = &mut self.upstreams[token].link else { return };
+                // Interim responses have no flow control.
+                if stream.incoming.head_bytes() > MAX_HEAD_BYTES {
+                    self.http2.reset(connection, stream.id, ErrorCode::ENHANCE_YOUR_CALM);
+                    let cause = "too many interim responses".to_owned();
+                    let end = StreamEnd::Failed(Reason::InvalidResponse);
+                    return self.end_stream(token, end, Some(cause));
+                }
                 let is_to_head = stream.is_to_head;
                 stream.incoming.push_head(&self.http2.fields, end_stream, is_to_head);
                 self.schedule_stream(token);

@@ -349,6 +349,13 @@ impl Connections {
         self.schedule_flush(at);
     }
 
+    /// Resets a stream, which must still be released.
+    pub(super) fn reset(&mut self, at: usize, id: u32, code: ErrorCode) {
+        let Connection { framing, out, .. } = &mut self.slab[at];
+        framing.reset(id, code, out);
+        self.schedule_flush(at);
+    }
+
     /// Counts a stream, whose client has this key.
     pub(super) fn add_stream(&mut self, at: usize, id: u32, client: usize) {
         self.client_streams += 1;

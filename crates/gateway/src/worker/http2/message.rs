@@ -74,7 +74,7 @@ fn render_response_head(fields: &Fields, framing: Option<BodyFraming>, out: &mut
     out.extend_from_slice(b"\r\n");
 }
 
-/// The received part of a message that is not forwarded yet: at most a stream's window and, of a response, its head.
+/// The received part of a message that is not forwarded yet: at most a stream's window and, of a response, its heads.
 #[derive(Debug)]
 pub(super) struct Incoming {
     head: SendBuffer,
@@ -124,6 +124,11 @@ impl Incoming {
         self.is_chunked = framing == Some(BodyFraming::Chunked);
         self.is_bodyless = matches!(framing, Some(BodyFraming::Empty | BodyFraming::Length(0)));
         self.has_ended = end_stream;
+    }
+
+    /// Size of the heads that are not forwarded yet.
+    pub(super) fn head_bytes(&self) -> usize {
+        self.head.unsent().len()
     }
 
     pub(super) fn is_readable(&self) -> bool {
