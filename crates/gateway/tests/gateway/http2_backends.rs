@@ -14,7 +14,8 @@ use tollgate_gateway::config::{AccessLog, HealthCheck, LogFormat, LogTarget, Pro
 
 use crate::support::http2::{
     CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GET_FIELDS, HEADERS, Http2Peer,
-    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, SETTINGS, WINDOW_UPDATE, block, frame,
+    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM,
+    SETTINGS, WINDOW_UPDATE, block, frame,
 };
 use crate::support::{Backend, DEADLINE, GET, Peer, TestGateway, config, is_disconnect, poll};
 use crate::tls::certificate_file;
@@ -251,6 +252,28 @@ fn bodies_obey_the_windows_of_the_backend() {
     assert_eq!(pairs(&request.trailers), [("x-sum", "1")]);
     upstream.respond(1, OK, Some("hi"));
     client.expect(OK_TEXT);
+}
+
+#[test]
+fn upload_without_window_does_not_delay_other_requests() {
+    let (gateway, backend) = scene();
+    let mut uploading = gateway.client();
+    // More than the window of the connection, 65,535 bytes.
+    let body = "u".repeat(100_000);
+    uploading.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{body}"));
+    let mut upstream = Http2Peer::serve(backend.accept().into_stream());
+    gateway.turn();
+    let mut other = client(&gateway, GET);
+    gateway.turn();
+    upstream.settings(&[(INITIAL_WINDOW_SIZE, 200_000)]);
+    upstream.head(1);
+    upstream.head(3);
+    upstream.respond(3, OK, Some("hi"));
+    other.expect(OK_TEXT);
+    upstream.window_update(0, 200_000);
+    assert!(upstream.wait(1, |it| it.has_ended).body == body.as_bytes());
+    upstream.respond(1, OK, Some("hi"));
+    uploading.expect(OK_TEXT);
 }
 
 #[test]

@@ -48,7 +48,9 @@ pub(in crate::worker) struct Connection {
     is_blocked: bool,
     /// Its frames are not read until those of the gateway are sent.
     pub(super) is_paused: bool,
-    /// Streams, by their tokens, that wait for room, in the order of their turns.
+    /// Streams to a backend, by their tokens, that wait to be opened. They need no window.
+    opening: VecDeque<usize>,
+    /// Open streams, by their tokens, that wait for room, in the order of their turns.
     waiting: VecDeque<usize>,
     /// A client was asked to open no more streams.
     pub(super) is_ending: bool,
@@ -81,7 +83,7 @@ pub(in crate::worker) struct Stream {
     pub(super) is_to_head: bool,
     pub(super) incoming: Incoming,
     outgoing: MessageWriter,
-    /// Listed in [`Connection::waiting`].
+    /// Listed in [`Connection::opening`] or [`Connection::waiting`].
     pub(super) is_waiting: bool,
     /// Set once a backend or its connection has failed.
     end: Option<StreamEnd>,
@@ -172,6 +174,16 @@ impl Connection {
         self.is_ready || matches!(self.carrier, Carrier::Client(_))
     }
 
+    /// True if streams wait for room.
+    fn is_awaited(&self) -> bool {
+        !self.opening.is_empty() || !self.waiting.is_empty()
+    }
+
+    fn forget_waiting(&mut self, token: usize) {
+        self.opening.retain(|&other| other != token);
+        self.waiting.retain(|&other| other != token);
+    }
+
     fn takes_payload(&self) -> bool {
         self.has_room() && self.can_send() && !self.framing.is_window_empty()
     }
@@ -208,6 +220,7 @@ impl Connections {
             is_unflushed: false,
             is_blocked: false,
             is_paused: false,
+            opening: VecDeque::new(),
             waiting: VecDeque::new(),
             is_ending: false,
             requests: 0,
@@ -303,9 +316,10 @@ impl Connections {
     /// a stream in the framing.
     pub(in crate::worker) fn shrink(&mut self) {
         for (_, connection) in &mut self.slab {
-            let has_streams = connection.framing.streams() > 0 || !connection.waiting.is_empty();
+            let has_streams = connection.framing.streams() > 0 || connection.is_awaited();
             if !has_streams && connection.out.is_empty() {
                 connection.out = Vec::new();
+                connection.opening = VecDeque::new();
                 connection.waiting = VecDeque::new();
                 connection.framing.shrink();
             }
@@ -365,10 +379,10 @@ impl Connections {
     /// Forgets a stream. Resets it unless both messages are complete.
     pub(super) fn release(&mut self, stream: &Stream) {
         let connection = &mut self.slab[stream.connection];
-        let Connection { carrier, framing, out, waiting, requests, .. } = connection;
         if stream.is_waiting {
-            waiting.retain(|&other| other != stream.token);
+            connection.forget_waiting(stream.token);
         }
+        let Connection { carrier, framing, out, requests, .. } = connection;
         match carrier {
             Carrier::Client(_) => {
                 self.client_streams -= 1;
@@ -409,6 +423,7 @@ impl Connections {
         }
         let connection = &mut self.slab[stream.connection];
         let mut done = 0;
+        let was_open = stream.is_open();
         if connection.has_room() && connection.can_send() {
             let Connection { framing, out, .. } = connection;
             let Stream { id, token, outgoing, .. } = stream;
@@ -419,9 +434,16 @@ impl Connections {
         // An event announces room in the window of a stream.
         let connection = &mut self.slab[stream.connection];
         let waits = !stream.is_open() || !connection.takes_payload();
+        if !was_open && stream.is_open() && std::mem::take(&mut stream.is_waiting) {
+            connection.forget_waiting(stream.token);
+        }
         if done < bytes.len() && waits && !stream.is_waiting {
             stream.is_waiting = true;
-            connection.waiting.push_back(stream.token);
+            let queue = match stream.is_open() {
+                true => &mut connection.waiting,
+                false => &mut connection.opening,
+            };
+            queue.push_back(stream.token);
         }
         self.schedule_flush(stream.connection);
         Ok(done)
@@ -437,12 +459,18 @@ impl Connections {
 
     /// Number of streams that wait for room on a connection.
     pub(super) fn waiting(&self, at: usize) -> usize {
-        self.slab.get(at).map_or(0, |connection| connection.waiting.len())
+        self.slab.get(at).map_or(0, |it| it.opening.len() + it.waiting.len())
     }
 
-    /// Takes the stream, by its token, that has waited longest for room, if there is room.
+    /// Takes the stream, by its token, that has waited longest for room, if there is room. Streams to open precede: their
+    /// heads need no window.
     pub(super) fn next_waiting(&mut self, at: usize) -> Option<usize> {
-        let connection = self.slab.get_mut(at).filter(|connection| connection.takes_payload())?;
-        connection.waiting.pop_front()
+        let connection = self.slab.get_mut(at).filter(|it| it.has_room() && it.can_send())?;
+        if connection.framing.can_open()
+            && let Some(token) = connection.opening.pop_front()
+        {
+            return Some(token);
+        }
+        if connection.framing.is_window_empty() { None } else { connection.waiting.pop_front() }
     }
 }
