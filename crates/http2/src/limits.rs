@@ -28,8 +28,8 @@ pub struct Limits {
     /// Streams that end by the peer's `RST_STREAM` before their messages (CVE-2023-44487), or by an error of the
     /// peer (CVE-2025-8671). Default: 1000 at once, then 33 a second.
     pub resets: Rate,
-    /// Frames of little use: PING, SETTINGS, PRIORITY, empty DATA, small window updates, interim responses, unknown types,
-    /// and frames on closed streams (CVE-2019-9512, -9513, -9515, -9517, -9518). Each message or DATA frame sent pays for
+    /// Frames of little use: PING, SETTINGS, PRIORITY, empty DATA, small window updates, interim responses, further
+    /// GOAWAYs, unknown types, and frames on closed streams (CVE-2019-9512, -9513, -9515, -9517, -9518). Each message or DATA frame sent pays for
     /// some. Default: 1000 at once, then 33 a second.
     pub glitches: Rate,
     /// Replies to control frames since the last [`Connection::flushed`](crate::Connection::flushed). Default: 1000.

@@ -262,7 +262,9 @@ impl Connection {
                 let (last, code) =
                     payload.split_first_chunk().ok_or(ConnectionError::FRAME_SIZE)?;
                 let code = code.first_chunk().ok_or(ConnectionError::FRAME_SIZE)?;
-                self.peer_goes_away = true;
+                if std::mem::replace(&mut self.peer_goes_away, true) {
+                    self.glitch(now)?;
+                }
                 let last_stream = u32::from_be_bytes(*last) & STREAM_MAX;
                 Ok(Some(Event::GoAway { last_stream, code: ErrorCode(u32::from_be_bytes(*code)) }))
             }

@@ -44,6 +44,14 @@ fn floods_end_the_connection() {
 }
 
 #[test]
+fn go_away_flood_ends_the_connection() {
+    let go_away = frame(FrameType::GOAWAY, 0, 0, &[0; 8]);
+    let (count, error) = until_error(&mut Side::client(), |_| go_away.clone());
+    // The first one is free, unlike the acknowledged settings.
+    assert_eq!((count, error), (1000, ConnectionError::Flood(Flood::Glitches)));
+}
+
+#[test]
 fn interim_responses_of_a_flood_end_the_connection() {
     let mut client = Side::client();
     let id = client.request("GET", true);
