@@ -289,15 +289,17 @@ impl Worker {
     fn on_upstream_end(&mut self, key: usize, cleanly: bool) -> Step {
         let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
         let upstream = transaction.upstream.map(|at| &self.upstreams[at]);
+        let early_end = upstream.and_then(|upstream| upstream.link.early_end());
+        // A backend may refuse a stream after an interim response.
+        let is_broken_off = transaction.has_response_bytes && early_end != Some(StreamEnd::Refused);
         match &transaction.response {
             ResponseState::Head
-                if transaction.has_response_bytes
-                    || upstream.is_some_and(Upstream::has_invalid_response) =>
+                if is_broken_off || upstream.is_some_and(Upstream::has_invalid_response) =>
             {
                 self.reject_response(key)
             }
             ResponseState::Head => {
-                let reason = match upstream.and_then(|upstream| upstream.link.early_end()) {
+                let reason = match early_end {
                     Some(StreamEnd::Failed(reason)) => reason,
                     None if upstream.is_some_and(|it| it.is_connecting) => Reason::ConnectFailed,
                     None | Some(StreamEnd::Refused) => Reason::BackendClosed,

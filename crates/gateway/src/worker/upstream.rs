@@ -307,7 +307,8 @@ impl Worker {
         let Upstream { place, is_reused, ref link, .. } = self.upstreams[at];
         let is_refused = link.early_end() == Some(StreamEnd::Refused);
         let can_retry = transaction.can_retry(is_refused);
-        if (is_reused || is_refused) && can_retry && !transaction.needs_new_connection {
+        let is_first = !transaction.needs_new_connection;
+        if (is_reused || is_refused) && can_retry && is_first {
             // A backend may close an idle connection at any time, and refuse a stream. It has not failed, and the
             // transaction keeps its place there for a new connection.
             transaction.upstream = None;
@@ -324,7 +325,10 @@ impl Worker {
             _ if is_refused => "it refuses streams",
             _ => "a connection was closed without a response",
         });
-        self.record_failure(place, cause);
+        // A request that cannot be sent again was refused once, which is no failure either.
+        if !(is_refused && is_first) {
+            self.record_failure(place, cause);
+        }
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         if !can_retry {
             return Err(LocalResponse::error(failed));

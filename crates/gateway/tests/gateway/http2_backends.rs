@@ -422,6 +422,28 @@ fn request_that_the_backend_has_not_processed_is_resent() {
 }
 
 #[test]
+fn refusal_of_a_request_that_cannot_be_resent_is_no_failure() {
+    // An upload that is too long to be retained, and one that the backend has begun to take.
+    for (length, interim) in [(50_000, false), (2, true)] {
+        let (gateway, backend) = scene();
+        let mut client = gateway.client();
+        let body = "u".repeat(length);
+        client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"));
+        let mut upstream = accept(&backend, &[]);
+        upstream.wait(1, |it| it.has_ended);
+        if interim {
+            upstream.respond(1, &[(":status", "100")], None);
+            client.expect("HTTP/1.1 100 \r\n\r\n");
+        }
+        upstream.reset(1, REFUSED_STREAM);
+        client.expect_local_response(502);
+        let failures =
+            format!("backend_failures_total{{pool=\"default\",backend=\"{}\"}}", backend.addr());
+        assert_eq!(gateway.metric(&failures), 0);
+    }
+}
+
+#[test]
 fn going_backend_finishes_its_requests_and_others_go_to_a_new_connection() {
     let (gateway, backend) = scene();
     let mut first = client(&gateway, POST);
