@@ -679,7 +679,7 @@ impl Connection {
             return Err(ConnectionError::protocol("WINDOW_UPDATE on an idle stream"));
         }
         let Some(stream) = self.streams.get_mut(id).filter(|stream| !stream.is_reset) else {
-            return Ok(None);
+            return self.glitch(now).map(|()| None);
         };
         stream.send_window += i64::from(increment);
         if increment == 0 {

@@ -52,6 +52,16 @@ fn go_away_flood_ends_the_connection() {
 }
 
 #[test]
+fn window_updates_of_a_released_stream_end_the_connection() {
+    let mut server = Side::server();
+    server.receive(&headers(1, true, GET)).unwrap();
+    server.connection.release(1, &mut server.out);
+    let update = frame(FrameType::WINDOW_UPDATE, 0, 1, &1024_u32.to_be_bytes());
+    let (count, error) = until_error(&mut server, |_| update.clone());
+    assert_eq!((count, error), (999, ConnectionError::Flood(Flood::Glitches)));
+}
+
+#[test]
 fn interim_responses_of_a_flood_end_the_connection() {
     let mut client = Side::client();
     let id = client.request("GET", true);

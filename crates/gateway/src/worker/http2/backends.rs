@@ -20,6 +20,9 @@ use crate::worker::{INPUT_BYTES, Worker, connection_token};
 /// Receive window of a stream. A response has at most as many bytes in this process that its client has not taken.
 const STREAM_WINDOW: u32 = 64 << 10;
 
+/// Reads of a connection before others have their turns.
+const READS_PER_TURN: usize = 8;
+
 /// Frames without use that a backend may send, such as PINGs that measure the bandwidth.
 const GLITCHES: Rate = Rate { burst: 10_000, per_s: 1_000 };
 
@@ -138,7 +141,7 @@ impl Worker {
         Ok(at)
     }
 
-    /// Sends the frames of a connection, and gives streams that wait for room their turns.
+    /// Sends the frames of a connection, gives streams that wait for room their turns, and continues to read.
     pub(super) fn flush_backend(&mut self, at: usize, connection: usize) {
         match self.advance_http2_handshake(at, connection) {
             Some(true) => {}
@@ -155,7 +158,11 @@ impl Worker {
                 return self.read_backend(at, connection);
             }
         }
+        let serial = self.upstreams[at].serial;
         self.resume_waiting(connection);
+        if self.upstreams.get(at).is_some_and(|it| it.serial == serial && it.link.is_readable()) {
+            self.read_backend(at, connection);
+        }
     }
 
     /// Registers a connection whose socket is full with the poller.
@@ -227,7 +234,7 @@ impl Worker {
         connection: usize,
         input: &mut [u8],
     ) -> Result<(), (Reason, String)> {
-        loop {
+        for _ in 0..READS_PER_TURN {
             let upstream = &mut self.upstreams[at];
             let Link::Connection(transport) = &mut upstream.link else { return Ok(()) };
             if !transport.is_readable() {
@@ -265,6 +272,7 @@ impl Worker {
                 }
             }
         }
+        Ok(())
     }
 
     fn on_backend_frame(&mut self, at: usize, connection: usize, event: Event<'_>) {
