@@ -1,16 +1,21 @@
 //! Backends over HTTP/2, by literal frames. Foreign servers are in `e2e`.
 
 use std::fs;
+use std::net::Shutdown;
 use std::num::NonZeroU32;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustls::{ServerConnection, StreamOwned};
 use serde_json::Value;
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{AccessLog, HealthCheck, LogFormat, LogTarget, Protocol};
+use tollgate_gateway::config::{
+    AccessLog, Address, Backend as ConfigBackend, HealthCheck, LogFormat, LogTarget, Protocol,
+};
 
 use crate::support::http2::{
     CANCEL, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GET_FIELDS, HEADERS, Http2Peer,
@@ -501,6 +506,37 @@ fn idle_connection_may_close_at_any_time() {
         upstream.respond(1, OK, Some("hi"));
         client.expect(OK_TEXT);
     }
+}
+
+#[test]
+fn backend_that_ends_its_receiving_side_gets_no_further_request() {
+    let folder = TempDir::new().unwrap();
+    let address = Address::Unix(folder.path().join("backend"));
+    let Address::Unix(path) = &address else { unreachable!() };
+    let listener = UnixListener::bind(path).unwrap();
+    set_socket_timeout(&listener, Timeout::Recv, Some(DEADLINE)).unwrap();
+    let accept = || {
+        let (stream, _) = listener.accept().expect("a connection of the gateway");
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut upstream = Http2Peer::serve(stream.try_clone().unwrap());
+        upstream.settings(&[]);
+        (upstream, stream)
+    };
+    let mut config = http2_config(&[&Backend::start()]);
+    config.pools[0].backends = vec![ConfigBackend::new(address.clone())];
+    let gateway = TestGateway::start(&config);
+    let mut client = client(&gateway, GET);
+    let (mut upstream, stream) = accept();
+    upstream.head(1);
+    upstream.respond(1, OK, Some("hi"));
+    client.expect(OK_TEXT);
+    stream.shutdown(Shutdown::Read).unwrap();
+    // The next send fails, but reading finds neither an end nor an error.
+    client.send(GET);
+    let (mut upstream, _stream) = accept();
+    upstream.head(1);
+    upstream.respond(1, OK, Some("hi"));
+    client.expect(OK_TEXT);
 }
 
 #[test]

@@ -148,17 +148,26 @@ impl Worker {
             Some(false) => return self.watch_backend(at, connection),
             None => return,
         }
-        let Link::Connection(transport) = &mut self.upstreams[at].link else { return };
+        let Upstream { serial, link: Link::Connection(transport), .. } = &mut self.upstreams[at]
+        else {
+            return;
+        };
+        let serial = *serial;
         match self.http2.flush(connection, transport) {
             Ok(true) => {}
             Ok(false) => self.watch_backend(at, connection),
             Err(_) => {
-                // Reading shows why, after what the backend has sent before.
+                // Reading shows why, after what the backend has sent before, unless it has ended only its receiving side.
                 transport.assume_readable();
-                return self.read_backend(at, connection);
+                self.read_backend(at, connection);
+                let is_open =
+                    |it: &Upstream| it.serial == serial && !it.link.is_readable();
+                if self.upstreams.get(at).is_some_and(is_open) {
+                    self.fail_backend(at, connection, Reason::BackendClosed, "cannot send");
+                }
+                return;
             }
         }
-        let serial = self.upstreams[at].serial;
         self.resume_waiting(connection);
         if self.upstreams.get(at).is_some_and(|it| it.serial == serial && it.link.is_readable()) {
             self.read_backend(at, connection);
