@@ -83,8 +83,9 @@ impl Worker {
     ) -> Option<usize> {
         let backend = self.http2_backend(place);
         let assumed_max = backend.streams.max(1).min(streams_max) as usize;
-        // Reading a connection may remove it from the list.
-        for at in backend.connections.clone() {
+        let mut next = 0;
+        while let Some(&at) = self.http2_backend(place).connections.get(next) {
+            next += 1;
             let Upstream { http2: Some(connection), link: Link::Connection(transport), .. } =
                 &mut self.upstreams[at]
             else {
@@ -107,6 +108,8 @@ impl Worker {
             if transport.is_readable() {
                 self.read_backend(at, connection);
                 if !self.http2_backend(place).connections.contains(&at) {
+                    // The next one has moved to its place.
+                    next -= 1;
                     continue;
                 }
             }
@@ -216,12 +219,12 @@ impl Worker {
         if self.advance_http2_handshake(at, connection) != Some(true) {
             return;
         }
-        let mut input = std::mem::take(&mut self.http2.input);
+        let mut input = std::mem::take(&mut self.http2.backend_input);
         if input.is_empty() {
             input = vec![0; INPUT_BYTES].into_boxed_slice();
         }
         let read = self.read_backend_frames(at, connection, &mut input);
-        self.http2.input = input;
+        self.http2.backend_input = input;
         if let Err((reason, cause)) = read {
             return self.fail_backend(at, connection, reason, &cause);
         }

@@ -23,8 +23,10 @@ pub(in crate::worker) struct Connections {
     client_streams: usize,
     /// Connections with frames to send. Each is listed once.
     unflushed: VecDeque<usize>,
-    /// Bytes received. One connection after the other uses it.
+    /// Bytes received from a client. One connection after the other uses it.
     pub(super) input: Box<[u8]>,
+    /// Bytes received from a backend, also while the frames of a client are handled.
+    pub(super) backend_input: Box<[u8]>,
     /// The last field section received.
     pub(super) fields: Fields,
     /// The last head sent.
