@@ -38,7 +38,7 @@ pub(super) struct Upstream {
     pub(super) failure: Option<String>,
     /// The received part of an incomplete response head.
     pub(super) partial_head: Vec<u8>,
-    /// Of an HTTP/2 connection that is not established: when it has failed.
+    /// End of the idle time; of an HTTP/2 connection that is not established, of the time to connect.
     pub(super) idle_until: Instant,
 }
 

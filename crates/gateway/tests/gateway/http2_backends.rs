@@ -31,7 +31,7 @@ const STREAMS_MAX: u32 = 100;
 const POST: &str = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
 
 const OK: &[(&str, &str)] = &[(":status", "200"), ("date", "d"), ("content-length", "2")];
-/// What a client receives of [`OK`] with the body `hi`.
+/// Response to a client for [`OK`] with the body `hi`.
 const OK_TEXT: &str = "HTTP/1.1 200 \r\ndate: d\r\nContent-Length: 2\r\n\r\nhi";
 
 fn http2_config(backends: &[&Backend]) -> Config {
@@ -433,7 +433,8 @@ fn refusal_of_a_request_that_cannot_be_resent_is_no_failure() {
         let (gateway, backend) = scene();
         let mut client = gateway.client();
         let body = "u".repeat(length);
-        client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"));
+        client
+            .send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"));
         let mut upstream = accept(&backend, &[]);
         upstream.wait(1, |it| it.has_ended);
         if interim {

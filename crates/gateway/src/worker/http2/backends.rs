@@ -163,8 +163,7 @@ impl Worker {
                 // Reading shows why, after what the backend has sent before, unless it has ended only its receiving side.
                 transport.assume_readable();
                 self.read_backend(at, connection);
-                let is_open =
-                    |it: &Upstream| it.serial == serial && !it.link.is_readable();
+                let is_open = |it: &Upstream| it.serial == serial && !it.link.is_readable();
                 if self.upstreams.get(at).is_some_and(is_open) {
                     self.fail_backend(at, connection, Reason::BackendClosed, "cannot send");
                 }
@@ -214,7 +213,7 @@ impl Worker {
         None
     }
 
-    /// Reads and handles the frames that have arrived. Streams with news get their turns later, and frames are sent then.
+    /// Reads and handles the frames that have arrived. Streams that received something get their turns later, and frames are sent then.
     pub(in crate::worker) fn read_backend(&mut self, at: usize, connection: usize) {
         if self.advance_http2_handshake(at, connection) != Some(true) {
             return;

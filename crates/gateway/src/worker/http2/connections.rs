@@ -147,7 +147,7 @@ impl Stream {
         self.end.is_some() || self.incoming.is_readable()
     }
 
-    /// Ends a stream to a backend, unless its response is complete.
+    /// Ends a stream to a backend. The rest of what was received is still read.
     pub(super) fn end(&mut self, end: StreamEnd) {
         self.end.get_or_insert(end);
     }

@@ -55,7 +55,7 @@ pub(crate) struct Received {
     /// Statuses of interim responses.
     pub(crate) interim: Vec<String>,
     pub(crate) status: String,
-    /// Those of a request include the pseudo-fields.
+    /// A request's fields include the pseudo-fields.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
