@@ -421,6 +421,19 @@ impl Stream {
         Ok(Received { bytes, has_more: bytes == buffer.len() || self.is_shut, timestamp })
     }
 
+    /// Receives into the buffer. Returns true at the end of the stream and after an error.
+    pub(crate) fn has_ended(&mut self, buffer: &mut [u8]) -> bool {
+        match self.receive(buffer) {
+            Ok(received) => received.bytes == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+
+    /// True if session tickets have arrived, over TLS 1.3.
+    pub(crate) fn has_tickets(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.tickets() > 0)
+    }
+
     /// Registers for received bytes and, if `room`, for room to write. No system call if nothing changes.
     pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {
         let interest = if room { Interest::BothEdge } else { Interest::ReadableEdge };

@@ -307,9 +307,9 @@ impl Worker {
             // The server has closed, continues to send, or makes room for the rest of a request that
             // has its response already.
             State::Closing(stream) if self.plan.handshakes => {
-                if is_readable {
-                    // Session tickets follow the handshake. An error is as good as the server's close.
-                    stream.receive(buffer).ok();
+                stream.is_shut |= event.is_read_closed();
+                // Session tickets follow the handshake. An error is as good as the server's close.
+                if is_readable && (stream.has_ended(buffer) || stream.has_tickets()) {
                     self.force_close(index);
                 }
             }

@@ -106,6 +106,14 @@ impl TlsSession {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// Number of session tickets received over TLS 1.3. Servers receive none, and TLS 1.2 has them in its handshake.
+    pub fn tickets(&self) -> u32 {
+        match &self.connection {
+            Connection::Client(connection) => connection.tls13_tickets_received(),
+            Connection::Server(_) => 0,
+        }
+    }
+
     /// Protocol chosen by ALPN.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()

@@ -109,8 +109,9 @@ impl Worker {
         let resumes = self.plan.tls.as_ref().is_some_and(TlsClient::resumes);
         let connection = &mut self.connections[index];
         if let State::Open(Stream { tls: Some(tls), socket, .. }) = &mut connection.state {
-            // In TLS 1.2, tickets are a part of the handshake.
-            let awaits_tickets = resumes && tls.facts().is_some_and(|it| it.version == "TLSv1.3");
+            // In TLS 1.2, tickets are a part of the handshake. Over TLS 1.3, servers in Go send them with their first flight.
+            let is_tls13 = tls.facts().is_some_and(|it| it.version == "TLSv1.3");
+            let awaits_tickets = resumes && is_tls13 && tls.tickets() == 0;
             if !awaits_tickets {
                 // The handshake counts even if the server has gone since.
                 tls.finish(socket).ok();

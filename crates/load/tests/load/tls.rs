@@ -2,10 +2,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
 use tollgate_http2::Limits;
 use tollgate_load::{Generator, Plan, Protocol};
 use tollgate_tls::{ClientOptions, TlsClient, TlsVersion, Trust};
@@ -21,7 +21,7 @@ fn file(name: &str) -> PathBuf {
     folder.join("../gateway/tests/gateway/certificates").join(name)
 }
 
-fn server(protocol: &[u8], script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
+fn config(protocol: &[u8]) -> ServerConfig {
     let chain = CertificateDer::pem_file_iter(file("site.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(file("site.key")).unwrap();
     let provider = Arc::new(ring::default_provider());
@@ -32,7 +32,11 @@ fn server(protocol: &[u8], script: impl Fn(&mut Peer) + Send + Sync + 'static) -
         .with_single_cert(chain.map(Result::unwrap).collect(), key)
         .unwrap();
     config.alpn_protocols = vec![protocol.to_vec()];
-    Server::start_tls(config, script)
+    config
+}
+
+fn server(protocol: &[u8], script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
+    Server::start_tls(config(protocol), script)
 }
 
 fn echo(peer: &mut Peer) {
@@ -101,8 +105,9 @@ fn handshakes_are_complete_without_a_request() {
     ] {
         let options = ClientOptions { resume, version: Some(version), ..TRUSTING };
         let closed = Plan { keep_alive: false, handshakes: true, ..plan(server.address, 20) };
-        let open =
-            Plan { arrivals: scheduled(server.address, 1, 500.0).arrivals, ..closed.clone() };
+        // One connection, so that each handshake starts with the tickets of the one before.
+        let arrivals = scheduled(server.address, 1, 500.0).arrivals;
+        let open = Plan { arrivals, connections_max: 1, ..closed.clone() };
         for plan in [closed, open] {
             let generator = Generator::start(over_tls(&options, plan)).unwrap();
             assert!(generator.wait(DEADLINE));
@@ -121,6 +126,38 @@ fn handshakes_are_complete_without_a_request() {
         }
     }
     assert_eq!(server.requests(), 0);
+}
+
+#[test]
+fn handshakes_wait_for_whole_tickets() {
+    let config = Arc::new(config(b"http/1.1"));
+    let server = Server::start(move |peer| {
+        let mut tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+        let mut unsent = Vec::new();
+        while tls.is_handshaking() {
+            peer.send(&std::mem::take(&mut unsent));
+            let Some(received) = peer.receive() else { return };
+            let mut unread = &received[..];
+            while !unread.is_empty() {
+                tls.read_tls(&mut unread).unwrap();
+                tls.process_new_packets().unwrap();
+            }
+            while tls.wants_write() {
+                tls.write_tls(&mut unsent).unwrap();
+            }
+        }
+        let (start, rest) = unsent.split_at(20);
+        peer.send(start);
+        peer.sleep(Duration::from_millis(20));
+        peer.send(rest);
+        while peer.receive().is_some() {}
+    });
+    let options = ClientOptions { resume: true, version: Some(TlsVersion::Tls13), ..TRUSTING };
+    let plan = Plan { keep_alive: false, handshakes: true, ..plan(server.address, 5) };
+    let generator = Generator::start(over_tls(&options, plan)).unwrap();
+    assert!(generator.wait(DEADLINE));
+    let summary = generator.finish().unwrap();
+    assert_eq!((summary.responses, summary.resumed_handshakes), (5, 4), "{summary:?}");
 }
 
 #[test]

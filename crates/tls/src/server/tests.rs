@@ -224,6 +224,19 @@ fn tickets_resume_sessions_in_both_versions() {
 }
 
 #[test]
+fn clients_of_tls_13_count_tickets() {
+    for (version, has_tickets, is_counted) in [
+        (TlsVersion::Tls13, true, true),
+        (TlsVersion::Tls13, false, false),
+        (TlsVersion::Tls12, true, false),
+    ] {
+        let client = client("localhost", "site.pem", Some(version));
+        let (server, client) = connect(&server(TlsVersion::Tls12, has_tickets), &client).unwrap();
+        assert_eq!((server.tickets(), client.tickets() > 0), (0, is_counted), "{version:?}");
+    }
+}
+
+#[test]
 fn server_without_tickets_resumes_nothing() {
     for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
         let client = client("localhost", "site.pem", Some(version));
