@@ -357,7 +357,8 @@ fn full_disk_fails_the_output_of_the_result() {
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
-    let output = workspace.command(&["load", "-n", "1", "-c", "1", &url]).stdout(full).output();
+    let options = ["-n", "1", "-c", "1", "--series", "s.jsonl", "--html", "page.html"];
+    let output = workspace.command(&[&["load", &url], &options[..]].concat()).stdout(full).output();
     let output = output.expect("the binary runs");
     assert_eq!(output.status.code(), Some(1), "{}", show(&output));
     assert!(
@@ -365,6 +366,9 @@ fn full_disk_fails_the_output_of_the_result() {
         "{}",
         show(&output)
     );
+    // The other outputs are complete.
+    assert!(workspace.read("s.jsonl").contains("\"responses\":1,"));
+    assert!(workspace.read("page.html").contains("Load of http"));
 }
 
 #[test]

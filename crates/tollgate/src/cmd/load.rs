@@ -61,16 +61,19 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let end = progress::run(&load, &generator, &mut line, &interrupt);
     generator.close_window();
     line.clear();
-    let summary = generator.finish()?;
-    console::print(&load.render(end, &summary)?)?;
-    if let Some(reader) = reader {
-        let (written, timeline) = reader.finish();
-        if let (Some(path), Some(timeline)) = (&args.html, timeline) {
-            let page = html::load::render(&load.report(end, &summary), &timeline, command_line())?;
-            write_atomic(path, &page)?;
+    let summary = generator.finish();
+    let (written, timeline) = reader.map_or((Ok(()), None), series::Reader::finish);
+    let summary = summary?;
+    // One output that fails does not prevent the others.
+    let printed = load.render(end, &summary).and_then(|text| console::print(&text));
+    let saved = match (&args.html, timeline) {
+        (Some(path), Some(timeline)) => {
+            html::load::render(&load.report(end, &summary), &timeline, command_line())
+                .and_then(|page| write_atomic(path, &page))
         }
-        written?;
-    }
+        _ => Ok(()),
+    };
+    written.and(printed).and(saved)?;
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
 }
 
