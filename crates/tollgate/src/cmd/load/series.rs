@@ -5,7 +5,7 @@ use super::metrics::MetricsServer;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tollgate_load::{Plan, Series, SeriesFormat, SeriesWriter};
@@ -51,10 +51,17 @@ pub(super) struct Outputs {
 pub(super) struct Reader(JoinHandle<(Result<()>, Option<Timeline>)>);
 
 impl Outputs {
+    /// Creates the file last, so that an error of another output leaves an earlier series as it is.
     pub(super) fn open(args: &Args, plan: &Plan) -> Result<Self> {
-        let file = args.series.as_ref().map(|path| open_file(path, plan)).transpose()?;
-        let timeline = args.html.as_ref().map(|_| Timeline::new(plan.rate()));
+        if let (Some(series), Some(html)) = (&args.series, &args.html)
+            && absolute(series)? == absolute(html)?
+        {
+            bail!("cannot write --series and --html to the same file {}", html.display());
+        }
         let metrics = args.metrics.map(MetricsServer::start).transpose()?;
+        args.html.as_deref().map(check_folder).transpose()?;
+        let timeline = args.html.as_ref().map(|_| Timeline::new(plan.rate()));
+        let file = args.series.as_ref().map(|path| open_file(path, plan)).transpose()?;
         Ok(Self { file, timeline, metrics })
     }
 
@@ -93,10 +100,51 @@ impl Reader {
     }
 }
 
+/// Checks that a file can be created beside the page, as its draft will be.
+fn check_folder(path: &Path) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    if path.is_dir() {
+        bail!("{}: it is a folder", cannot());
+    }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
+    Ok(())
+}
+
 fn open_file(path: &Path, plan: &Plan) -> Result<(PathBuf, SeriesWriter<File>)> {
     let cannot = || format!("cannot write {}", path.display());
     let format = format(path).with_context(cannot)?;
     let file = File::create(path).with_context(cannot)?;
     let writer = SeriesWriter::new(format, plan.rate(), file).with_context(cannot)?;
     Ok((path.to_owned(), writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::load::tests::{args, load};
+    use std::net::TcpListener;
+
+    #[test]
+    fn outputs_that_cannot_be_opened_leave_an_earlier_series() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let used = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = used.local_addr().unwrap().port();
+        let series = path("earlier.csv");
+        std::fs::write(&series, "earlier").unwrap();
+        for (option, reason) in [
+            (format!("--html {}", path("none/page.html")), "none/page.html"),
+            (format!("--html {}", path("")), "it is a folder"),
+            (format!("--html {}", path("./earlier.csv")), "to the same file"),
+            (format!("--metrics {port}"), "cannot listen on"),
+        ] {
+            let line = format!("http://127.0.0.1/ --series {series} {option}");
+            let plan = load(&line).unwrap().plan;
+            let error = Outputs::open(&args(&line), &plan).err().unwrap();
+            let error = format!("{error:#}");
+            assert!(error.contains(reason) && error.contains("cannot "), "{line}: {error}");
+            assert_eq!(std::fs::read_to_string(&series).unwrap(), "earlier", "{line}");
+        }
+    }
 }
