@@ -252,7 +252,11 @@ impl Series {
         self.next += 1;
         let mut sum =
             Interval { start: end_of(index, self.length) - self.length, ..Interval::default() };
-        for part in self.pending.remove(&index).unwrap_or_default() {
+        let parts = self.pending.remove(&index).unwrap_or_default();
+        let is_last = self.pending.is_empty() && self.finished.iter().all(|it| *it == u64::MAX);
+        let closed_at = parts.iter().filter_map(|part| part.closed_at).max().filter(|_| is_last);
+        sum.end = closed_at.unwrap_or_else(|| end_of(index, self.length));
+        for part in parts {
             let Counts { sent, responses, unexpected, failures, queued, bytes_received } =
                 part.counts;
             sum.sent += sent;
@@ -266,10 +270,6 @@ impl Series {
                 sum.latency.merge(&part.latency);
             }
             self.in_flight[part.thread] = part.in_flight;
-            sum.end = sum.end.max(part.closed_at.unwrap_or_else(|| end_of(index, self.length)));
-        }
-        if sum.end.is_zero() {
-            sum.end = end_of(index, self.length);
         }
         sum.in_flight = self.in_flight.iter().sum();
         sum
@@ -290,8 +290,7 @@ impl Iterator for Series {
             match self.parts.recv() {
                 Ok(part) => self.add(part),
                 // The threads have ended, some of them before their window.
-                Err(_) if self.pending.is_empty() => return None,
-                Err(_) => return Some(self.merge_next()),
+                Err(_) => self.finished.fill(u64::MAX),
             }
         }
     }
@@ -386,6 +385,15 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_lasts_beyond_the_end_of_a_thread() {
+        // The first thread ended at 12 ms, and the second was off its CPU from 5 to 25 ms.
+        let threads = [([2, 11].map(event).to_vec(), 12), ([5, 25].map(event).to_vec(), 25)];
+        let (intervals, _) = run(&threads, 10 * MS);
+        let ends: Vec<Duration> = intervals.iter().map(|interval| interval.end).collect();
+        assert_eq!(ends, [10 * MS, 20 * MS, 25 * MS]);
+    }
+
+    #[test]
     fn interval_is_returned_before_the_load_ends() {
         let (sender, receiver) = channel();
         let start = Instant::now();
@@ -405,17 +413,21 @@ mod tests {
         #[test]
         fn intervals_add_up_to_the_summary(
             threads in prop::collection::vec(
-                prop::collection::vec((0..200_u32, any::<bool>(), 1..5_000_000_u64), 0..40), 1..4),
+                (prop::collection::vec((0..200_u32, any::<bool>(), 1..5_000_000_u64), 0..40), 0..250_u32),
+                1..4,
+            ),
             length_ms in 1..60_u32,
         ) {
             let threads: Vec<(Vec<Event>, u32)> = threads
                 .into_iter()
-                .map(|mut events| {
+                .map(|(mut events, end_ms)| {
                     events.sort_unstable();
                     let event = |(at_ms, is_failure, latency_us)| Event { at_ms, is_failure, latency_us };
-                    (events.into_iter().map(event).collect(), 200)
+                    let end_ms = events.last().map_or(end_ms, |last| end_ms.max(last.0));
+                    (events.into_iter().map(event).collect(), end_ms)
                 })
                 .collect();
+            let last_end_ms = threads.iter().map(|(_, end_ms)| *end_ms).max();
             let (intervals, summary) = run(&threads, length_ms * MS);
             let mut sum = Interval::default();
             for interval in &intervals {
@@ -426,7 +438,7 @@ mod tests {
                 sum.failures.merge(interval.failures.clone());
                 sum.latency.merge(&interval.latency);
             }
-            prop_assert_eq!(sum.end, 200 * MS);
+            prop_assert_eq!(Some(sum.end), last_end_ms.map(|end_ms| end_ms * MS));
             prop_assert_eq!((sum.sent, sum.responses), (summary.sent, summary.responses));
             prop_assert_eq!(sum.failures, summary.failures);
             prop_assert!(sum.latency == summary.latency);
