@@ -53,6 +53,11 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return self.on_receive_error(index, &error),
             };
+            if self.metrics.interval_end().is_some() {
+                // The last reading may be older than the wait of the poller.
+                self.now = Instant::now();
+                self.metrics.advance_series(self.now);
+            }
             self.metrics.received(bytes);
             let parsed = match self.connections[index].http2() {
                 None => self.parse(index, &buffer[..bytes], timestamp),

@@ -134,6 +134,7 @@ impl Worker {
 
     /// Queues the requests that are due until a connection is free.
     fn queue_due(&mut self) {
+        self.metrics.advance_series(self.now);
         if let Some(pacer) = &mut self.pacer {
             pacer.queue(self.now, |late| self.metrics.due(late, true));
         }
