@@ -195,7 +195,11 @@ impl Worker {
     /// may report a free connection.
     fn add_connection(&mut self) -> Option<usize> {
         let is_full = self.connections.len() == self.connections_max;
-        if !self.is_sending || is_full || self.budget.new_connections == 0 || self.has_room_soon() {
+        if !self.is_sending || is_full || self.budget.new_connections == 0 {
+            return None;
+        }
+        // One request fills a connection, so there is nothing to wait for.
+        if self.plan.concurrency() > 1 && self.has_room_soon() {
             return None;
         }
         self.budget.new_connections -= 1;
