@@ -1,6 +1,6 @@
 //! Client: trust in certificates, versions, ALPN and resumption.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -153,17 +153,38 @@ impl TlsClient {
     }
 
     /// Performs a handshake on a blocking stream, then sends `close_notify`. Returns the protocol that the server chooses by
-    /// ALPN.
-    pub fn handshake(&self, mut stream: impl Read + Write) -> io::Result<Option<Vec<u8>>> {
+    /// ALPN. `awaits_end`: reads to the end of the stream, as servers over TLS 1.3 reject the client only after its
+    /// handshake is complete. An alert is an error of the kind `InvalidData`.
+    pub fn handshake(
+        &self,
+        mut stream: impl Read + Write,
+        awaits_end: bool,
+    ) -> io::Result<Option<Vec<u8>>> {
         let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(io::Error::other)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;
         }
         connection.send_close_notify();
-        connection.write_tls(&mut stream)?;
+        let sent = connection.write_tls(&mut stream);
+        if awaits_end {
+            read_to_end(&mut connection, &mut stream)?;
+        }
+        sent?;
         Ok(connection.alpn_protocol().map(<[u8]>::to_vec))
     }
+}
+
+/// Reads to the end of the stream, its time limit or the limit of unread plain bytes. Fails on an alert.
+fn read_to_end(connection: &mut ClientConnection, stream: &mut impl Read) -> io::Result<()> {
+    while connection.read_tls(stream).is_ok_and(|bytes| bytes > 0) {
+        let processed = connection.process_new_packets();
+        let state = processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        if state.peer_has_closed() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn system_roots() -> Result<RootCertStore, ClientError> {

@@ -108,7 +108,7 @@ mod tests {
             resume: false,
             protocols: &[b"http/1.1", b"h2"],
         };
-        let chosen = TlsClient::new(&options).unwrap().handshake(stream);
+        let chosen = TlsClient::new(&options).unwrap().handshake(stream, false);
         server.join().unwrap();
         chosen
     }

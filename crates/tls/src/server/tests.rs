@@ -5,12 +5,15 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
 use tollgate_eventloop::Socket;
 
 use super::*;
-use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection};
+use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection, read_certificates};
 
 fn file(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -280,5 +283,40 @@ fn handshake_with_peer_that_closes_or_speaks_plain_text_fails() {
         let mut session = client("localhost", "site.pem", None).connect().unwrap();
         let error = session.handshake(&Socket::from(OwnedFd::from(near))).unwrap_err();
         assert_eq!(error.kind(), expected, "{error}");
+    }
+}
+
+#[test]
+fn handshake_that_awaits_the_end_reports_a_late_rejection() {
+    let provider = || Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(read_certificates(&file("ca.pem")).unwrap().remove(0)).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let (chain, key) = read_identity(&file("site.pem"), &file("site.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let client = client("localhost", "site.pem", Some(TlsVersion::Tls13));
+    for (awaits_end, is_rejected) in [(true, true), (false, false)] {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let config = Arc::clone(&config);
+        let server = thread::spawn(move || {
+            let mut connection = ServerConnection::new(config).unwrap();
+            // Fails after it has sent an alert.
+            while connection.is_handshaking() && connection.complete_io(&mut near).is_ok() {}
+            near
+        });
+        let result = client.handshake(far, awaits_end);
+        assert_eq!(result.is_err(), is_rejected, "{result:?}");
+        if let Err(error) = result {
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            assert!(error.to_string().contains("CertificateRequired"), "{error}");
+        }
+        drop(server.join().unwrap());
     }
 }

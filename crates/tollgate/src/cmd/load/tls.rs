@@ -46,7 +46,9 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
         Version::Auto => &[HTTP2, HTTP1],
     };
     let client = client(args, target, offered).map_err(Failure::bad_input)?;
-    let reached = match handshake(&client, &target.address, args.connect_timeout) {
+    // Without requests, the load could not tell handshakes that the server rejects later.
+    let awaits_end = args.handshakes;
+    let reached = match handshake(&client, &target.address, args.connect_timeout, awaits_end) {
         Ok(chosen) => Some(chosen),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             let error = anyhow!("cannot load {}: {error}{}", target.url, advice(args, &error));
@@ -125,19 +127,20 @@ fn handshake(
     client: &TlsClient,
     address: &Address,
     timeout: Duration,
+    awaits_end: bool,
 ) -> io::Result<Option<Vec<u8>>> {
     match address {
         Address::Tcp(address) => {
             let stream = TcpStream::connect_timeout(address, timeout)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            client.handshake(stream)
+            client.handshake(stream, awaits_end)
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            client.handshake(stream)
+            client.handshake(stream, awaits_end)
         }
     }
 }
