@@ -195,7 +195,7 @@ pub(crate) struct Args {
     pub(super) tls_resume: bool,
 
     /// Make only TLS handshakes, each on a new connection; full ones, or resumed with --tls-resume
-    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "expect"])]
+    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "expect", "timer_slack", "method", "headers", "body", "body_file"])]
     pub(super) handshakes: bool,
 
     /// Limit of the time to a complete response
@@ -254,6 +254,9 @@ impl Args {
     /// Protocol with the requests in flight on one connection.
     pub(super) fn protocol(&self, version: Version) -> Result<Protocol> {
         match version {
+            Version::Http2 if self.handshakes => {
+                bail!("--handshakes sends no requests; remove --http 2")
+            }
             Version::Http2 if self.pipeline.is_some() => {
                 bail!("--pipeline is for HTTP/1.1; over HTTP/2 use --streams N")
             }
@@ -522,12 +525,31 @@ mod tests {
             ("-d 1s --seed -5", "'-5' for '--seed <N>'"),
             ("--series 1s", "a file ending in .csv or .jsonl; --series-interval sets"),
             ("--series-interval 1ms", "expected at least 10ms"),
-            ("--metrics 0.0.0.0:1", "an address of this machine"),
+            ("--metrics 0.0.0.0:1", "a loopback address with a port, such as 127.0.0.1:9090"),
+            ("--metrics 0", "a loopback address with a port, such as 127.0.0.1:9090"),
+            ("--handshakes -X HEAD", "--method"),
+            ("--handshakes -H a:b", "--header"),
+            ("--handshakes --body a", "--body"),
+            ("--handshakes --body-file a", "--body-file"),
+            ("--handshakes --rate 1 --timer-slack 1ms", "--timer-slack"),
             ("-d 1s --warmup stead", "such as 500ms, 10s or 1m 30s, or `steady`"),
         ] {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn handshakes_are_not_over_http2() {
+        let protocol = |options: &str| {
+            let line = format!("https://127.0.0.1/ --handshakes {options}");
+            parse(&line).unwrap().requested_protocol(true)
+        };
+        for options in ["--http 2", "--http2"] {
+            let error = protocol(options).unwrap_err().to_string();
+            assert_eq!(error, "--handshakes sends no requests; remove --http 2");
+        }
+        assert_eq!(protocol("--http auto").unwrap(), Protocol::Http1 { pipeline: 1 });
     }
 
     #[test]

@@ -19,15 +19,16 @@ pub(super) struct MetricsServer {
     _server: AdminServer,
 }
 
-/// Parses an address to listen on: a port, or an address of this machine with a port.
+/// Parses an address to listen on: a port, or a loopback address with a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    let expected = "expected an address of this machine with a port, such as 127.0.0.1:9090";
+    let expected = "expected a loopback address with a port, such as 127.0.0.1:9090";
     let text = if text.parse::<u16>().is_ok() { &format!("127.0.0.1:{text}") } else { text };
     let parsed = text.parse::<SocketAddr>();
     let address = parsed.map_err(|error| format!("{error}: {expected}"))?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err(format!("{expected}: the page has no access control")),
+    match (address.ip().is_loopback(), address.port()) {
+        (false, _) => Err(format!("{expected}: the page has no access control")),
+        (true, 0) => Err(format!("{expected}: port 0 would be any free port")),
+        (true, _) => Ok(address),
     }
 }
 
@@ -105,11 +106,14 @@ mod tests {
     use tollgate_load::Failures;
 
     #[test]
-    fn only_addresses_of_this_machine_are_listened_on() {
+    fn only_loopback_addresses_are_listened_on() {
         assert_eq!(address("9090"), Ok(([127, 0, 0, 1], 9090).into()));
         assert!(address("[::1]:80").is_ok());
         for text in ["0.0.0.0:9090", "192.0.2.1:80"] {
             assert!(address(text).unwrap_err().ends_with("no access control"), "{text}");
+        }
+        for text in ["0", "127.0.0.1:0"] {
+            assert!(address(text).unwrap_err().contains("such as 127.0.0.1:9090: port 0"));
         }
         assert!(address("localhost").unwrap_err().contains("such as 127.0.0.1:9090"));
     }
