@@ -4,11 +4,13 @@ use super::args::Args;
 use super::metrics::MetricsServer;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
+use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf, absolute};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tollgate_load::{Plan, Series, SeriesFormat, SeriesWriter};
+use tollgate_load::{Interval, Plan, Series, SeriesFormat, SeriesWriter};
 use tollgate_report::html::load::Timeline;
 
 /// Files that may be a series, by their endings.
@@ -66,30 +68,81 @@ impl Outputs {
     }
 
     /// Starts to read a series, until its load ends.
-    pub(super) fn read(mut self, series: Series) -> Result<Reader> {
+    pub(super) fn read(self, series: Series) -> Result<Reader> {
+        let Self { file, mut timeline, metrics } = self;
+        let file = file.map(|(path, writer)| FileThread::start(path, writer));
+        let mut file = file.transpose().context(NO_THREAD)?;
         let thread = thread::Builder::new().name("series".to_owned());
         let read = move || {
             let mut result = Ok(());
             for interval in series {
-                if let Some((path, writer)) = &mut self.file
-                    && let Err(error) = writer.write(&interval)
+                if let Some(drawn) = &mut timeline
+                    && let Err(error) = drawn.add(&interval)
                 {
-                    result = Err(error).with_context(|| format!("cannot write {}", path.display()));
-                    self.file = None;
+                    result = Err(error);
+                    timeline = None;
                 }
-                if let Some(timeline) = &mut self.timeline
-                    && let Err(error) = timeline.add(&interval)
-                {
-                    result = result.and(Err(error));
-                    self.timeline = None;
-                }
-                if let Some(metrics) = &self.metrics {
+                if let Some(metrics) = &metrics {
                     metrics.add(&interval);
                 }
+                if let Some(file) = &mut file {
+                    file.add(interval);
+                }
             }
-            (result, self.timeline)
+            (file.map_or(Ok(()), FileThread::finish).and(result), timeline)
         };
-        Ok(Reader(thread.spawn(read).context("cannot start the thread of the series")?))
+        Ok(Reader(thread.spawn(read).context(NO_THREAD)?))
+    }
+}
+
+const NO_THREAD: &str = "cannot start a thread of the series";
+
+/// Limit of the intervals that wait for the file. The histogram of each takes about 264 KiB.
+const QUEUED_MAX: usize = 256;
+
+/// Writes a file on a thread of its own, so that a slow disk or reader of a FIFO delays neither metrics nor page.
+struct FileThread {
+    path: PathBuf,
+    /// `None` after an interval for which there was no room.
+    intervals: Option<SyncSender<Interval>>,
+    /// Start of the first interval that is left out.
+    left_out_from: Option<Duration>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl FileThread {
+    fn start(
+        path: PathBuf,
+        mut writer: SeriesWriter<impl Write + Send + 'static>,
+    ) -> io::Result<Self> {
+        let (intervals, queued) = sync_channel::<Interval>(QUEUED_MAX);
+        let write = move || queued.iter().try_for_each(|interval| writer.write(&interval));
+        let thread = thread::Builder::new().name("series-file".to_owned()).spawn(write)?;
+        Ok(Self { path, intervals: Some(intervals), left_out_from: None, thread })
+    }
+
+    fn add(&mut self, interval: Interval) {
+        // The thread ends before the queue only with an error, which `finish` returns.
+        if let Some(intervals) = &self.intervals
+            && let Err(TrySendError::Full(interval)) = intervals.try_send(interval)
+        {
+            self.left_out_from = Some(interval.start);
+            self.intervals = None;
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        drop(self.intervals);
+        let written = self.thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let path = self.path.display();
+        written.with_context(|| format!("cannot write {path}"))?;
+        match self.left_out_from {
+            None => Ok(()),
+            Some(start) => bail!(
+                "cannot write {path}: it is too slow for the intervals; those from {} s on are left out; use a longer --series-interval",
+                start.as_secs_f64()
+            ),
+        }
     }
 }
 
@@ -124,6 +177,48 @@ mod tests {
     use super::*;
     use crate::cmd::load::tests::{args, load};
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Blocks each write until its channel has an item or no sender.
+    struct Slow(Receiver<()>, Arc<AtomicUsize>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv().ok();
+            self.1.fetch_add(bytes.iter().filter(|byte| **byte == b'\n').count(), Ordering::SeqCst);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_slow_file_leaves_later_intervals_out() {
+        let second = |start| Interval { start: Duration::from_secs(start), ..Interval::default() };
+        for (count, is_too_many) in [(QUEUED_MAX as u64, false), (QUEUED_MAX as u64 + 2, true)] {
+            let (release, blocked) = channel();
+            let lines = Arc::new(AtomicUsize::new(0));
+            let slow = Slow(blocked, Arc::clone(&lines));
+            let writer = SeriesWriter::new(SeriesFormat::JsonLines, None, slow).unwrap();
+            let mut file = FileThread::start(PathBuf::from("slow.jsonl"), writer).unwrap();
+            (0..count).for_each(|start| file.add(second(start)));
+            drop(release);
+            let result = file.finish();
+            let lines = lines.load(Ordering::SeqCst) as u64;
+            match result {
+                Ok(()) => assert!(!is_too_many && lines == count, "{lines}"),
+                Err(error) => {
+                    assert!(is_too_many, "{error}");
+                    let reason = format!("those from {lines} s on are left out");
+                    assert!(error.to_string().contains(&reason), "{error} {lines}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn outputs_that_cannot_be_opened_leave_an_earlier_series() {
