@@ -21,7 +21,7 @@ use crate::MAX_LISTED_TEMPLATES;
 use crate::file::Class;
 use crate::list::{ListHead, ListLine, ListTemplate};
 
-pub use secrets::Secret;
+pub use secrets::{Secret, mask_header};
 
 /// Limit for the sum of the weights of an import. Larger ones are divided.
 const MAX_WEIGHTS: u64 = 1_000_000;

@@ -17,6 +17,8 @@ use args::{Format, WarmUp};
 use progress::{ProgressLine, RunEnd};
 use request::{Content, Target};
 use series::Outputs;
+use std::env::args_os;
+use std::ffi::OsString;
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
@@ -24,6 +26,7 @@ use tollgate_experiment::files::write_atomic;
 use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
 use tollgate_report::html;
 use tollgate_runner::process;
+use tollgate_traffic::import::mask_header;
 
 /// One load, validated.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let printed = load.render(end, &summary).and_then(|text| console::print(&text));
     let saved = match (&args.html, timeline) {
         (Some(path), Some(timeline)) => {
-            html::load::render(&load.report(end, &summary), &timeline, command_line())
+            html::load::render(&load.report(end, &summary), &timeline, command_line(args_os()))
                 .and_then(|page| write_atomic(path, &page))
         }
         _ => Ok(()),
@@ -77,10 +80,22 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
 }
 
-/// The command with its arguments, quoted for a shell.
-fn command_line() -> String {
-    let arguments = std::env::args_os().skip(1);
-    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+/// The command with its arguments, quoted for a shell. Secrets in headers are masked.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let mut is_header = false;
+    let arguments = arguments.skip(1).map(|argument| {
+        let argument = argument.to_string_lossy().into_owned();
+        let prefix = ["--header=", "-H"].into_iter().find(|prefix| argument.starts_with(prefix));
+        let is_value = std::mem::replace(&mut is_header, matches!(&*argument, "-H" | "--header"));
+        let at = if is_value { 0 } else { prefix.map_or(argument.len(), str::len) };
+        match argument[at..].split_once(':') {
+            Some((name, value)) => {
+                let (name_end, value) = (at + name.len(), value.trim());
+                format!("{}: {}", &argument[..name_end], mask_header(name.trim(), value))
+            }
+            None => argument,
+        }
+    });
     shell_words::join(["tollgate".to_owned()].into_iter().chain(arguments))
 }
 
@@ -216,6 +231,20 @@ mod tests {
 
     fn plan(line: &str) -> Plan {
         load(line).unwrap().plan
+    }
+
+    #[test]
+    fn command_line_has_no_secrets() {
+        for (argument, shown) in [
+            (&["-H", "Authorization: Bearer ab:c"][..], "-H 'Authorization: Bearer xxxx'"),
+            (&["-Hcookie:a=bc"], "'-Hcookie: a=xx'"),
+            (&["--header=X-Api-Key: k"], "'--header=X-Api-Key: x'"),
+            (&["--header", "Accept: a/b", "-n", "1"], "--header 'Accept: a/b' -n 1"),
+            (&["http://[::1]:80/"], "'http://[::1]:80/'"),
+        ] {
+            let words = ["/bin/tollgate", "load"].iter().chain(argument).map(OsString::from);
+            assert_eq!(command_line(words), format!("tollgate load {shown}"));
+        }
     }
 
     #[test]

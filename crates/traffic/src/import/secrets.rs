@@ -41,6 +41,24 @@ const NAMES: [&str; 8] = ["sid", "sig", "code", "pin", "otp", "key", "pass", "ph
 /// Headers whose names have a word of a secret without being one.
 const PUBLIC: [&str; 2] = ["sec-websocket-key", "authority"];
 
+/// Masks the secrets in the value of a header.
+pub fn mask_header(name: &str, value: &str) -> String {
+    masked_header(name, value, &[]).unwrap_or_else(|| value.to_owned())
+}
+
+/// Returns `None` for a header that may be kept as it is.
+fn masked_header(name: &str, value: &str, keep: &[Secret]) -> Option<String> {
+    let masks = |secret| !keep.contains(&secret);
+    match name.to_ascii_lowercase().as_str() {
+        "cookie" | "cookie2" => masks(Secret::Cookies).then(|| mask_cookies(value)),
+        "referer" => masks(Secret::Queries).then(|| mask_query(value)),
+        lower if is_secret(lower) && !PUBLIC.contains(&lower) => {
+            masks(Secret::Headers).then(|| mask_credentials(value))
+        }
+        _ => None,
+    }
+}
+
 /// Masks all secrets of a request but those of `keep`. Returns true if there was one.
 pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
     let masks = |secret| !keep.contains(&secret);
@@ -50,16 +68,9 @@ pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
         *text = masked;
     };
     for (name, value) in &mut recorded.headers {
-        let masked = match name.to_ascii_lowercase().as_str() {
-            "cookie" | "cookie2" if masks(Secret::Cookies) => mask_cookies(value),
-            "cookie" | "cookie2" => continue,
-            "referer" if masks(Secret::Queries) => mask_query(value),
-            lower if is_secret(lower) && !PUBLIC.contains(&lower) && masks(Secret::Headers) => {
-                mask_credentials(value)
-            }
-            _ => continue,
-        };
-        replace(value, masked);
+        if let Some(masked) = masked_header(name, value, keep) {
+            replace(value, masked);
+        }
     }
     if masks(Secret::Queries) {
         let masked = mask_query(&recorded.target);
