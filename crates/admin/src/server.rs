@@ -23,7 +23,7 @@ const REQUEST_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Pause before a new attempt after an error.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Returns the page at a path, without its query; `None` if there is none.
+/// Returns the page at a path, without its query; `None` for an unknown path.
 pub type Pages = Arc<dyn Fn(&str) -> Option<Reply> + Send + Sync>;
 
 /// Response to GET and HEAD.
@@ -54,6 +54,8 @@ impl Reply {
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct AdminServer {
+    /// Name of the program in messages.
+    program: &'static str,
     address: SocketAddr,
     listener: Arc<TcpListener>,
     is_stopping: Arc<AtomicBool>,
@@ -61,12 +63,14 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    pub fn start(address: SocketAddr, pages: Pages) -> io::Result<Self> {
-        Self::start_with(address, pages, CLIENT_TIME)
+    /// `program`: its name in messages.
+    pub fn start(program: &'static str, address: SocketAddr, pages: Pages) -> io::Result<Self> {
+        Self::start_with(program, address, pages, CLIENT_TIME)
     }
 
     /// `client_time`: limit of the time of a client.
     pub fn start_with(
+        program: &'static str,
         address: SocketAddr,
         pages: Pages,
         client_time: Duration,
@@ -78,7 +82,7 @@ impl AdminServer {
         let thread = thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || accept_clients(&accepting, &pages, &stopping, client_time))?;
-        Ok(Self { address, listener, is_stopping, thread: Some(thread) })
+        Ok(Self { program, address, listener, is_stopping, thread: Some(thread) })
     }
 
     /// The address with the actual port.
@@ -92,13 +96,15 @@ impl Drop for AdminServer {
         self.is_stopping.store(true, Ordering::Release);
         // Wakes `accept` (Linux).
         if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Read) {
-            stderr_log::write(&format!("tollgate: cannot stop the admin server: {error}"));
+            let program = self.program;
+            stderr_log::write(&format!("{program}: cannot stop the admin server: {error}"));
             return;
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            stderr_log::write("tollgate: the thread of the admin server panicked");
+            let program = self.program;
+            stderr_log::write(&format!("{program}: the thread of the admin server panicked"));
         }
     }
 }

@@ -333,7 +333,7 @@ impl Background {
         let new_admin = config.admin.filter(|_| moves_admin);
         let new_admin = new_admin
             .map(|address| {
-                AdminServer::start(address, self.state.pages())
+                AdminServer::start("tollgate gateway", address, self.state.pages())
                     .map_err(|source| Error::Admin { address, source })
             })
             .transpose()?;

@@ -22,7 +22,8 @@ fn any() -> Address {
 }
 
 fn admin(state: &Arc<AdminState>, client_time: Duration) -> AdminServer {
-    AdminServer::start_with("127.0.0.1:0".parse().unwrap(), state.pages(), client_time).unwrap()
+    AdminServer::start_with("test", "127.0.0.1:0".parse().unwrap(), state.pages(), client_time)
+        .unwrap()
 }
 
 fn get(address: SocketAddr, request: &str) -> String {

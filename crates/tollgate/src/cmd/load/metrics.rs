@@ -45,7 +45,7 @@ impl MetricsServer {
             "/healthz" => Some(Reply::health(true, "ok\n")),
             _ => None,
         });
-        let server = AdminServer::start(address, pages)
+        let server = AdminServer::start("tollgate load", address, pages)
             .with_context(|| format!("--metrics: cannot listen on {address}"))?;
         Ok(Self { total, _server: server })
     }
