@@ -35,6 +35,10 @@ impl Rate {
     }
 
     /// Sum of the lengths of the stages; `None` for a constant rate, which has no end.
+    ///
+    /// # Panics
+    ///
+    /// The sum is longer than a [`Duration`], which no valid plan has.
     pub fn length(&self) -> Option<Duration> {
         match self {
             Self::Constant(_) => None,
@@ -85,8 +89,12 @@ impl Rate {
                 if stages.iter().any(|stage| stage.length.is_zero()) {
                     return Err("cannot use a stage without length".to_owned());
                 }
+                let mut lengths = stages.iter().map(|stage| stage.length);
+                let length = lengths.try_fold(Duration::ZERO, Duration::checked_add);
+                let Some(length) = length else {
+                    return Err("cannot use stages of this length: choose shorter ones".to_owned());
+                };
                 // The first request is due at the start.
-                let length = stages.iter().map(|stage| stage.length).sum();
                 match self.requests_until(length) > 0.0 {
                     true => Ok(()),
                     false => {
@@ -241,6 +249,10 @@ mod tests {
             ),
             (stages(&[stage(1.0, 2.0, 0)]), "cannot use a stage without length"),
             (stages(&[stage(0.0, 0.0, 5)]), "cannot use stages without a request"),
+            (
+                stages(&[Stage { length: Duration::MAX, ..stage(1.0, 1.0, 1) }; 2]),
+                "cannot use stages of this length",
+            ),
         ] {
             let error = rate.validate().unwrap_err();
             assert!(error.starts_with(reason), "{error}");
