@@ -135,7 +135,7 @@ fn handshakes_are_counted_alone() {
     let nginx = Nginx::start();
     let url = format!("https://localhost:{}/", nginx.https_port);
     for (options, resumed) in [(&[][..], 0), (&["--tls-resume"], 290)] {
-        let all = ["--insecure", "--handshakes", "-c", "2", "-n", "300"];
+        let all = ["--insecure", "--handshakes", "-c", "2", "-n", "300", "--html", "page.html"];
         let (code, result) = workspace.load(&[&[url.as_str()], &all[..], options].concat());
         assert_eq!(code, Some(0), "{result}");
         assert_eq!((&result["responses"], &result["failed"]), (&300.into(), &0.into()), "{result}");
@@ -147,6 +147,7 @@ fn handshakes_are_counted_alone() {
             (&0.into(), &true.into())
         );
         assert!(result["responses_per_cpu_s"].as_f64() > Some(0.0), "{result}");
+        assert!(workspace.read("page.html").contains(" handshakes per second"));
     }
     let plain = format!("http://{}/", nginx.address);
     let output = workspace.run(&["load", &plain, "--handshakes"]);

@@ -180,7 +180,8 @@ fn headline(report: &Report<'_>) -> String {
     };
     let quantiles = [("median", 0.5), ("p99", 0.99)].into_iter();
     let quantiles: Vec<String> = quantiles.filter_map(|(name, q)| quantile(name, q)).collect();
-    let mut text = format!("{} responses per second", significant(throughput));
+    let unit = if report.plan.handshakes { "handshakes" } else { "responses" };
+    let mut text = format!("{} {unit} per second", significant(throughput));
     if !quantiles.is_empty() {
         text += &format!("; latency: {}", quantiles.join(", "));
     }
@@ -206,9 +207,10 @@ fn badge(verdict: &Verdict) -> Badge {
 fn result(report: &Report<'_>) -> anyhow::Result<Section> {
     let summary = report.summary;
     let mut section = Section::new("result", "Result", String::new());
+    let completed = if report.plan.handshakes { "Handshakes" } else { "Responses" };
     let mut figures = vec![
         ("Length".to_owned(), format!("{} s", significant(summary.window.as_secs_f64()))),
-        ("Responses".to_owned(), count(summary.responses)),
+        (completed.to_owned(), count(summary.responses)),
         ("Unexpected".to_owned(), count(summary.unexpected)),
         ("Failed".to_owned(), count(summary.failures.total())),
     ];
