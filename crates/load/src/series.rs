@@ -23,7 +23,7 @@ pub struct Interval {
     pub sent: u64,
     /// Complete responses, expected or not.
     pub responses: u64,
-    /// Those of them that were not the expected ones.
+    /// Responses that were not the expected ones.
     pub unexpected: u64,
     /// Requests without a complete response; without examples.
     pub failures: Failures,

@@ -29,7 +29,7 @@ pub struct Summary {
     pub warm_up: Progress,
     /// Complete responses, expected or not.
     pub responses: u64,
-    /// Those of them that were not the expected ones.
+    /// Responses that were not the expected ones.
     pub unexpected: u64,
     /// Description of the first unexpected response.
     pub unexpected_example: Option<String>,

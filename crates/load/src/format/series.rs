@@ -50,7 +50,7 @@ pub(crate) struct IntervalLine {
     responses: u64,
     /// Responses per second; null for an interval without length.
     throughput_per_s: Option<f64>,
-    /// Those responses that were not the expected ones.
+    /// Responses that were not the expected ones.
     unexpected: u64,
     /// Requests without a complete response: the sum of `failures`.
     failed: u64,

@@ -188,7 +188,7 @@ fn requests_wait_for_a_connection_that_is_being_established() {
     });
     let plan = Plan { connections_max: 20, ..scheduled(server.address, 100, 1_000.0) };
     let summary = run(http2(64, plan));
-    // Those in flight when the server closes the first connection fail.
+    // Requests in flight when the server closes the first connection fail.
     assert!(summary.responses >= 80, "{summary:?}");
     // A request that is due just when the server closes may add one; 20 are allowed.
     assert!((2..=3).contains(&summary.connects), "{summary:?}");
