@@ -18,8 +18,12 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// shell commands need up to 1.5 MB of states of one regex; with less memory it builds them again and again.
 const CACHE_LIMIT: usize = 4 << 20;
 
-/// Steps back of one search with a regex that needs backtracking.
-const BACKTRACK_LIMIT: usize = 1_000_000;
+/// Steps back of one search with a regex that needs backtracking. `fancy_regex` does not tell how many steps a search
+/// took, so a search is tried with the least limit first, and again with the next one after it has failed.
+const BACKTRACK_LIMITS: [usize; 7] = [250, 1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000];
+/// Steps back of all searches of one transaction; each try counts as its limit. Prose takes about 15 steps a byte with
+/// rule 942130 of CRS 3.3.4, and counts as up to 85: 128 KiB of it in fields of 1 kB count as 2.7 million.
+pub(crate) const BACKTRACK_BUDGET: usize = 3_000_000;
 /// Instructions of such a regex.
 const INSTRUCTIONS_MAX: usize = 100_000;
 
@@ -43,10 +47,19 @@ pub(crate) struct Matcher {
     /// The regex itself, or one that matches wherever it matches.
     linear: Regex,
     /// The regex itself, if it has lookaround, backreferences, atomic groups or possessive repetitions.
-    backtracking: Option<Box<fancy_regex::Regex>>,
+    backtracking: Option<Box<Backtracking>>,
 }
 
-/// A search needed more than [`BACKTRACK_LIMIT`] steps back.
+/// Regex that needs backtracking, for each of [`BACKTRACK_LIMITS`].
+#[derive(Debug)]
+struct Backtracking {
+    text: String,
+    size_limit: usize,
+    /// The first is compiled with the regex, so that the others, which differ in the limit alone, compile, too.
+    compiled: [OnceLock<Option<fancy_regex::Regex>>; BACKTRACK_LIMITS.len()],
+}
+
+/// A search needed more steps back than the last of [`BACKTRACK_LIMITS`], or than the transaction had left.
 #[derive(Debug)]
 pub(crate) struct BacktrackLimit;
 
@@ -65,7 +78,7 @@ impl Matcher {
             .build(relaxed.as_deref().unwrap_or(&text))
             .map_err(|error| explain(&reason(&error)))?;
         let backtracking = match relaxed {
-            Some(_) => Some(Box::new(backtracking(&text, size_limit)?)),
+            Some(_) => Some(Box::new(Backtracking::new(text, size_limit)?)),
             None => None,
         };
         Ok(Self { linear, backtracking })
@@ -82,22 +95,23 @@ impl Matcher {
         self.linear.create_cache()
     }
 
+    /// Takes the steps of a search that needs backtracking from the budget, as the other searches do.
     #[inline]
     pub(crate) fn is_match_with(
         &self,
         cache: &mut Cache,
         value: &[u8],
+        budget: &mut usize,
     ) -> Result<bool, BacktrackLimit> {
         let Some(backtracking) = &self.backtracking else {
             let input = Input::new(value).earliest(true);
             return Ok(self.linear.search_half_with(cache, &input).is_some());
         };
-        match self.linear.search_with(cache, &Input::new(value)) {
-            Some(first) => backtracking
-                .is_match_input(RegexInput::new(value).from_pos(first.start()))
-                .map_err(|_limit| BacktrackLimit),
-            None => Ok(false),
-        }
+        let Some(first) = self.linear.search_with(cache, &Input::new(value)) else {
+            return Ok(false);
+        };
+        let input = RegexInput::new(value).from_pos(first.start());
+        backtracking.search(budget, |regex| regex.is_match_input(input.clone()))
     }
 
     /// Writes up to `count` groups of the first match, if there is one.
@@ -105,6 +119,7 @@ impl Matcher {
         &self,
         cache: &mut Cache,
         value: &[u8],
+        budget: &mut usize,
         slots: &mut Vec<Option<NonMaxUsize>>,
         count: usize,
         groups: &mut Vec<Option<(usize, usize)>>,
@@ -115,7 +130,7 @@ impl Matcher {
                 return Ok(());
             };
             let input = RegexInput::new(value).from_pos(first.start());
-            let found = backtracking.captures_input(input).map_err(|_limit| BacktrackLimit)?;
+            let found = backtracking.search(budget, |regex| regex.captures_input(input.clone()))?;
             let found = found.iter().flat_map(|found| found.iter().take(count));
             groups.extend(found.map(|group| group.map(|group| (group.start(), group.end()))));
             return Ok(());
@@ -132,6 +147,7 @@ impl Matcher {
     pub(crate) fn visit(
         &self,
         value: &[u8],
+        budget: &mut usize,
         mut visit: impl FnMut(Range<usize>) -> bool,
     ) -> Result<(), BacktrackLimit> {
         let Some(backtracking) = &self.backtracking else {
@@ -139,8 +155,19 @@ impl Matcher {
             return Ok(());
         };
         let Some(first) = self.linear.find(value) else { return Ok(()) };
-        for found in backtracking.find_iter_input(RegexInput::new(value).from_pos(first.start())) {
-            if visit(found.map_err(|_limit| BacktrackLimit)?.range()) {
+        let mut at = first.start();
+        let mut last_end = None;
+        while at <= value.len() {
+            let input = RegexInput::new(value).from_pos(at);
+            let found = backtracking.search(budget, |regex| regex.find_input(input.clone()))?;
+            let Some(found) = found.map(|found| found.range()) else { break };
+            at = found.end + usize::from(found.is_empty());
+            // An empty match right behind another one does not count.
+            if found.is_empty() && last_end == Some(found.end) {
+                continue;
+            }
+            last_end = Some(found.end);
+            if visit(found) {
                 break;
             }
         }
@@ -150,7 +177,7 @@ impl Matcher {
     /// True if the value matches; false, too, if the search needs too many steps.
     pub(crate) fn is_match(&self, value: &[u8]) -> bool {
         let mut found = false;
-        let visited = self.visit(value, |_range| {
+        let visited = self.visit(value, &mut { BACKTRACK_BUDGET }, |_range| {
             found = true;
             true
         });
@@ -158,17 +185,42 @@ impl Matcher {
     }
 }
 
-fn backtracking(text: &str, size_limit: usize) -> Result<fancy_regex::Regex, String> {
-    RegexBuilder::new(text)
-        .bytes_mode(BytesMode::Ascii)
-        .multi_line(true)
-        .dot_matches_new_line(true)
-        .backtrack_limit(BACKTRACK_LIMIT)
-        .delegate_size_limit(size_limit)
-        .delegate_dfa_size_limit(CACHE_LIMIT)
-        .max_prog_size(INSTRUCTIONS_MAX)
-        .build()
-        .map_err(|error| explain(&error.to_string()))
+impl Backtracking {
+    fn new(text: String, size_limit: usize) -> Result<Self, String> {
+        let new = Self { text, size_limit, compiled: Default::default() };
+        let first =
+            new.compile(BACKTRACK_LIMITS[0]).map_err(|error| explain(&error.to_string()))?;
+        let _empty = new.compiled[0].set(Some(first));
+        Ok(new)
+    }
+
+    fn compile(&self, limit: usize) -> fancy_regex::Result<fancy_regex::Regex> {
+        RegexBuilder::new(&self.text)
+            .bytes_mode(BytesMode::Ascii)
+            .multi_line(true)
+            .dot_matches_new_line(true)
+            .backtrack_limit(limit)
+            .delegate_size_limit(self.size_limit)
+            .delegate_dfa_size_limit(CACHE_LIMIT)
+            .max_prog_size(INSTRUCTIONS_MAX)
+            .build()
+    }
+
+    /// Searches with one limit after the other, as long as the budget allows it.
+    fn search<T>(
+        &self,
+        budget: &mut usize,
+        search: impl Fn(&fancy_regex::Regex) -> fancy_regex::Result<T>,
+    ) -> Result<T, BacktrackLimit> {
+        for (limit, compiled) in BACKTRACK_LIMITS.into_iter().zip(&self.compiled) {
+            *budget = budget.checked_sub(limit).ok_or(BacktrackLimit)?;
+            let regex = compiled.get_or_init(|| self.compile(limit).ok());
+            if let Some(Ok(found)) = regex.as_ref().map(&search) {
+                return Ok(found);
+            }
+        }
+        Err(BacktrackLimit)
+    }
 }
 
 /// Checks that a regex compiles and returns the structure of one that matches wherever it matches: itself, unless it
@@ -517,8 +569,30 @@ mod tests {
         let regex = Matcher::new(r"x(a|aa)+\1c").unwrap_or_else(|e| panic!("{e}"));
         let mut cache = regex.create_cache();
         let text = [b"x", b"a".repeat(60).as_slice(), b"bc"].concat();
-        assert!(regex.is_match_with(&mut cache, &text).is_err());
+        let mut budget = BACKTRACK_BUDGET;
+        assert!(regex.is_match_with(&mut cache, &text, &mut budget).is_err());
+        assert_eq!(budget, BACKTRACK_BUDGET - BACKTRACK_LIMITS.iter().sum::<usize>());
         assert!(!regex.is_match(&text));
+    }
+
+    #[test]
+    fn matches_that_need_backtracking_are_visited_once() {
+        let found = |pattern: &str, text: &str| {
+            let regex = Matcher::new(pattern).unwrap_or_else(|e| panic!("{e}"));
+            let mut found = Vec::new();
+            let visited = regex.visit(text.as_bytes(), &mut { BACKTRACK_BUDGET }, |range| {
+                found.push((range.start, range.end));
+                false
+            });
+            assert!(visited.is_ok());
+            found
+        };
+        assert_eq!(found("a(?!c)", "abaca"), [(0, 1), (4, 5)]);
+        // Empty matches, but for those right behind another match.
+        assert_eq!(found("(?=a)b*|bb", "xabba"), [(1, 1), (2, 4)]);
+        // The second match needs 2^13 tries or more.
+        let text = format!("xac x{}b xac", "a".repeat(18));
+        assert_eq!(found(r"x(a|aa)+c(?!\d)", &text), [(0, 3), (text.len() - 3, text.len())]);
     }
 
     #[test]

@@ -10,7 +10,10 @@ use super::lexer::Directive;
 /// Directives without an effect on this engine, with the reason.
 const INERT: [(&str, &str); 27] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
-    ("SecPcreMatchLimit", "searches with lookaround or backreferences have a limit of their own"),
+    (
+        "SecPcreMatchLimit",
+        "searches with lookaround or backreferences take at most 1,000,000 steps back each, 3,000,000 in one transaction",
+    ),
     ("SecPcreMatchLimitRecursion", "searches do not recurse"),
     ("SecDataDir", "persistent collections last for one transaction"),
     ("SecTmpDir", "no temporary file is written"),

@@ -2,6 +2,7 @@
 
 use crate::condition::{Condition, TextOperator};
 use crate::operator::text::parse_integer;
+use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{
     Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule, RuleFilter,
 };
@@ -34,7 +35,10 @@ impl Evaluation<'_> {
 
     pub(super) fn hit(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) {
         self.state.matched.push(|output| key.write(output), value);
-        let times = if running.link.per_occurrence { occurrences(running, value) } else { 1 };
+        let times = match running.link.per_occurrence {
+            true => occurrences(running, value, &mut self.state.backtrack_budget),
+            false => 1,
+        };
         for _ in 0..times {
             for assignment in &running.link.assignments {
                 self.assign(running.rule, assignment);
@@ -251,8 +255,8 @@ impl Evaluation<'_> {
                         first = Some(range);
                         true
                     };
-                    // A search that needs too many steps has matched nothing.
-                    pattern.matcher().visit(value, stop).ok()?;
+                    // A search that needs too many steps has matched nothing. Its steps do not count for the rules.
+                    pattern.matcher().visit(value, &mut { BACKTRACK_BUDGET }, stop).ok()?;
                     first?
                 }
                 Condition::Phrases(set) => set.find(value)?,
@@ -284,14 +288,14 @@ impl Evaluation<'_> {
 }
 
 /// Number of times that the operator finds its argument in a matching value.
-fn occurrences(running: &Running<'_>, value: &[u8]) -> usize {
+fn occurrences(running: &Running<'_>, value: &[u8], budget: &mut usize) -> usize {
     if running.test.negated {
         return 1;
     }
     match &running.test.condition {
         Condition::Regex(pattern) => {
             let mut count = 0;
-            let visited = pattern.matcher().visit(value, |_range| {
+            let visited = pattern.matcher().visit(value, budget, |_range| {
                 count += 1;
                 count == OCCURRENCES_MAX
             });

@@ -338,10 +338,11 @@ impl Evaluation<'_> {
                     Checksum::Svnr => identity::valid_svnr,
                 };
                 let mut found = None;
-                let searched = pattern.matcher().visit(value, |range| {
-                    found = valid(&value[range.clone()]).then_some(range);
-                    found.is_some()
-                });
+                let searched =
+                    pattern.matcher().visit(value, &mut self.state.backtrack_budget, |range| {
+                        found = valid(&value[range.clone()]).then_some(range);
+                        found.is_some()
+                    });
                 if searched.is_err() {
                     self.exceed_backtracking();
                 }
@@ -365,11 +366,12 @@ impl Evaluation<'_> {
         value: &[u8],
     ) -> Option<Captured> {
         let groups = running.link.capture && !running.test.negated;
-        let found = self.caches.is_match(pattern, value).and_then(|found| {
+        let budget = &mut self.state.backtrack_budget;
+        let found = self.caches.is_match(pattern, value, budget).and_then(|found| {
             if !(found && groups) {
                 return Ok(found.then_some(Captured::Nothing));
             }
-            self.caches.captures(pattern, value, &mut self.buffers.captures)?;
+            self.caches.captures(pattern, value, budget, &mut self.buffers.captures)?;
             Ok(Some(Captured::Groups))
         });
         found.unwrap_or_else(|BacktrackLimit| {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 pub use worker::Worker;
 
+use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{
     AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity, Target,
 };
@@ -78,6 +79,8 @@ struct State {
     regexes_failed: usize,
     /// True if a search needed too many steps.
     backtracking_exceeded: bool,
+    /// Steps back that searches may take, of [`BACKTRACK_BUDGET`].
+    backtrack_budget: usize,
     /// Uses of operators that need a service.
     operators_unavailable: usize,
     inbound_limit_reached: bool,
@@ -465,6 +468,7 @@ impl State {
             values_dropped: 0,
             regexes_failed: 0,
             backtracking_exceeded: false,
+            backtrack_budget: BACKTRACK_BUDGET,
             operators_unavailable: 0,
             inbound_limit_reached: false,
             outbound_limit_reached: false,
@@ -640,6 +644,37 @@ mod tests {
         let (ids, limits) = matches(&mut worker, &rules, &target);
         assert_eq!((ids, limits.regexes), (vec![2, 3], 1));
         assert_eq!(limits.to_string(), "1 regex searches given up");
+    }
+
+    #[test]
+    fn all_searches_of_a_transaction_share_their_steps() {
+        // Rule 942130 of CRS 3.3.4, shortened.
+        let rules = rules(
+            "SecRequestBodyAccess On\n\
+             SecRule ARGS \"@rx (?i:[\\s'\\\"`()]*?\\b([\\d\\w]+)\\b[\\s'\\\"`()]*?=[\\s'\\\"`()]*?(?:\\b\\1\\b))\" \
+             \"id:1,phase:2,pass\"",
+        );
+        let mut worker = Worker::new();
+        let mut limits = |value: &str, count: usize| {
+            let body: Vec<String> = (0..count).map(|at| format!("{at}={value}")).collect();
+            let body = body.join("&");
+            let mut transaction = Transaction::new(Arc::clone(&rules));
+            transaction.request_line(b"POST", b"/", b"HTTP/1.1");
+            transaction.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
+            transaction.process_request_headers(&mut worker);
+            transaction.append_request_body(body.as_bytes());
+            transaction.process_request_body(&mut worker);
+            transaction.limits_reached().regexes
+        };
+        let quotes = format!("{}a%3Db", "'".repeat(1300));
+        assert_eq!(limits(&quotes, 1), 0);
+        // Each takes about 845,000 steps.
+        assert_eq!(limits(&quotes, 95), 93);
+        // Texts of 1 kB, one long text, and short values.
+        let prose = format!("a%3Db+{}", "the+quick+brown+fox+is+like+a+hare%2C+and+".repeat(24));
+        assert_eq!(limits(&prose, 125), 0);
+        assert_eq!(limits(&prose.repeat(60), 1), 0);
+        assert_eq!(limits("a%3Db", 6500), 0);
     }
 
     #[test]

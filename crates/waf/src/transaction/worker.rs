@@ -152,11 +152,12 @@ impl Caches {
         &mut self,
         pattern: &Pattern,
         value: &[u8],
+        budget: &mut usize,
     ) -> Result<bool, BacktrackLimit> {
         let matcher = pattern.matcher();
         let cache =
             self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
-        matcher.is_match_with(cache, value)
+        matcher.is_match_with(cache, value, budget)
     }
 
     /// Searches the first match and writes its groups, up to [`CAPTURES`].
@@ -164,12 +165,13 @@ impl Caches {
         &mut self,
         pattern: &Pattern,
         value: &[u8],
+        budget: &mut usize,
         found: &mut Vec<Option<(usize, usize)>>,
     ) -> Result<(), BacktrackLimit> {
         let matcher = pattern.matcher();
         let cache =
             self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
-        matcher.captures_with(cache, value, &mut self.slots, CAPTURES, found)
+        matcher.captures_with(cache, value, budget, &mut self.slots, CAPTURES, found)
     }
 
     /// Returns the regex of an expanded text; `None` if it is invalid or too large.
