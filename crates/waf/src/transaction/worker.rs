@@ -176,6 +176,9 @@ impl Caches {
 
     /// Returns the regex of an expanded text; `None` if it is invalid or too large.
     pub(crate) fn expanded(&mut self, rules: &RuleSet, text: &[u8]) -> Option<Arc<Pattern>> {
+        if text.len() > EXPANDED_TEXT_MAX {
+            return None;
+        }
         if let Some(known) = self.expanded.get(text) {
             return known.clone();
         }
@@ -193,9 +196,6 @@ impl Caches {
 }
 
 fn compile_expanded(text: &[u8]) -> Option<Matcher> {
-    if text.len() > EXPANDED_TEXT_MAX {
-        return None;
-    }
     let mut escaped = String::new();
     for &byte in text {
         match byte {
@@ -204,4 +204,21 @@ fn compile_expanded(text: &[u8]) -> Option<Matcher> {
         }
     }
     Matcher::with_size_limit(&escaped, EXPANDED_SIZE_MAX).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_expanded_texts_are_not_kept() {
+        let rules = RuleSet::builder().text("t.conf", "").build().unwrap_or_else(|e| panic!("{e}"));
+        let mut caches = Caches::default();
+        assert!(caches.expanded(&rules, &[b'x'; EXPANDED_TEXT_MAX]).is_some());
+        assert!(caches.expanded(&rules, &[b'x'; EXPANDED_TEXT_MAX + 1]).is_none());
+        assert!(caches.expanded(&rules, b"(").is_none());
+        let mut kept: Vec<usize> = caches.expanded.keys().map(Vec::len).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [1, EXPANDED_TEXT_MAX]);
+    }
 }
