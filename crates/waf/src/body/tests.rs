@@ -30,7 +30,7 @@ fn flag(value: bool) -> String {
     hex(if value { b"1" } else { b"0" })
 }
 
-/// What libmodsecurity drops from a value: the line break of each piece that it reads.
+/// Drops the line break of each piece that libmodsecurity reads, as it does itself.
 fn without_line_breaks(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = value;

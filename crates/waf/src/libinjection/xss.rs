@@ -140,7 +140,7 @@ enum State {
     CharacterData,
 }
 
-/// What was read.
+/// Token of a text.
 enum Token<'a> {
     Element(&'a [u8]),
     Name(&'a [u8]),
