@@ -201,7 +201,8 @@ fn clauses_of(
 ) -> Vec<String> {
     let is_ratio = |price: &Price| price.ratio.is_some() && price.verdict != Some(Verdict::Same);
     let first_ratio = priced.iter().position(|(_, price)| is_ratio(price));
-    let blocked: Vec<String> = priced.iter().filter_map(|(subject, _)| blocked(subject)).collect();
+    let (firewalls, blocked): (Vec<&str>, Vec<String>) =
+        priced.iter().filter_map(|(subject, _)| Some((&*subject.name, blocked(subject)?))).unzip();
     let all_block_alike = blocked.len() > 1 && blocked.iter().all(|one| *one == blocked[0]);
     let clause = |(place, (subject, price)): (usize, &(&SubjectAnalysis, &Price))| {
         // The name alone says little to a reader who did not write the experiment.
@@ -225,9 +226,10 @@ fn clauses_of(
         clauses.splice(2..clauses.len() - 1, [format!("{others} others are between")]);
     }
     if all_block_alike {
-        let who = match blocked.len() {
-            2 => "both".to_owned(),
-            count => format!("the {count} firewalls"),
+        let who = match firewalls[..] {
+            [_, _] if priced.len() == 2 => "both".to_owned(),
+            [one, other] => format!("{one} and {other}"),
+            _ => format!("the {} firewalls", firewalls.len()),
         };
         clauses.push(format!("{who} block {}", blocked[0]));
     }

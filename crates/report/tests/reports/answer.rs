@@ -196,10 +196,15 @@ fn shortens_many_subjects_and_names_common_rates_once() {
 fn two_firewalls_with_equal_rates_are_both() {
     let full = blocking(250);
     let own = full.iter().map(|trial| TrialRecord { subject: "own".to_owned(), ..trial.clone() });
-    let trials = blocks("nginx", &[800; 8]).into_iter().chain(full.clone()).chain(own).collect();
+    let trials: Vec<TrialRecord> =
+        blocks("nginx", &[800; 8]).into_iter().chain(full.clone()).chain(own).collect();
     assert_eq!(
-        answer(&run(&["nginx", "full", "own"], trials)),
+        answer(&run(&["nginx", "full", "own"], trials.clone())),
         "full (what full is) costs 0.500 times what nginx does (400 µs less per request); own costs \
          0.500 times; both block 25.0 % of the attacks."
     );
+    // Beside a third subject they are named.
+    let trials = trials.into_iter().chain(blocks("light", &[1600; 8])).collect();
+    let answer = answer(&run(&["nginx", "full", "own", "light"], trials));
+    assert!(answer.ends_with("; full and own block 25.0 % of the attacks."), "{answer}");
 }
