@@ -198,7 +198,7 @@ impl Worker {
         if !self.is_sending || is_full || self.budget.new_connections == 0 {
             return None;
         }
-        // One request fills a connection, so there is nothing to wait for.
+        // With one request at a time, every connection is full.
         if self.plan.concurrency() > 1 && self.has_room_soon() {
             return None;
         }

@@ -272,7 +272,7 @@ fn time(timeline: &Timeline) -> Section {
     Section::new("time", "Over time", line)
 }
 
-/// A value of a point; `None` where there is no such figure.
+/// A value of a point; `None` if the point lacks it.
 type Value<'a> = Box<dyn Fn(&Point) -> Option<f64> + 'a>;
 
 /// Curves of a value with a name, a color and a mark.

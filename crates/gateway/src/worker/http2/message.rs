@@ -315,7 +315,7 @@ impl MessageWriter {
         Ok(done)
     }
 
-    /// Returns the length of the head, or 0 if there is no room for another stream.
+    /// Returns the length of the head, or 0 if the connection takes no other stream.
     fn write_head(&mut self, to: &mut FrameSink<'_>, bytes: &[u8]) -> io::Result<usize> {
         let head = to.fields.read(bytes).ok_or(io::ErrorKind::InvalidData)?;
         let framing = match self.kind {
@@ -378,7 +378,7 @@ fn is_bodyless(framing: BodyFraming) -> bool {
     matches!(framing, BodyFraming::Empty | BodyFraming::Length(0))
 }
 
-/// Opens a stream with the head of a request. Returns false if there is no room for it.
+/// Opens a stream with the head of a request. Returns false if the connection takes no other stream.
 fn write_request(
     to: &mut FrameSink<'_>,
     head: &Head<'_>,
