@@ -325,7 +325,7 @@ impl Worker {
             _ if is_refused => "it refuses streams",
             _ => "a connection was closed without a response",
         });
-        // A request that cannot be sent again was refused once, which is no failure either.
+        // The first refusal does not count as a failure, even if the request cannot be sent again.
         if !(is_refused && is_first) {
             self.record_failure(place, cause);
         }

@@ -103,7 +103,7 @@ impl Incoming {
         }
     }
 
-    /// A response that has not begun.
+    /// Creates an empty response.
     pub(super) fn response() -> Self {
         Self { holds_end: true, ..Self::request_body(false) }
     }
