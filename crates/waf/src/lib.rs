@@ -34,6 +34,7 @@ mod head;
 mod libinjection;
 mod naxsi;
 mod operator;
+mod pcre;
 mod plan;
 mod regex;
 pub mod regression;

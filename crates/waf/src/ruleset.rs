@@ -501,6 +501,29 @@ mod tests {
     }
 
     #[test]
+    fn includes_are_relative_and_only_optional_ones_may_match_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+        write("a.conf", "SecAction \"id:1\"").unwrap();
+        write("b.conf", "SecAction \"id:2\"").unwrap();
+        write("bad.conf", "SecRul ARGS x").unwrap();
+        let load = |text: &str| {
+            write("t.load", text).unwrap();
+            let set = RuleSet::builder().file(folder.path().join("t.load")).build();
+            set.map(|set| set.rules.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(load("Include [ab].conf"), Ok(2));
+        assert_eq!(
+            load("IncludeOptional none.conf\nIncludeOptional n*.conf\nInclude a.conf"),
+            Ok(1)
+        );
+        assert_eq!(load("IncludeOptional [ab].conf"), Ok(2));
+        assert!(load("Include n*.conf").unwrap_err().contains("no file matches"));
+        // Files that exist must be valid.
+        assert!(load("IncludeOptional bad.conf").unwrap_err().contains("\"SecRul\""));
+    }
+
+    #[test]
     fn chains_and_markers() {
         let set = load(
             "SecRule ARGS x \"id:1,phase:1,chain,skipAfter:END\"\n SecRule ARGS y \"setvar:tx.a=1\"\nSecAction \"id:2,phase:1\"\nSecMarker END\nSecAction \"id:3,phase:1\"",

@@ -32,25 +32,21 @@ impl Template {
     /// Parses a text; a `%{` without `}` is literal.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Fault> {
         let mut parts = Vec::new();
-        let mut literal = Vec::new();
-        let mut at = 0;
-        while at < text.len() {
-            let rest = &text[at..];
-            let end = if rest.starts_with(b"%{") { memchr::memchr(b'}', rest) } else { None };
-            let Some(end) = end else {
-                literal.push(text[at]);
-                at += 1;
-                continue;
-            };
-            let reference = Macro::parse(&rest[2..end]).map_err(|fault| fault.shifted(at + 2))?;
-            if !literal.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut literal)));
+        // Start of the text behind the last macro.
+        let mut literal = 0;
+        while let Some(found) = memchr::memmem::find(&text[literal..], b"%{") {
+            let start = literal + found;
+            let Some(length) = memchr::memchr(b'}', &text[start..]) else { break };
+            let reference = Macro::parse(&text[start + 2..start + length])
+                .map_err(|fault| fault.shifted(start + 2))?;
+            if start > literal {
+                parts.push(Part::Text(text[literal..start].to_vec()));
             }
             parts.push(Part::Macro(reference));
-            at += end + 1;
+            literal = start + length + 1;
         }
-        if !literal.is_empty() {
-            parts.push(Part::Text(literal));
+        if literal < text.len() {
+            parts.push(Part::Text(text[literal..].to_vec()));
         }
         let mut template = Self { parts, number: None };
         template.number = template.as_text().map(parse_integer);

@@ -151,12 +151,12 @@ pub(crate) enum Source {
 impl Variable {
     /// Returns the variable of that name, ignoring case.
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        let alias = match name.to_ascii_uppercase().as_str() {
+        let known = Self::ALL.iter().copied().find(|v| v.name().eq_ignore_ascii_case(name));
+        known.or_else(|| match name.to_ascii_uppercase().as_str() {
             "MULTIPART_SEMICOLON_MISSING" => Some(Self::MultipartMissingSemicolon),
             "RESPONSE_BODY_LENGTH" => Some(Self::ResponseContentLength),
             _ => None,
-        };
-        alias.or_else(|| Self::ALL.iter().copied().find(|v| v.name().eq_ignore_ascii_case(name)))
+        })
     }
 
     /// Returns `; did you mean ...` for an unknown name.

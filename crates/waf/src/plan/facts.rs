@@ -6,7 +6,7 @@ use super::bytes::{Bytes, share};
 use super::requirement::{
     ALPHABETS_OF, Alphabets, LITERAL_LENGTH_MAX, LITERALS_MAX, Literal, SETS_MAX,
 };
-use super::structure::{Id, Node};
+use super::structure::{Id, Node, NodeRef};
 
 /// Texts that the combination of parts may give.
 const COMBINATIONS_MAX: usize = 200;
@@ -87,17 +87,17 @@ impl FactTable {
     }
 
     /// Derives the properties of a node from those of the nodes below it.
-    pub(super) fn add(&mut self, node: &Node) -> Id {
+    pub(super) fn add(&mut self, node: NodeRef<'_>) -> Id {
         let facts = match node {
             Node::Text(text, caseless) => {
-                let states = text.len() * if *caseless { 4 } else { 1 };
+                let states = text.len() * if caseless { 4 } else { 1 };
                 Facts { states, ..self.of_text(text) }
             }
             Node::Look(_) => Facts { states: 1, ..self.of_text(&[]) },
-            Node::Class(class) => self.of_class(*class),
-            Node::Repetition { min, max, sub, .. } => self.of_repetition(*min, *max, *sub),
+            Node::Class(class) => self.of_class(class),
+            Node::Repetition { min, max, sub, .. } => self.of_repetition(min, max, sub),
             Node::Capture(sub) => {
-                let sub = *self.get(*sub);
+                let sub = *self.get(sub);
                 Facts { repeated: None, states: sub.states.saturating_add(2), ..sub }
             }
             Node::Concat(parts) => self.of_sequence(parts),
@@ -108,7 +108,7 @@ impl FactTable {
     }
 
     fn of_text(&mut self, text: &[u8]) -> Facts {
-        let literal = Literal::cut(&text.to_ascii_lowercase());
+        let literal = Literal::lower(text);
         let texts = Some(self.push_texts([literal]));
         let (exact, literals) =
             if text.len() <= LITERAL_LENGTH_MAX { (texts, None) } else { (None, texts) };
@@ -381,9 +381,10 @@ pub(super) fn one_of_each(alternatives: &[&[Weighted]]) -> Vec<Weighted> {
     };
     let longest = alternatives.iter().map(|sets| sets.len()).max().unwrap_or(0);
     let mut found: Vec<Weighted> = (0..longest.min(6)).map(union).collect();
-    let is_subset = |inner: &Bytes, outer: &Bytes| !inner.intersects(&outer.complement());
     let shared = alternatives[0].iter().filter(|(_, set)| {
-        alternatives.iter().all(|sets| sets.iter().any(|(_, inner)| is_subset(inner, set)))
+        let outside = set.complement();
+        let has_subset = |sets: &&[Weighted]| sets.iter().any(|(_, set)| !set.intersects(&outside));
+        alternatives[1..].iter().all(has_subset)
     });
     found.extend(shared);
     found

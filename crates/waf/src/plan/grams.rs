@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::bytes::share;
 use super::requirement::Literal;
+use super::structure::NodeHash;
 
 /// Entries of a table, a power of two.
 const TABLE: usize = 1 << 16;
@@ -30,7 +31,7 @@ struct Table {
 }
 
 /// Literal whose rarest part an entry is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Occurrence {
     probe: u16,
     /// Bytes of the literal before the end of its rarest part, that part included.
@@ -43,32 +44,21 @@ struct Occurrence {
 impl Grams {
     /// Builds the tables from the literals (in lower case, 2 to 255 bytes) of probes.
     pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Literal])>) -> Self {
-        let mut starts: HashMap<&[u8], u32> = HashMap::new();
+        let mut known: HashMap<&Literal, (u16, Occurrence), NodeHash> = HashMap::default();
         let (mut pairs, mut triples, mut text) = (Vec::new(), Vec::new(), Vec::new());
         for (probe, literals) in probes {
+            let probe = u16::try_from(probe).unwrap_or(u16::MAX);
             for literal in literals {
-                let start = *starts.entry(literal).or_insert_with(|| {
+                let &mut (entry, occurrence) = known.entry(literal).or_insert_with(|| {
+                    let start = u32::try_from(text.len()).unwrap_or(u32::MAX);
                     text.extend_from_slice(literal);
-                    u32::try_from(text.len() - literal.len()).unwrap_or(u32::MAX)
+                    let (entry, end) = rarest_part(literal);
+                    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+                    let (before, length) = (byte(end), byte(literal.len()));
+                    (entry, Occurrence { probe, before, length, start })
                 });
-                let occurrence = |end: usize| Occurrence {
-                    probe: u16::try_from(probe).unwrap_or(u16::MAX),
-                    before: u8::try_from(end).unwrap_or(u8::MAX),
-                    length: u8::try_from(literal.len()).unwrap_or(u8::MAX),
-                    start,
-                };
-                if let [a, b] = **literal {
-                    pairs.push((u16::from_be_bytes([a, b]), occurrence(2)));
-                    continue;
-                }
-                let windows = literal.windows(3).map(share).enumerate();
-                let rarest = windows.min_by(|(_, a), (_, b)| a.total_cmp(b));
-                if let Some((at, _)) = rarest
-                    && let [a, b, c, ..] = literal[at..]
-                {
-                    let entry = triple(u32::from_be_bytes([0, a, b, c]));
-                    triples.push((entry, occurrence(at + 3)));
-                }
+                let table = if literal.len() == 2 { &mut pairs } else { &mut triples };
+                table.push((entry, Occurrence { probe, ..occurrence }));
             }
         }
         Self {
@@ -165,6 +155,18 @@ impl Table {
         let number = usize::from(self.used_before[word]) + before as usize;
         &self.occurrences[self.first[number] as usize..self.first[number + 1] as usize]
     }
+}
+
+/// Entry of the rarest part of a literal (two or more bytes), and the end of that part.
+fn rarest_part(literal: &[u8]) -> (u16, usize) {
+    if let [a, b] = *literal {
+        return (u16::from_be_bytes([a, b]), 2);
+    }
+    let windows = literal.windows(3).map(share).enumerate();
+    let rarest = windows.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let at = rarest.map_or(0, |(at, _)| at);
+    let gram = literal[at..].iter().take(3).fold(0, |gram, &byte| gram << 8 | u32::from(byte));
+    (triple(gram), at + 3)
 }
 
 /// Entry of three bytes.

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -11,7 +12,7 @@ use crate::condition::{Condition, TextOperator};
 
 use super::bytes::Bytes;
 use super::facts::{Weighted, one_of_each, sets_of_text};
-use super::structure::{Id, Structures};
+use super::structure::{Id, NodeHash, Structures};
 
 /// Necessary conditions for a match, without regard to the case of letters.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Requirement {
 #[derive(Debug, Default)]
 pub(crate) struct Requirements {
     structures: Structures,
-    by_text: HashMap<String, Rc<Requirement>>,
+    by_text: HashMap<String, Rc<Requirement>, NodeHash>,
 }
 
 impl Requirements {
@@ -138,21 +139,19 @@ impl Requirement {
     }
 
     fn of_literals(literals: &[Vec<u8>]) -> Self {
-        let lower: Vec<Vec<u8>> =
-            literals.iter().map(|literal| literal.to_ascii_lowercase()).collect();
         // The bytes that many phrases have in common are rarely rare.
-        let sets: Vec<Vec<Weighted>> = if lower.len() > SETS_OF_LITERALS_MAX {
+        let sets: Vec<Vec<Weighted>> = if literals.len() > SETS_OF_LITERALS_MAX {
             Vec::new()
         } else {
-            lower.iter().map(|literal| sets_of_text(literal)).collect()
+            literals.iter().map(|literal| sets_of_text(literal)).collect()
         };
         let sets: Vec<&[Weighted]> = sets.iter().map(Vec::as_slice).collect();
         Self {
-            length_min: lower.iter().map(Vec::len).min().unwrap_or(0),
+            length_min: literals.iter().map(Vec::len).min().unwrap_or(0),
             sets: one_of_each(&sets).into_iter().map(|(_, set)| set).collect(),
-            literals: (lower.len() <= LITERALS_MAX
-                && lower.iter().all(|literal| literal.len() > 1))
-            .then(|| distinct(lower.iter().map(|literal| Literal::cut(literal)).collect())),
+            literals: (literals.len() <= LITERALS_MAX
+                && literals.iter().all(|literal| literal.len() > 1))
+            .then(|| distinct(literals.iter().map(|literal| Literal::lower(literal)).collect())),
             possible: !0,
         }
     }
@@ -187,6 +186,13 @@ impl Literal {
         literal
     }
 
+    /// The same in lower case.
+    pub(super) fn lower(text: &[u8]) -> Self {
+        let mut literal = Self::cut(text);
+        literal.bytes.make_ascii_lowercase();
+        literal
+    }
+
     /// The two texts one after the other, if they fit.
     pub(super) fn with(mut self, tail: &Self) -> Option<Self> {
         let (start, end) = (self.len(), self.len() + tail.len());
@@ -201,6 +207,12 @@ impl Literal {
         bytes[..LITERAL_LENGTH_MAX].copy_from_slice(&self.bytes);
         bytes[LITERAL_LENGTH_MAX] = self.length;
         u128::from_be_bytes(bytes)
+    }
+}
+
+impl Hash for Literal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 

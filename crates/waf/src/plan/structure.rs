@@ -6,9 +6,9 @@
 //! Equal parts of all regexes are one node, so that their properties are derived once: generated
 //! regexes repeat long parts hundreds of times.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use indexmap::{Equivalent, IndexSet};
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 use super::bytes::Bytes;
@@ -23,11 +23,11 @@ const REPETITIONS_MAX: u32 = 1000;
 /// Number of a node.
 pub(crate) type Id = u32;
 
-/// Part of a regex.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Node {
+/// Part of a regex, with texts and lists as they are kept, or borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node<T = Box<[u8]>, L = Box<[Id]>> {
     /// Text, and true if its letters match in both cases.
-    Text(Box<[u8]>, bool),
+    Text(T, bool),
     /// Assertion, as `Look::as_repr`.
     Look(u32),
     Class(Bytes),
@@ -38,31 +38,71 @@ pub(super) enum Node {
         sub: Id,
     },
     Capture(Id),
-    Concat(Box<[Id]>),
-    Alternation(Box<[Id]>),
+    Concat(L),
+    Alternation(L),
+}
+
+pub(super) type NodeRef<'a> = Node<&'a [u8], &'a [Id]>;
+
+impl<T: AsRef<[u8]>, L: AsRef<[Id]>> Node<T, L> {
+    fn map<'a, U, M>(
+        &'a self,
+        text: impl Fn(&'a [u8]) -> U,
+        list: impl Fn(&'a [Id]) -> M,
+    ) -> Node<U, M> {
+        match self {
+            Self::Text(bytes, caseless) => Node::Text(text(bytes.as_ref()), *caseless),
+            Self::Look(look) => Node::Look(*look),
+            Self::Class(set) => Node::Class(*set),
+            &Self::Repetition { min, max, greedy, sub } => {
+                Node::Repetition { min, max, greedy, sub }
+            }
+            Self::Capture(sub) => Node::Capture(*sub),
+            Self::Concat(parts) => Node::Concat(list(parts.as_ref())),
+            Self::Alternation(parts) => Node::Alternation(list(parts.as_ref())),
+        }
+    }
+}
+
+impl Equivalent<Node> for NodeRef<'_> {
+    fn equivalent(&self, known: &Node) -> bool {
+        *self == known.map(|text| text, |list| list)
+    }
 }
 
 /// Parts of all regexes with their properties.
 #[derive(Debug, Default)]
 pub(crate) struct Structures {
-    ids: HashMap<Node, Id, BuildHasherDefault<NodeHasher>>,
+    /// By number.
+    nodes: IndexSet<Node, NodeHash>,
     facts: FactTable,
 }
 
 impl Structures {
     /// Adds a regex and returns its node; `None` if `regex-syntax` has to parse it.
     pub(crate) fn parse(&mut self, pattern: &str) -> Option<Id> {
-        let mut parser = Parser { text: pattern.as_bytes(), at: 0, depth: 0, structures: self };
+        let mut parser = Parser {
+            text: pattern.as_bytes(),
+            at: 0,
+            depth: 0,
+            structures: self,
+            parts: Vec::new(),
+            run: Vec::new(),
+        };
         let id = parser.alternation(&mut false)?;
         (parser.at == pattern.len()).then_some(id)
     }
 
     /// Adds a regex that `regex-syntax` has parsed.
     pub(crate) fn add(&mut self, structure: &Hir) -> Id {
-        let node = match structure.kind() {
-            HirKind::Empty => Node::Text([].into(), false),
+        let add_all = |structures: &mut Self, parts: &[Hir]| -> Vec<Id> {
+            parts.iter().map(|part| structures.add(part)).collect()
+        };
+        let parts;
+        let node: NodeRef<'_> = match structure.kind() {
+            HirKind::Empty => Node::Text(&[], false),
             HirKind::Look(look) => Node::Look(look.as_repr()),
-            HirKind::Literal(literal) => Node::Text(literal.0.clone(), false),
+            HirKind::Literal(literal) => Node::Text(&literal.0, false),
             HirKind::Class(class) => Node::Class(class_bytes(class)),
             HirKind::Repetition(repetition) => Node::Repetition {
                 min: repetition.min,
@@ -71,11 +111,13 @@ impl Structures {
                 sub: self.add(&repetition.sub),
             },
             HirKind::Capture(capture) => Node::Capture(self.add(&capture.sub)),
-            HirKind::Concat(parts) => {
-                Node::Concat(parts.iter().map(|part| self.add(part)).collect())
+            HirKind::Concat(found) => {
+                parts = add_all(self, found);
+                Node::Concat(&parts)
             }
-            HirKind::Alternation(parts) => {
-                Node::Alternation(parts.iter().map(|part| self.add(part)).collect())
+            HirKind::Alternation(found) => {
+                parts = add_all(self, found);
+                Node::Alternation(&parts)
             }
         };
         self.node(node)
@@ -96,13 +138,20 @@ impl Structures {
         self.facts.sets(id).iter().map(|(_, set)| *set)
     }
 
-    fn node(&mut self, node: Node) -> Id {
-        if let Some(&id) = self.ids.get(&node) {
-            return id;
+    /// Number of a node, which is added if it is not known. Most are known.
+    fn node(&mut self, node: NodeRef<'_>) -> Id {
+        if let Some(known) = self.nodes.get_index_of(&node) {
+            return u32::try_from(known).unwrap_or(u32::MAX);
         }
-        let id = self.facts.add(&node);
-        self.ids.insert(node, id);
+        let owned = node.map(Box::from, Box::from);
+        let id = self.facts.add(node);
+        self.nodes.insert(owned);
         id
+    }
+
+    fn text(&mut self, text: &[u8], caseless: bool) -> Id {
+        let caseless = caseless && text.iter().any(u8::is_ascii_alphabetic);
+        self.node(Node::Text(text, caseless))
     }
 }
 
@@ -124,19 +173,20 @@ fn class_bytes(class: &Class) -> Bytes {
     set
 }
 
-/// Hash of nodes. Collision attacks do not matter: nodes are short, and a user controls only their own
+pub(super) type NodeHash = BuildHasherDefault<NodeHasher>;
+
+/// Hash of nodes and literals. Collision attacks do not matter: nodes are short, and a user controls only their own
 /// rules.
 #[derive(Default)]
-struct NodeHasher(u64);
+pub(super) struct NodeHasher(u64);
 
 impl Hasher for NodeHasher {
     fn write(&mut self, bytes: &[u8]) {
-        let chunks = bytes.chunks_exact(8);
-        let rest = chunks.remainder().iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let (chunks, rest) = bytes.as_chunks();
         for chunk in chunks {
-            self.write_u64(chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+            self.write_u64(u64::from_ne_bytes(*chunk));
         }
-        self.write_u64(rest);
+        self.write_u64(rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
     }
 
     fn write_u8(&mut self, value: u8) {
@@ -165,6 +215,10 @@ struct Parser<'a> {
     at: usize,
     depth: u32,
     structures: &'a mut Structures,
+    /// Parts of the sequences and alternations that are being read, the innermost last.
+    parts: Vec<Id>,
+    /// Bytes after the last part of each of these sequences.
+    run: Vec<u8>,
 }
 
 /// Element of a sequence.
@@ -187,23 +241,27 @@ impl Parser<'_> {
 
     /// Reads up to the end or the closing parenthesis. Flags stay in force until there.
     fn alternation(&mut self, caseless: &mut bool) -> Option<Id> {
-        let mut parts = vec![self.sequence(caseless)?];
-        while self.accept(b"|") {
-            parts.push(self.sequence(caseless)?);
+        let first = self.parts.len();
+        loop {
+            let part = self.sequence(caseless)?;
+            self.parts.push(part);
+            if !self.accept(b"|") {
+                break;
+            }
         }
-        Some(match parts.as_slice() {
+        let id = match &self.parts[first..] {
             [part] => *part,
-            _ => self.structures.node(Node::Alternation(parts.into())),
-        })
+            parts => self.structures.node(Node::Alternation(parts)),
+        };
+        self.parts.truncate(first);
+        Some(id)
     }
 
     fn sequence(&mut self, caseless: &mut bool) -> Option<Id> {
-        let mut parts = Vec::new();
-        // Bytes after the last part.
-        let mut run = Vec::new();
+        let (first, run) = (self.parts.len(), self.run.len());
         while let Some(byte) = self.peek().filter(|byte| !matches!(byte, b'|' | b')')) {
             if byte == b'(' && self.flags()? {
-                self.end_run(&mut run, *caseless, &mut parts);
+                self.end_run(run, *caseless);
                 *caseless = true;
                 continue;
             }
@@ -219,37 +277,35 @@ impl Parser<'_> {
                     Element::Node(self.structures.node(Node::Repetition { min, max, greedy, sub }));
             }
             match element {
-                Element::Byte(byte) => run.push(byte),
+                Element::Byte(byte) => self.run.push(byte),
                 Element::Node(id) => {
-                    self.end_run(&mut run, *caseless, &mut parts);
-                    parts.push(id);
+                    self.end_run(run, *caseless);
+                    self.parts.push(id);
                 }
             }
         }
-        self.end_run(&mut run, *caseless, &mut parts);
-        Some(match parts.as_slice() {
-            [] => self.structures.node(Node::Text([].into(), false)),
+        self.end_run(run, *caseless);
+        let id = match &self.parts[first..] {
+            [] => self.structures.node(Node::Text(&[], false)),
             [part] => *part,
-            _ => self.structures.node(Node::Concat(parts.into())),
-        })
+            parts => self.structures.node(Node::Concat(parts)),
+        };
+        self.parts.truncate(first);
+        Some(id)
     }
 
     fn id_of(&mut self, element: Element, caseless: bool) -> Id {
         match element {
-            Element::Byte(byte) => self.text_node(&[byte], caseless),
+            Element::Byte(byte) => self.structures.text(&[byte], caseless),
             Element::Node(id) => id,
         }
     }
 
-    fn text_node(&mut self, text: &[u8], caseless: bool) -> Id {
-        let caseless = caseless && text.iter().any(u8::is_ascii_alphabetic);
-        self.structures.node(Node::Text(text.into(), caseless))
-    }
-
-    fn end_run(&mut self, run: &mut Vec<u8>, caseless: bool, parts: &mut Vec<Id>) {
-        if !run.is_empty() {
-            parts.push(self.text_node(run, caseless));
-            run.clear();
+    /// Makes the bytes of the run that starts at `start` a part.
+    fn end_run(&mut self, start: usize, caseless: bool) {
+        if self.run.len() > start {
+            self.parts.push(self.structures.text(&self.run[start..], caseless));
+            self.run.truncate(start);
         }
     }
 
@@ -306,7 +362,7 @@ impl Parser<'_> {
         Some(Element::Node(self.structures.node(node)))
     }
 
-    fn assertion(&mut self, look: Look) -> Node {
+    fn assertion(&mut self, look: Look) -> NodeRef<'static> {
         self.at += 1;
         Node::Look(look.as_repr())
     }
@@ -456,7 +512,7 @@ mod tests {
     impl Structures {
         /// Converts the regex to the form of `regex-syntax`.
         fn hir(&self, id: Id, captures: &mut u32) -> Hir {
-            let (node, _) = self.ids.iter().find(|(_, known)| **known == id).unwrap();
+            let node = self.nodes.get_index(id as usize).unwrap();
             let class = |set: Bytes| {
                 let ranges = set.iter().map(|byte| ClassBytesRange::new(byte, byte));
                 Hir::class(Class::Bytes(ClassBytes::new(ranges)))
@@ -495,8 +551,8 @@ mod tests {
     /// True if the regex was read here, and as `regex-syntax` reads it.
     fn is_read(pattern: &str) -> bool {
         let mut structures = Structures::default();
-        let Some(id) = structures.parse(&crate::regex::portable(pattern)) else { return false };
-        let expected = crate::regex::structure(&crate::regex::portable(pattern));
+        let Some(id) = structures.parse(&crate::pcre::portable(pattern)) else { return false };
+        let expected = crate::regex::structure(&crate::pcre::portable(pattern));
         let expected = expected.unwrap_or_else(|error| panic!("{pattern}: {error}"));
         assert_eq!(structures.hir(id, &mut 0), expected, "{pattern}");
         true

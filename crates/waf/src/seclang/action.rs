@@ -118,9 +118,9 @@ fn items(text: &str) -> Result<Vec<(usize, &str)>, Fault> {
     while at < text.len() {
         let end = end_of_action(text, at)?;
         let item = &text[at..end];
-        let lead = item.len() - item.trim_start().len();
-        if !item.trim().is_empty() {
-            found.push((at + lead, item.trim()));
+        let trimmed = item.trim_start();
+        if !trimmed.is_empty() {
+            found.push((at + item.len() - trimmed.len(), trimmed.trim_end()));
         }
         at = end + 1;
     }

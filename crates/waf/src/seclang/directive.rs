@@ -159,7 +159,8 @@ impl Draft {
                 Ok(())
             }
             "secdefaultaction" => self.default_action(directive),
-            "include" => self.include(directive, folder, depth),
+            "include" => self.include(directive, folder, depth, false),
+            "includeoptional" => self.include(directive, folder, depth, true),
             _ => match self.update(directive, &name)? {
                 true => Ok(()),
                 false => self.setting(directive, &name),
@@ -167,11 +168,13 @@ impl Draft {
         }
     }
 
+    /// Reads the files that match a pattern. Unless it `is_optional`, at least one must.
     fn include(
         &mut self,
         directive: &Directive,
         folder: &Path,
         depth: usize,
+        is_optional: bool,
     ) -> Result<(), LoadError> {
         let argument = one(directive)?;
         let invalid = |message: String| LoadError::Invalid {
@@ -187,7 +190,7 @@ impl Draft {
         let mut files: Vec<PathBuf> =
             matches.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))?;
         files.sort();
-        if files.is_empty() {
+        if files.is_empty() && !is_optional {
             return Err(invalid(format!("no file matches \"{}\"", pattern.display())));
         }
         files.iter().try_for_each(|file| self.file(file, depth + 1))

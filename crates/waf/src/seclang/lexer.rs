@@ -124,33 +124,35 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
 /// Reads the argument at `at` and returns it with the offset after it. Inside quotes a backslash before
 /// the quote is removed; all others are kept.
 fn argument(line: &[u8], at: usize, lines: &Lines) -> Result<(Argument, usize), LoadError> {
-    let quote = Some(line[at]).filter(|&b| b == b'"' || b == b'\'');
-    let start = at + usize::from(quote.is_some());
+    let quote = line[at];
+    if !matches!(quote, b'"' | b'\'') {
+        let length = line[at..].iter().position(u8::is_ascii_whitespace);
+        let end = length.map_or(line.len(), |length| at + length);
+        let text = line[at..end].to_vec();
+        return Ok((Argument { text, start: at, removed: Vec::new() }, end));
+    }
+    let start = at + 1;
     let mut argument = Argument { text: Vec::new(), start, removed: Vec::new() };
-    let mut at = start;
-    while at < line.len() {
-        let byte = line[at];
-        match quote {
-            Some(q) if byte == q => return Ok((argument, at + 1)),
-            Some(q) if byte == b'\\' && line.get(at + 1) == Some(&q) => {
-                argument.removed.push(argument.text.len());
-                argument.text.push(q);
-                at += 2;
-                continue;
-            }
-            None if byte.is_ascii_whitespace() => return Ok((argument, at)),
-            _ => {}
+    // Bytes from `rest` on are not copied yet.
+    let (mut at, mut rest) = (start, start);
+    while let Some(found) = memchr::memchr2(quote, b'\\', &line[at..]) {
+        at += found;
+        if line[at] == quote {
+            argument.text.extend_from_slice(&line[rest..at]);
+            return Ok((argument, at + 1));
         }
-        argument.text.push(byte);
         at += 1;
+        if line.get(at) == Some(&quote) {
+            argument.text.extend_from_slice(&line[rest..at - 1]);
+            argument.removed.push(argument.text.len());
+            rest = at;
+            at += 1;
+        }
     }
-    match quote {
-        None => Ok((argument, at)),
-        Some(q) => Err(LoadError::Invalid {
-            place: lines.place(start - 1),
-            message: format!("no closing {} for this argument", char::from(q)),
-        }),
-    }
+    Err(LoadError::Invalid {
+        place: lines.place(start - 1),
+        message: format!("no closing {} for this argument", char::from(quote)),
+    })
 }
 
 #[cfg(test)]

@@ -64,8 +64,9 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 36] = [
     "Include",
+    "IncludeOptional",
     "SecAction",
     "SecArgumentSeparator",
     "SecArgumentsLimit",
