@@ -3,5 +3,5 @@
 mod metrics;
 mod server;
 
-pub use metrics::Page;
+pub use metrics::{DURATION_BOUNDS_US, Page};
 pub use server::{AdminServer, Pages, Reply};

@@ -6,6 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use procfs::WithCurrentSystemInfo as _;
 use procfs::process::{LimitValue, Process};
 
+/// Upper bounds of the buckets of durations, in microseconds; a last bucket has no bound.
+pub const DURATION_BOUNDS_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
 /// A page of metrics. The names of counters end in `_total`.
 #[derive(Debug)]
 pub struct Page {

@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_accesslog::Counter;
+use tollgate_admin::DURATION_BOUNDS_US;
 
 use crate::config::{Address, Config};
 use crate::firewall::FirewallCounters;
@@ -13,12 +14,6 @@ use crate::transport::{LOCAL_RESOURCES, LocalResource};
 /// Statuses of local responses.
 pub(crate) const LOCAL_STATUSES: [u16; 16] =
     [200, 400, 403, 404, 405, 408, 413, 414, 415, 417, 431, 501, 502, 503, 504, 505];
-
-/// Upper bounds of the buckets of durations, in microseconds; a last bucket has no bound.
-pub(crate) const DURATION_BOUNDS_US: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
-];
 
 /// One thread's histogram of durations.
 #[derive(Debug, Default)]

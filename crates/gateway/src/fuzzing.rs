@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::Events;
 
 use crate::command::CommandQueue;
-use crate::config::{Address, Config, Forwarded, Listener};
+use crate::config::{Address, Config, Forwarded, Listener, Protocol};
 use crate::counters::Counters;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
@@ -42,7 +42,7 @@ pub fn talk<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     reply: impl FnMut(&[u8]) -> Option<Reply>,
 ) -> Talk {
-    talk_to(false, pieces, reply)
+    talk_to(false, Protocol::Http1, pieces, reply)
 }
 
 /// As [`talk`], with a client that may begin with the preface of HTTP/2.
@@ -50,15 +50,24 @@ pub fn talk_http2<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     reply: impl FnMut(&[u8]) -> Option<Reply>,
 ) -> Talk {
-    talk_to(true, pieces, reply)
+    talk_to(true, Protocol::Http1, pieces, reply)
+}
+
+/// As [`talk`], with a backend over HTTP/2, whose connections begin with the preface of the gateway.
+pub fn talk_to_http2<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    reply: impl FnMut(&[u8]) -> Option<Reply>,
+) -> Talk {
+    talk_to(false, Protocol::Http2 { streams_max: 100 }, pieces, reply)
 }
 
 fn talk_to<'a>(
     http2: bool,
+    backend: Protocol,
     pieces: impl Iterator<Item = &'a [u8]>,
     reply: impl FnMut(&[u8]) -> Option<Reply>,
 ) -> Talk {
-    let mut scene = Scene::new(http2, reply).expect("sockets and an epoll instance");
+    let mut scene = Scene::new(http2, backend, reply).expect("sockets and an epoll instance");
     for piece in pieces {
         scene.client_sends(piece);
         scene.settle();
@@ -95,7 +104,7 @@ struct Connection {
 }
 
 impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
-    fn new(http2: bool, reply: ReplyTo) -> io::Result<Self> {
+    fn new(http2: bool, protocol: Protocol, reply: ReplyTo) -> io::Result<Self> {
         let sockets = Sockets::get()?;
         let socket = Arc::new(OwnedFd::from(sockets.front.try_clone()?));
         let address = Address::Unix(sockets.front_path.clone());
@@ -105,6 +114,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
             Address::Unix(sockets.front_path.clone()),
             Address::Unix(sockets.backend_path.clone()),
         );
+        config.pools[0].protocol = protocol;
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
         let counters = Arc::new(Counters::new(1));

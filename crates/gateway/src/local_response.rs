@@ -86,6 +86,8 @@ reasons! {
     TlsHandshake 502 "tls-handshake",
     BackendClosed 502 "backend-closed",
     InvalidResponse 502 "invalid-response",
+    /// The backend does not take the WebSocket that a client asks for.
+    NoWebSocket 502 "no-websocket",
     NoBackend 503 "no-backend",
     QueueFull 503 "queue-full",
     QueueTimeout 503 "queue-timeout",
@@ -189,6 +191,16 @@ impl LocalResponse {
     /// Sets the reason of a filter's response.
     pub(crate) fn because(self, reason: Reason) -> Self {
         Self { reason: Some(reason), ..self }
+    }
+
+    /// As the response to a request for a tunnel, which a status of success would open: with 403 instead.
+    pub(crate) fn refusing_tunnel(&self) -> Cow<'_, Self> {
+        match self.status {
+            200..=299 => {
+                Cow::Owned(Self { status: 403, phrase: Cow::Borrowed("Forbidden"), ..self.clone() })
+            }
+            _ => Cow::Borrowed(self),
+        }
     }
 
     pub(crate) fn reason(&self) -> Option<Reason> {

@@ -2,13 +2,12 @@
 
 use std::time::{Instant, SystemTime};
 
-use tollgate_admin::Page;
+use tollgate_admin::{DURATION_BOUNDS_US, Page};
 
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
 use crate::counters::{
-    BackendTotals, DURATION_BOUNDS_US, DurationTotals, HandshakeTotals, LOCAL_STATUSES, PoolTotals,
-    Totals,
+    BackendTotals, DurationTotals, HandshakeTotals, LOCAL_STATUSES, PoolTotals, Totals,
 };
 use crate::firewall::FirewallCounters;
 use crate::transport::LOCAL_RESOURCES;

@@ -108,6 +108,8 @@ pub enum Malformed {
     BodyLength,
     #[error("trailers do not end the stream, or are too long")]
     Trailers,
+    #[error("HEADERS within a tunnel")]
+    HeadersInTunnel,
     #[error("body before the head")]
     BodyBeforeHead,
 }

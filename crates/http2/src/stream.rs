@@ -13,6 +13,7 @@ pub(crate) struct Stream {
     pub(crate) is_reset_by_peer: bool,
     /// HEAD request: its response has no body.
     pub(crate) is_head: bool,
+    /// CONNECT request, unless the response has rejected it: what follows the heads is a tunnel.
     pub(crate) is_connect: bool,
     /// The stream window cut a send short.
     pub(crate) is_blocked: bool,

@@ -422,6 +422,8 @@ impl Inspection {
 
     fn response_to_client(&self, status: u16, redirect: Option<String>) -> LocalResponse {
         let waf = &self.firewall.waf;
+        // A rule can name any status, but an interim one ends no transaction.
+        let status = if status < 200 { 403 } else { status };
         let mut headers = Vec::new();
         if let Some(name) = &waf.transaction_header {
             headers.push((name.clone(), self.name.clone()));

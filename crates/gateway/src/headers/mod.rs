@@ -5,11 +5,13 @@ mod request;
 mod response;
 #[cfg(test)]
 mod tests;
+mod websocket;
 
 pub(crate) use request::{
     ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, render_request,
 };
 pub(crate) use response::{Persistence, render_response};
+pub(crate) use websocket::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use tollgate_http1::{BodyFraming, RequestHead, Version};
 
-use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_via};
+use super::{
+    ConnectionOptions, WEBSOCKET, WebSocketKey, is_hop_by_hop, push_edits, push_framing,
+    push_header, push_via,
+};
 use crate::config::{Forwarded, HeaderEdits, PathForm, Protocol, Requests, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
@@ -32,6 +35,8 @@ pub(crate) struct RequestSummary {
     pub(crate) expects_continue: bool,
     /// The upgrade that the client offers is forwarded.
     pub(crate) wants_upgrade: bool,
+    /// Of a WebSocket to a backend over HTTP/2.
+    pub(crate) websocket_key: Option<WebSocketKey>,
     /// Length of the head as received.
     pub(crate) head_bytes: usize,
 }
@@ -48,10 +53,15 @@ pub(crate) fn render_request(
 ) -> RequestSummary {
     let edits = &route.request_headers;
     let options = ConnectionOptions::of(head.headers);
-    // HTTP/2 has no upgrades.
-    let upgrade = match protocol {
-        Protocol::Http1 => upgrade(head, options, requests),
-        Protocol::Http2 { .. } => None,
+    let upgrade = upgrade(head, options, requests);
+    let (upgrade, websocket_key) = match protocol {
+        Protocol::Http1 => (upgrade, None),
+        // Of all protocols, HTTP/2 has only this one (RFC 8441), and the gateway proves the receipt of the key.
+        Protocol::Http2 { .. } => {
+            let is_websocket = |protocol: &&[u8]| protocol.eq_ignore_ascii_case(WEBSOCKET);
+            let key = upgrade.filter(is_websocket).and_then(|_| WebSocketKey::of(head.headers));
+            (upgrade.filter(|_| key.is_some()), key)
+        }
     };
     out.extend_from_slice(head.method.as_bytes());
     out.push(b' ');
@@ -111,6 +121,7 @@ pub(crate) fn render_request(
         ),
         expects_continue: head.expects_continue,
         wants_upgrade: upgrade.is_some(),
+        websocket_key,
         head_bytes: head.len,
     }
 }
@@ -162,13 +173,14 @@ fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
     }
 }
 
-/// The protocol of an upgrade that may be forwarded. Not with a body, which would have to end first.
+/// The protocol of an upgrade that may be forwarded. Not with a body, which would have to end first. Over HTTP/2, only the
+/// translation of an extended CONNECT has one.
 fn upgrade<'a>(
     head: &RequestHead<'a>,
     options: ConnectionOptions<'_>,
     requests: &Requests,
 ) -> Option<&'a [u8]> {
-    if head.version != Version::Http11
+    if head.version == Version::Http10
         || head.body != BodyFraming::Empty
         || head.method != "GET"
         || !options.contain("upgrade")

@@ -417,6 +417,9 @@ impl Worker {
             pool.protocol,
             &mut self.scratch.head,
         );
+        if client.link.websocket_key().is_some() && !request.wants_upgrade {
+            return local(LocalResponse::error(Reason::Connect));
+        }
         let is_inspected = self.filter.inspects(generation, route);
         let cached = CachedRequest { request, route, hash_key, is_inspected };
         let head_bytes = &input[..head.len];

@@ -8,7 +8,7 @@ use tollgate_eventloop::{Event, Events};
 use super::accept::Accepted;
 use super::downstream::{Downstream, HeadRead};
 use super::link::Link;
-use super::transaction::ResponseState;
+use super::transaction::{ResponseState, Transaction};
 use super::{ClientId, Source, Stage, Step, Worker, connection_token, source};
 use crate::command::Command;
 use crate::config::Timeouts;
@@ -137,7 +137,9 @@ impl Worker {
                     && it.serial == client.serial
                 {
                     let is_closed = it.transport().is_some_and(|transport| transport.is_closed());
-                    let is_gone = is_closed && it.stage != Stage::ReadHead;
+                    // The last bytes of a tunnel are still forwarded.
+                    let is_tunnel = it.transaction.as_ref().is_some_and(Transaction::is_tunnel);
+                    let is_gone = is_closed && it.stage != Stage::ReadHead && !is_tunnel;
                     if is_gone || self.check_departure(client.key) == Step::Close {
                         self.remove_client(client.key);
                     } else {

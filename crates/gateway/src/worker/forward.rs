@@ -7,13 +7,14 @@ use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
 
 use super::http2::StreamEnd;
 use super::transaction::{HeldResponse, ResponseState, Transaction, exceeds_limit};
-use super::upstream::Upstream;
+use super::upstream::{Place, Upstream};
 use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
 use crate::body::Body;
 use crate::config::{Protocol, Requests};
 use crate::filter::{Direction, Verdict};
 use crate::headers::{Persistence, render_response};
 use crate::local_response::{LocalResponse, Reason};
+use crate::log;
 use crate::transport::Received;
 
 const INTERIM_RESPONSES_MAX: u32 = 64;
@@ -75,7 +76,7 @@ impl Worker {
             return step;
         }
         let Some(transaction) = &self.clients[key].transaction else { return Step::Close };
-        if matches!(transaction.response, ResponseState::Tunnel { .. }) {
+        if transaction.is_tunnel() {
             return self.forward_tunnel(key);
         }
         let step = if transaction.is_sent() || transaction.is_send_aborted {
@@ -293,6 +294,11 @@ impl Worker {
         // A backend may refuse a stream after an interim response.
         let is_broken_off = transaction.has_response_bytes && early_end != Some(StreamEnd::Refused);
         match &transaction.response {
+            ResponseState::Head if early_end == Some(StreamEnd::NoWebSocket) => {
+                self.log_no_websocket(key, "it has not announced ENABLE_CONNECT_PROTOCOL");
+                let assigned = self.try_another_unsent(key, Reason::NoWebSocket);
+                self.or_respond(key, assigned)
+            }
             ResponseState::Head
                 if is_broken_off || upstream.is_some_and(Upstream::has_invalid_response) =>
             {
@@ -302,7 +308,9 @@ impl Worker {
                 let reason = match early_end {
                     Some(StreamEnd::Failed(reason)) => reason,
                     None if upstream.is_some_and(|it| it.is_connecting) => Reason::ConnectFailed,
-                    None | Some(StreamEnd::Refused) => Reason::BackendClosed,
+                    None | Some(StreamEnd::Refused | StreamEnd::NoWebSocket) => {
+                        Reason::BackendClosed
+                    }
                 };
                 let assigned = self.retry(key, reason);
                 self.or_respond(key, assigned)
@@ -349,6 +357,21 @@ impl Worker {
         self.respond(key, &LocalResponse::error(Reason::InvalidResponse))
     }
 
+    /// Logs that the backend takes no WebSocket, which is not a failure.
+    fn log_no_websocket(&mut self, key: usize, cause: &str) {
+        if let Some(transaction) = &self.clients[key].transaction
+            && let Some(at) = transaction.upstream
+            && self.websocket_log.allow(self.now)
+        {
+            let Place { generation, pool, backend } = self.upstreams[at].place;
+            let pool = &self.generations[generation].shared.config.pools[pool];
+            log(format_args!(
+                "backend {} of pool {} does not take a WebSocket: {cause} (logged once a minute)",
+                pool.backends[backend].address, pool.name
+            ));
+        }
+    }
+
     /// Forwards the part of the input from `start` to `end` that belongs to the response.
     fn forward_response_piece(
         &mut self,
@@ -383,6 +406,15 @@ impl Worker {
                 }
                 Parsed::Upgrade { head_bytes } => {
                     return self.start_tunnel(key, start + head_bytes, end);
+                }
+                Parsed::Final(response, _)
+                    if matches!(response.status, 200..=299)
+                        && self.clients[key].link.websocket_key().is_some() =>
+                {
+                    // A client over HTTP/2 would take it for the opening.
+                    let cause = format!("it responds with {} in place of 101", response.status);
+                    self.log_no_websocket(key, &cause);
+                    return self.respond(key, &LocalResponse::error(Reason::NoWebSocket));
                 }
                 Parsed::Final(response, of_head) => {
                     start += response.head_bytes;
@@ -464,7 +496,9 @@ impl Worker {
 
     /// Parses the head at the start of the input, or finds it in the cache.
     fn parse_response(&mut self, key: usize, start: usize, end: usize) -> Parsed {
-        let Some(transaction) = &mut self.clients[key].transaction else { return Parsed::Invalid };
+        let client = &mut self.clients[key];
+        let websocket = client.link.websocket_key();
+        let Some(transaction) = &mut client.transaction else { return Parsed::Invalid };
         let request = transaction.request;
         let input = &self.scratch.input[start..end];
         // The client's connection is not kept while its request is incomplete, and not while draining.
@@ -509,7 +543,8 @@ impl Worker {
         match head.status {
             101 if request.wants_upgrade
                 && transaction.is_sent()
-                && names_allowed_protocol(&head, &config.requests) =>
+                && names_allowed_protocol(&head, &config.requests)
+                && websocket.is_none_or(|key| key.is_accepted(head.headers)) =>
             {
                 render(Persistence::Upgrade, BodyFraming::Empty, None);
                 Parsed::Upgrade { head_bytes: head.len }

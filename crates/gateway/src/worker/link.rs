@@ -3,6 +3,7 @@
 use std::io;
 
 use super::http2::{Connections, Stream, StreamEnd};
+use crate::headers::WebSocketKey;
 use crate::transport::{Received, Transport};
 
 /// A connection, or a stream of an HTTP/2 connection, which acts like a connection with one request.
@@ -40,6 +41,14 @@ impl Link {
         matches!(self, Self::Stream(_))
     }
 
+    /// The key of the WebSocket that a stream opens.
+    pub(super) fn websocket_key(&self) -> Option<WebSocketKey> {
+        match self {
+            Self::Connection(_) => None,
+            Self::Stream(stream) => stream.websocket,
+        }
+    }
+
     /// Makes the next read try, regardless of events. A stream that cannot be sent on knows why.
     pub(super) fn assume_readable(&mut self) {
         if let Self::Connection(transport) = self {
@@ -52,6 +61,30 @@ impl Link {
         match self {
             Self::Connection(transport) => transport.is_truncated(),
             Self::Stream(_) => true,
+        }
+    }
+
+    /// True if the peer neither sends nor receives any more. A client's stream that is closed early is removed at once.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_closed(),
+            Self::Stream(stream) => stream.early_end().is_some(),
+        }
+    }
+
+    /// True if the connection has failed. What was received before may be unread.
+    pub(super) fn has_failed(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.has_failed(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    /// True if the end of the received bytes is that of the peer's direction of a tunnel.
+    pub(super) fn has_ended_tunnel(&self) -> bool {
+        match self {
+            Self::Connection(_) => true,
+            Self::Stream(stream) => stream.has_ended_tunnel(),
         }
     }
 
@@ -85,6 +118,17 @@ impl Link {
         match self {
             Self::Connection(transport) => transport.send_part(bytes, more_follows),
             Self::Stream(stream) => http2.send(stream, bytes),
+        }
+    }
+
+    /// Ends the sending direction of a tunnel, whose bytes are all sent.
+    pub(super) fn finish(&mut self, http2: &mut Connections) -> io::Result<()> {
+        match self {
+            Self::Connection(transport) => transport.shutdown().map(|_| ()),
+            Self::Stream(stream) => {
+                http2.finish(stream);
+                Ok(())
+            }
         }
     }
 }

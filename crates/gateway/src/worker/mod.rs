@@ -81,6 +81,7 @@ pub(crate) struct Worker {
     accept_again_at: Option<Instant>,
     last_accept_pause: Option<Instant>,
     exhaustion_log: RateLimit,
+    websocket_log: RateLimit,
     /// Set while draining.
     stop_by: Option<Instant>,
 }
@@ -202,6 +203,7 @@ impl Worker {
             accept_again_at: None,
             last_accept_pause: None,
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
+            websocket_log: RateLimit::new(LOG_INTERVAL),
             stop_by: None,
         };
         worker.sweep_at = now + worker.sweep_period();

@@ -206,6 +206,11 @@ impl Transaction {
         self.abandoned_until.filter(|_| matches!(self.response, ResponseState::Head))
     }
 
+    /// True once the connection was upgraded.
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(self.response, ResponseState::Tunnel { .. })
+    }
+
     /// True if the whole request is sent.
     pub(super) fn is_sent(&self) -> bool {
         !self.is_send_aborted && self.request_body.is_done() && self.request_buffer.is_sent()
@@ -343,7 +348,10 @@ impl Worker {
     /// Finishes a transaction with a local response instead of the backend's.
     pub(super) fn respond(&mut self, key: usize, response: &LocalResponse) -> Step {
         self.drop_upstream(key);
-        let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        let client = &mut self.clients[key];
+        let refusal = client.link.websocket_key().map(|_| response.refusing_tunnel());
+        let response = refusal.as_deref().unwrap_or(response);
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
         let RequestSummary { is_head, version, keep_alive, .. } = transaction.request;
         let keep_alive = keep_alive && transaction.request_body.is_done() && !response.closes();
         let context = ResponseContext { is_head, version, keep_alive };
@@ -433,7 +441,7 @@ impl Worker {
         }
         let Transaction { generation: at, pool, .. } = transaction;
         // A tunnel's duration does not count as a response's.
-        if transaction.status > 0 && !matches!(transaction.response, ResponseState::Tunnel { .. }) {
+        if transaction.status > 0 && !transaction.is_tunnel() {
             let us = self.elapsed_us(transaction.started_at);
             self.pool_counters(at, pool).request_durations.add_us(us);
         }

@@ -1,6 +1,6 @@
 //! Tunnels: connections that were upgraded to another protocol, whose bytes are forwarded unread in both directions.
 
-use super::link::Link;
+use super::downstream::Downstream;
 use super::transaction::ResponseState;
 use super::{HEADROOM_BYTES, INPUT_BYTES, Step, Worker};
 use crate::transport::Received;
@@ -25,11 +25,34 @@ impl Worker {
 
     /// Moves what is available, in both directions.
     pub(super) fn forward_tunnel(&mut self, key: usize) -> Step {
+        if self.has_lost_backend(key) {
+            return Step::Close;
+        }
         match (self.tunnel_to_client(key), self.tunnel_to_backend(key)) {
             (Step::Close, _) | (_, Step::Close) => Step::Close,
+            (Step::Wait, Step::Wait) if self.has_lost_client(key) => Step::Close,
             (Step::Wait, Step::Wait) => Step::Wait,
             _ => Step::Continue,
         }
+    }
+
+    /// True if the backend has ended its direction and takes no more, so that neither a read nor a send shows it.
+    fn has_lost_backend(&self, key: usize) -> bool {
+        let Some(transaction) = &self.clients[key].transaction else { return true };
+        let Some(at) = transaction.upstream else { return true };
+        matches!(transaction.response, ResponseState::Tunnel { backend_ended: true, .. })
+            && self.upstreams[at].link.is_closed()
+    }
+
+    /// True if the client is gone, although nothing can be moved that shows it. Bytes of a client that has ended both
+    /// directions orderly wait for the backend.
+    fn has_lost_client(&self, key: usize) -> bool {
+        let Downstream { link, transaction: Some(transaction), .. } = &self.clients[key] else {
+            return true;
+        };
+        let has_ended =
+            matches!(transaction.response, ResponseState::Tunnel { client_ended: true, .. });
+        link.has_failed() || (has_ended && link.is_closed())
     }
 
     fn tunnel_to_client(&mut self, key: usize) -> Step {
@@ -66,13 +89,12 @@ impl Worker {
                 }
             }
             Ok(Received::Nothing) => Step::Wait,
-            Ok(Received::End) => {
+            Ok(Received::End) if link.has_ended_tunnel() => {
                 *backend_ended = true;
-                let is_over = *client_ended
-                    || client.transport().is_none_or(|transport| transport.shutdown().is_err());
+                let is_over = client.link.finish(&mut self.http2).is_err() || *client_ended;
                 if is_over { Step::Close } else { Step::Continue }
             }
-            Err(_) => Step::Close,
+            Ok(Received::End) | Err(_) => Step::Close,
         }
     }
 
@@ -84,11 +106,14 @@ impl Worker {
             return Step::Close;
         };
         let Some(at) = transaction.upstream else { return Step::Close };
-        // Upgrades are not offered to backends over HTTP/2.
-        let Link::Connection(transport) = &mut self.upstreams[at].link else { return Step::Close };
+        let link = &mut self.upstreams[at].link;
+        if link.early_end().is_some() {
+            // What it sent before is still forwarded.
+            return Step::Wait;
+        }
         let request_buffer = &mut transaction.request_buffer;
         if !request_buffer.is_sent() {
-            match transport.send(request_buffer.unsent()) {
+            match link.send(&mut self.http2, request_buffer.unsent(), false) {
                 Ok(0) => return Step::Wait,
                 Ok(count) => request_buffer.advance(count),
                 Err(_) => return Step::Close,
@@ -103,7 +128,7 @@ impl Worker {
         match client.link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => {
                 client.deadline = self.now + self.timeouts.tunnel;
-                match transport.send(&room[..count]) {
+                match link.send(&mut self.http2, &room[..count], false) {
                     Ok(sent) => request_buffer.push(&room[..count], sent),
                     Err(_) => return Step::Close,
                 }
@@ -112,7 +137,7 @@ impl Worker {
             Ok(Received::Nothing) => Step::Wait,
             Ok(Received::End) => {
                 *client_ended = true;
-                let is_over = *backend_ended || transport.shutdown().is_err();
+                let is_over = link.finish(&mut self.http2).is_err() || *backend_ended;
                 if is_over { Step::Close } else { Step::Continue }
             }
             Err(_) => Step::Close,

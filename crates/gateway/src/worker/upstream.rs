@@ -337,6 +337,21 @@ impl Worker {
         self.try_another(key, BackendId(place.backend), failed)
     }
 
+    /// Assigns another backend to a request that was not sent, which is not a failure of the last one. Returns the
+    /// response for `refused` if no retry or backend is left.
+    pub(super) fn try_another_unsent(
+        &mut self,
+        key: usize,
+        refused: Reason,
+    ) -> Result<Step, LocalResponse> {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
+        let Some(at) = transaction.upstream else { return Ok(Step::Close) };
+        let backend = BackendId(self.upstreams[at].place.backend);
+        transaction.rewind();
+        self.drop_upstream(key);
+        self.try_another(key, backend, refused)
+    }
+
     /// Assigns another backend after `backend` failed. Returns the response for `failed` if no retry or backend is left.
     fn try_another(
         &mut self,

@@ -12,6 +12,7 @@ mod responses;
 mod smuggling;
 // Connections that switch to another protocol.
 mod upgrade;
+mod websocket;
 // Clients and backends over HTTP/2, and over TLS.
 mod http2;
 mod http2_backends;

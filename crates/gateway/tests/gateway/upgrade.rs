@@ -45,6 +45,55 @@ fn tunnel_forwards_both_directions_and_ends_each_on_its_own() {
     client.expect_to_end("last");
 }
 
+/// More than all buffers between two peers hold.
+const ENDLESS_BYTES: usize = 256 << 20;
+
+#[test]
+fn client_that_resets_ends_a_tunnel_whose_backend_takes_no_more() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (mut client, _upstream) = tunnel(&backend, &gateway);
+    assert!(client.send_until_blocked(&vec![0; ENDLESS_BYTES]) < ENDLESS_BYTES);
+    client.reset();
+    gateway.expect_metric("client_connections", 0);
+}
+
+#[test]
+fn client_that_resets_after_its_end_ends_the_tunnel() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (client, mut upstream) = tunnel(&backend, &gateway);
+    client.finish();
+    upstream.expect_to_end("");
+    client.reset();
+    gateway.expect_metric("client_connections", 0);
+}
+
+#[test]
+fn backend_that_resets_after_its_end_ends_the_tunnel() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (mut client, upstream) = tunnel(&backend, &gateway);
+    upstream.finish();
+    client.expect_to_end("");
+    upstream.reset();
+    gateway.expect_metric("client_connections", 0);
+}
+
+#[test]
+fn last_bytes_of_a_client_that_closes_are_forwarded_to_a_slow_backend() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (mut client, mut upstream) = tunnel(&backend, &gateway);
+    upstream.finish();
+    client.expect_to_end("");
+    let sent = client.send_until_blocked(&vec![0; ENDLESS_BYTES]);
+    // Both directions have ended, while the gateway holds bytes of one.
+    drop(client);
+    gateway.turn();
+    assert_eq!(upstream.read_to_close().len(), sent);
+}
+
 #[test]
 fn tunnel_has_a_timeout_of_its_own() {
     let backend = Backend::start();

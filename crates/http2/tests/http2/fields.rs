@@ -1,4 +1,4 @@
-use tollgate_http2::{Encoder, FieldLimits, Limits, Role};
+use tollgate_http2::{Encoder, Field, FieldLimits, Limits, Role};
 
 use crate::{GET, Side, data, headers, reset};
 
@@ -119,6 +119,38 @@ fn protocol_of_connect_needs_the_setting() {
     let block = request(&[(":method", "CONNECT"), (":protocol", "websocket")]);
     let events = server.receive(&headers(1, true, &block)).unwrap();
     assert_eq!(events, ["Refused { stream: 1, error: Malformed(PseudoField) }"]);
+}
+
+#[test]
+fn connected_stream_takes_no_further_fields() {
+    let connect = block(&[(":method", "CONNECT"), (":authority", "a:443")]);
+    let mut server = Side::server();
+    server.receive(&headers(1, false, &connect)).unwrap();
+    let events = server.receive(&headers(1, true, &block(&[("x", "y")]))).unwrap();
+    let error = "cause: Error(Malformed(HeadersInTunnel))";
+    assert_eq!(events, [format!("Reset {{ stream: 1, token: 0, {error} }}")]);
+    assert_eq!(server.sent(), [reset(1, 1)]);
+    // A rejected CONNECT has a response like others.
+    for (status, expected) in [("200", "Reset"), ("403", "Trailers")] {
+        let mut client = Side::client();
+        let fields = [Field::new(b":method", b"CONNECT"), Field::new(b":authority", b"a:443")];
+        client.connection.send_request(fields, false, 7, &mut client.out).unwrap();
+        client.receive(&headers(1, false, &block(&[(":status", status)]))).unwrap();
+        let events = client.receive(&headers(1, true, &block(&[("x", "y")]))).unwrap();
+        assert!(events[0].starts_with(expected), "{events:?}");
+    }
+}
+
+#[test]
+fn any_success_connects() {
+    for status in ["200", "204", "299"] {
+        let mut client = Side::client();
+        let fields = [Field::new(b":method", b"CONNECT"), Field::new(b":authority", b"a:443")];
+        client.connection.send_request(fields, false, 7, &mut client.out).unwrap();
+        client.receive(&headers(1, false, &block(&[(":status", status)]))).unwrap();
+        let events = client.receive(&data(1, false, b"a")).unwrap();
+        assert_eq!(events, ["Data { stream: 1, token: 7, data: [97], end_stream: false }"]);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tollgate_http2::{ErrorCode, Event, Limits, Rate, ResetCause};
 use tollgate_tls::TlsSession;
 
 use super::connections::{Carrier, Stream, StreamEnd};
+use crate::headers::RequestSummary;
 use crate::local_response::Reason;
 use crate::transport::Received;
 use crate::worker::link::Link;
@@ -46,10 +47,11 @@ impl Worker {
         place: Place,
         streams_max: u32,
     ) -> io::Result<usize> {
-        let (must_be_new, is_idempotent, is_head) = match &self.clients[key].transaction {
-            Some(it) => (it.needs_new_connection, it.request.is_idempotent, it.request.is_head),
-            None => (false, true, false),
+        let Some(transaction) = &self.clients[key].transaction else {
+            return Err(io::ErrorKind::NotConnected.into());
         };
+        let RequestSummary { is_idempotent, is_head, websocket_key, .. } = transaction.request;
+        let must_be_new = transaction.needs_new_connection;
         let at = match self.find_connection(place, streams_max, must_be_new, !is_idempotent) {
             Some(at) => at,
             None => self.connect_http2(place, streams_max)?,
@@ -65,7 +67,7 @@ impl Worker {
         let is_ready = it.is_ready;
         let entry = self.upstreams.vacant_entry();
         let token = entry.key();
-        let stream = Stream::to_backend(connection, token, is_tls, is_head);
+        let stream = Stream::to_backend(connection, token, is_tls, is_head, websocket_key);
         let link = Link::Stream(Box::new(stream));
         let upstream = Upstream::new(link, serial, place, self.now);
         entry.insert(Upstream { is_reused: is_ready, is_connecting: !is_ready, ..upstream });
@@ -287,6 +289,7 @@ impl Worker {
     }
 
     fn on_backend_frame(&mut self, at: usize, connection: usize, event: Event<'_>) {
+        let Some(event) = self.on_event(connection, event) else { return };
         match event {
             Event::Settings => self.on_backend_settings(at, connection),
             Event::Response { token, end_stream, .. } => {
@@ -298,26 +301,10 @@ impl Worker {
                     let end = StreamEnd::Failed(Reason::InvalidResponse);
                     return self.end_stream(token, end, Some(cause));
                 }
-                let is_to_head = stream.is_to_head;
-                stream.incoming.push_head(&self.http2.fields, end_stream, is_to_head);
-                self.schedule_stream(token);
-            }
-            Event::Data { token, data, end_stream, .. } => {
-                let Link::Stream(stream) = &mut self.upstreams[token].link else { return };
-                let was_readable = stream.is_readable();
-                stream.incoming.push(data);
-                if end_stream {
-                    stream.incoming.end(std::iter::empty());
-                }
-                // Otherwise it has a turn already, or its client takes nothing.
-                if !was_readable {
-                    self.schedule_stream(token);
-                }
-            }
-            Event::Trailers { token, .. } => {
-                let Link::Stream(stream) = &mut self.upstreams[token].link else { return };
-                stream.incoming.end(self.http2.fields.headers());
-                self.schedule_stream(token);
+                let (is_to_head, websocket) = (stream.is_to_head, stream.websocket);
+                let fields = &self.http2.fields;
+                stream.incoming.push_head(fields, end_stream, is_to_head, websocket);
+                self.schedule_stream(connection, token);
             }
             Event::HeadTooLarge { token, .. } => {
                 let cause = "the head of a response is too large".to_owned();
@@ -347,22 +334,13 @@ impl Worker {
                     }
                 }
             }
-            Event::StreamWritable { token, .. } => self.schedule_stream(token),
-            // Streams that wait for room have their turns after all received frames.
-            Event::Writable
             // No PING is sent, and a client receives no requests.
-            | Event::Pong(_)
-            | Event::Request { .. }
-            | Event::Refused { .. } => {}
+            _ => {}
         }
     }
 
     /// The first settings establish a connection. Requests for which it has no room get another one.
     fn on_backend_settings(&mut self, at: usize, connection: usize) {
-        let it = &mut self.http2[connection];
-        for token in it.framing.unblocked_by_settings() {
-            self.schedule_stream(token);
-        }
         let it = &mut self.http2[connection];
         let streams = it.framing.peer_streams();
         let was_ready = std::mem::replace(&mut it.is_ready, true);
@@ -388,15 +366,9 @@ impl Worker {
         let upstream = &mut self.upstreams[token];
         if let Link::Stream(stream) = &mut upstream.link {
             stream.end(end);
+            let connection = stream.connection;
             upstream.failure = upstream.failure.take().or(cause);
-            self.schedule_stream(token);
-        }
-    }
-
-    /// Gives the client of a stream its turn after all events.
-    fn schedule_stream(&mut self, token: usize) {
-        if let Some(client) = self.upstreams[token].client {
-            self.schedule_turn(client);
+            self.schedule_stream(connection, token);
         }
     }
 

@@ -10,6 +10,7 @@ use tollgate_tls::TlsSession;
 
 use super::connections::{Carrier, Connections, Stream};
 use super::message;
+use crate::headers::WEBSOCKET;
 use crate::local_response::{LocalResponse, Reason};
 use crate::transport::Received;
 use crate::worker::downstream::{Downstream, HeadRead};
@@ -20,8 +21,8 @@ use crate::worker::{HEADROOM_BYTES, INPUT_BYTES, Stage, Step, Worker};
 const REQUESTS_PER_STEP: usize = 16;
 /// Wait for the reply to the PING that follows an announced end.
 const END_WAIT: Duration = Duration::from_secs(1);
-/// Pseudo-fields of a request.
-const PSEUDO_FIELDS: usize = 4;
+/// Pseudo-fields of a request, with `:protocol`.
+const PSEUDO_FIELDS: usize = 5;
 /// Fields for cookies beyond the limit of headers: browsers send one for each cookie, and keep up to 180 for a site.
 const COOKIE_CRUMBS: usize = 180;
 /// Size of a field besides name and value (RFC 9113, section 6.5.2).
@@ -62,11 +63,16 @@ impl Worker {
         client.keep_unread(input);
         client.is_partial = false;
         client.deadline = self.now + self.timeouts.idle;
-        let limits = &self.generations[self.current].shared.config.limits;
+        let config = &self.generations[self.current].shared.config;
+        let limits = &config.limits;
         // The limits for heads in HTTP/1.1 apply to the translated head.
         let fields = limits.headers + PSEUDO_FIELDS + COOKIE_CRUMBS;
         let bytes = limits.header_bytes + fields * FIELD_OVERHEAD;
-        let limits = Limits { fields: FieldLimits { bytes, fields }, ..Limits::default() };
+        let limits = Limits {
+            fields: FieldLimits { bytes, fields },
+            extended_connect: config.requests.allow_upgrade(WEBSOCKET),
+            ..Limits::default()
+        };
         client.stage = Stage::Http2(self.http2.insert(Carrier::Client(key), limits, self.now));
         Detected::Http2
     }
@@ -132,28 +138,12 @@ impl Worker {
     }
 
     fn on_frame(&mut self, key: usize, connection: usize, event: Event<'_>) {
+        let Some(event) = self.on_event(connection, event) else { return };
         match event {
             Event::Request { stream, end_stream } => {
                 self.open_stream(key, connection, stream, Some(end_stream));
             }
             Event::HeadTooLarge { stream, .. } => self.open_stream(key, connection, stream, None),
-            Event::Data { token, data, end_stream, .. } => {
-                let Link::Stream(stream) = &mut self.clients[token].link else { return };
-                let was_readable = stream.is_readable();
-                stream.incoming.push(data);
-                if end_stream {
-                    stream.incoming.end(std::iter::empty());
-                }
-                // Otherwise it has a turn already, or waits for something else.
-                if !was_readable {
-                    self.schedule_turn(token);
-                }
-            }
-            Event::Trailers { token, .. } => {
-                let Link::Stream(stream) = &mut self.clients[token].link else { return };
-                stream.incoming.end(self.http2.fields.headers());
-                self.schedule_turn(token);
-            }
             Event::Reset { token, cause, .. } => {
                 self.client_counters().http2_resets.add(1);
                 if let ResetCause::Error(StreamError::Malformed(_)) = cause
@@ -170,15 +160,8 @@ impl Worker {
                     self.log_directly(key, None, &response, 0);
                 }
             }
-            Event::StreamWritable { token, .. } => self.schedule_turn(token),
-            Event::Settings => {
-                for token in self.http2[connection].framing.unblocked_by_settings() {
-                    self.schedule_turn(token);
-                }
-            }
             Event::Pong(_) if self.http2[connection].is_ending => self.http2.go_away(connection),
-            // Streams that wait for room have their turns after all received frames.
-            Event::Writable | Event::GoAway { .. } | Event::Pong(_) | Event::Response { .. } => {}
+            _ => {}
         }
     }
 
@@ -190,7 +173,11 @@ impl Worker {
         let (ip, listener, is_tls) = (client.ip, client.listener, client.link.is_tls());
         let entry = self.clients.vacant_entry();
         let token = entry.key();
-        let stream = Stream::of_client(connection, id, token, is_tls, &self.http2.fields);
+        let mut stream = Stream::of_client(connection, id, token, is_tls, &self.http2.fields);
+        let websocket = stream.websocket;
+        if websocket.is_some() && end_stream == Some(true) {
+            stream.incoming.end(std::iter::empty());
+        }
         let deadline = self.now + self.timeouts.header;
         let link = Link::Stream(Box::new(stream));
         entry.insert(Downstream::new(link, serial, ip, listener, deadline));
@@ -200,7 +187,7 @@ impl Worker {
             return self.turn(token);
         };
         let Connections { fields, head, .. } = &mut self.http2;
-        message::render_request_head(fields, end_stream, head);
+        message::render_request_head(fields, end_stream, websocket, head);
         let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + head.len());
         self.scratch.input[start..end].copy_from_slice(head);
         let step = match self.take_head(token, start, end) {

@@ -8,7 +8,8 @@ use std::time::Instant;
 use slab::Slab;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
 
-use super::message::{FrameSink, HeadFields, Incoming, MessageWriter};
+use super::message::{FrameSink, HeadFields, Incoming, MessageWriter, is_websocket};
+use crate::headers::WebSocketKey;
 use crate::local_response::Reason;
 use crate::transport::{Received, Transport};
 
@@ -83,6 +84,8 @@ pub(in crate::worker) struct Stream {
     pub(in crate::worker) is_tls: bool,
     /// Of a request that is a HEAD.
     pub(super) is_to_head: bool,
+    /// Of a request that opens a WebSocket. The side over HTTP/1.1, if there is one, uses the key.
+    pub(in crate::worker) websocket: Option<WebSocketKey>,
     pub(super) incoming: Incoming,
     outgoing: MessageWriter,
     /// Listed in [`Connection::opening`] or [`Connection::waiting`].
@@ -96,6 +99,8 @@ pub(in crate::worker) struct Stream {
 pub(in crate::worker) enum StreamEnd {
     /// It has not processed the request, and may take it on another connection (RFC 9113, section 8.7).
     Refused,
+    /// It does not take a WebSocket, so that the request was not sent.
+    NoWebSocket,
     Failed(Reason),
 }
 
@@ -109,13 +114,19 @@ impl Stream {
         fields: &Fields,
     ) -> Self {
         let is_to_head = fields.method() == "HEAD";
+        let websocket = is_websocket(fields).then(WebSocketKey::generate);
+        let incoming = match websocket {
+            Some(_) => Incoming::tunnel(),
+            None => Incoming::request_body(fields.content_length().is_none()),
+        };
         Self {
             connection,
             id,
             token,
             is_tls,
             is_to_head,
-            incoming: Incoming::request_body(fields.content_length().is_none()),
+            websocket,
+            incoming,
             outgoing: MessageWriter::response(is_to_head),
             is_waiting: false,
             end: None,
@@ -128,6 +139,7 @@ impl Stream {
         token: usize,
         is_tls: bool,
         is_to_head: bool,
+        websocket: Option<WebSocketKey>,
     ) -> Self {
         Self {
             connection,
@@ -135,6 +147,7 @@ impl Stream {
             token,
             is_tls,
             is_to_head,
+            websocket,
             incoming: Incoming::response(),
             outgoing: MessageWriter::request(is_tls),
             is_waiting: false,
@@ -155,6 +168,11 @@ impl Stream {
     /// Set once no more can be sent, and nothing more is received.
     pub(in crate::worker) fn early_end(&self) -> Option<StreamEnd> {
         self.end
+    }
+
+    /// True if all bytes of a tunnel that the peer has ended are taken.
+    pub(in crate::worker) fn has_ended_tunnel(&self) -> bool {
+        self.incoming.is_at_tunnel_end()
     }
 
     pub(in crate::worker) fn is_open(&self) -> bool {
@@ -389,7 +407,12 @@ impl Connections {
             Carrier::Client(_) => {
                 self.client_streams -= 1;
                 if !stream.outgoing.has_ended() {
-                    framing.reset(stream.id, ErrorCode::INTERNAL_ERROR, out);
+                    // RFC 8441, section 5: the reset of a connection.
+                    let code = match stream.websocket {
+                        Some(_) => ErrorCode::CANCEL,
+                        None => ErrorCode::INTERNAL_ERROR,
+                    };
+                    framing.reset(stream.id, code, out);
                 }
             }
             Carrier::Upstream(_) | Carrier::Closed => *requests -= 1,
@@ -406,7 +429,8 @@ impl Connections {
     ) -> Received {
         let (count, payload_bytes) = stream.incoming.take(buffer);
         if count == 0 {
-            return if stream.end.is_some() { Received::End } else { Received::Nothing };
+            let has_ended = stream.end.is_some() || stream.has_ended_tunnel();
+            return if has_ended { Received::End } else { Received::Nothing };
         }
         let Connection { framing, out, .. } = &mut self.slab[stream.connection];
         framing.credit(stream.id, payload_bytes, out);
@@ -427,6 +451,13 @@ impl Connections {
         let mut done = 0;
         let was_open = stream.is_open();
         if connection.has_room() && connection.can_send() {
+            if !was_open
+                && stream.websocket.is_some()
+                && !connection.framing.peer_takes_extended_connect()
+            {
+                stream.end(StreamEnd::NoWebSocket);
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             let Connection { framing, out, .. } = connection;
             let Stream { id, token, outgoing, .. } = stream;
             let fields = &mut self.sent_fields;
@@ -451,12 +482,13 @@ impl Connections {
         Ok(done)
     }
 
-    /// Ends a response whose bytes are all sent.
+    /// Ends a response or one direction of a tunnel, whose bytes are all sent.
     pub(in crate::worker) fn finish(&mut self, stream: &mut Stream) {
         let Connection { framing, out, .. } = &mut self.slab[stream.connection];
         let Stream { id, token, outgoing, .. } = stream;
         let fields = &mut self.sent_fields;
         outgoing.finish(&mut FrameSink { id, token: *token, framing, out, fields });
+        self.schedule_flush(stream.connection);
     }
 
     /// Number of streams that wait for room on a connection.

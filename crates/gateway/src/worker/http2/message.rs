@@ -9,16 +9,34 @@ use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyDecoder, BodyFraming, BodyPartKind, parse_length};
 use tollgate_http2::{Connection, Field, Fields};
 
+use crate::headers::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
+
 /// Longest coding of a chunk besides its payload.
 const CHUNK_CODING_BYTES: usize = 16 + 4;
 
+/// True if a request opens a WebSocket (RFC 8441).
+pub(super) fn is_websocket(fields: &Fields) -> bool {
+    let protocol = fields.protocol().unwrap_or_default();
+    protocol.as_bytes().eq_ignore_ascii_case(WEBSOCKET)
+}
+
 /// Writes the head of a request, with the framing of its body. Cookie crumbs are joined (RFC 9113, section 8.2.3).
-pub(super) fn render_request_head(fields: &Fields, end_stream: bool, out: &mut Vec<u8>) {
+/// `websocket`: the request opens a WebSocket, for which HTTP/1.1 has an upgrade with a key.
+pub(super) fn render_request_head(
+    fields: &Fields,
+    end_stream: bool,
+    websocket: Option<WebSocketKey>,
+    out: &mut Vec<u8>,
+) {
     out.clear();
     let authority = fields.authority();
-    let method = fields.method();
-    // A CONNECT has no path.
-    let target = fields.path().or(authority).unwrap_or_default();
+    let (method, path) = match (websocket, fields.method()) {
+        (Some(_), _) => ("GET", fields.path()),
+        // The path of other protocols is of no use, as they are rejected.
+        (None, "CONNECT") => ("CONNECT", None),
+        (None, method) => (method, fields.path()),
+    };
+    let target = path.or(authority).unwrap_or_default();
     for part in [method, " ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
@@ -31,6 +49,9 @@ pub(super) fn render_request_head(fields: &Fields, end_stream: bool, out: &mut V
             // Equal to the authority.
             b"host" if authority.is_some() => {}
             b"cookie" => crumbs += 1,
+            // The stream has no length, and the key is the gateway's.
+            b"content-length" if websocket.is_some() => {}
+            _ if websocket.is_some() && name == KEY.as_bytes() => {}
             _ => push_line(out, name, value),
         }
     }
@@ -43,7 +64,11 @@ pub(super) fn render_request_head(fields: &Fields, end_stream: bool, out: &mut V
         }
         out.extend_from_slice(b"\r\n");
     }
-    if fields.content_length().is_none() {
+    if let Some(key) = websocket {
+        push_line(out, b"connection", b"upgrade");
+        push_line(out, b"upgrade", WEBSOCKET);
+        push_line(out, KEY.as_bytes(), key.as_bytes());
+    } else if fields.content_length().is_none() {
         if !end_stream {
             push_line(out, b"transfer-encoding", b"chunked");
         } else if matches!(method, "POST" | "PUT" | "PATCH") {
@@ -74,6 +99,19 @@ fn render_response_head(fields: &Fields, framing: Option<BodyFraming>, out: &mut
     out.extend_from_slice(b"\r\n");
 }
 
+/// Writes the head of a response that has opened a WebSocket.
+fn render_switch(fields: &Fields, key: WebSocketKey, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\n");
+    // RFC 9110, section 8.6: to be ignored in this response.
+    let is_forwarded = |name: &[u8]| name != b"content-length" && name != ACCEPT.as_bytes();
+    let headers = fields.headers().filter(|field| is_forwarded(field.name));
+    headers.for_each(|Field { name, value, .. }| push_line(out, name, value));
+    push_line(out, b"connection", b"upgrade");
+    push_line(out, b"upgrade", WEBSOCKET);
+    push_line(out, ACCEPT.as_bytes(), key.accept().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The received part of a message that is not forwarded yet: at most a stream's window and, of a response, its heads.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -87,6 +125,8 @@ pub(super) struct Incoming {
     is_bodyless: bool,
     /// End of a chunked body that has ended.
     tail: Option<Vec<u8>>,
+    /// The payload is that of a tunnel, which ends when the stream does.
+    is_tunnel: bool,
 }
 
 impl Incoming {
@@ -100,7 +140,13 @@ impl Incoming {
             holds_end: false,
             is_bodyless: false,
             tail: None,
+            is_tunnel: false,
         }
+    }
+
+    /// The sending side of a client that opens a tunnel.
+    pub(super) fn tunnel() -> Self {
+        Self { is_tunnel: true, ..Self::request_body(false) }
     }
 
     /// Creates an empty response.
@@ -108,8 +154,21 @@ impl Incoming {
         Self { holds_end: true, ..Self::request_body(false) }
     }
 
-    /// Takes the head of a response, which may be interim.
-    pub(super) fn push_head(&mut self, fields: &Fields, end_stream: bool, is_to_head: bool) {
+    /// Takes the head of a response, which may be interim. `websocket`: it responds to the opening of a WebSocket.
+    pub(super) fn push_head(
+        &mut self,
+        fields: &Fields,
+        end_stream: bool,
+        is_to_head: bool,
+        websocket: Option<WebSocketKey>,
+    ) {
+        let mut head = Vec::new();
+        if let (Some(key), 200..=299) = (websocket, fields.status()) {
+            render_switch(fields, key, &mut head);
+            self.head.push(&head);
+            (self.is_tunnel, self.has_ended, self.holds_end) = (true, end_stream, false);
+            return;
+        }
         let framing = match (fields.status(), fields.content_length()) {
             (..200, _) => None,
             (204 | 304, _) => Some(BodyFraming::Empty),
@@ -118,7 +177,6 @@ impl Incoming {
             (_, None) if end_stream => Some(BodyFraming::Length(0)),
             (_, None) => Some(BodyFraming::Chunked),
         };
-        let mut head = Vec::new();
         render_response_head(fields, framing, &mut head);
         self.head.push(&head);
         self.is_chunked = framing == Some(BodyFraming::Chunked);
@@ -132,7 +190,15 @@ impl Incoming {
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        self.has_head() || self.has_payload() || self.tail.is_some()
+        self.has_head()
+            || self.has_payload()
+            || self.tail.is_some()
+            || (self.is_tunnel && self.has_ended)
+    }
+
+    /// True if all bytes of a tunnel that has ended are taken.
+    pub(super) fn is_at_tunnel_end(&self) -> bool {
+        self.is_tunnel && self.has_ended && self.head.is_empty() && self.payload.is_empty()
     }
 
     fn has_head(&self) -> bool {
@@ -320,7 +386,10 @@ impl MessageWriter {
         let head = to.fields.read(bytes).ok_or(io::ErrorKind::InvalidData)?;
         let framing = match self.kind {
             Outgoing::Request { scheme } => {
-                let framing = head.framing.unwrap_or(BodyFraming::Empty);
+                let framing = match head.is_upgrade {
+                    true => BodyFraming::UntilClose,
+                    false => head.framing.unwrap_or(BodyFraming::Empty),
+                };
                 if !write_request(to, &head, scheme, is_bodyless(framing), bytes) {
                     return Ok(0);
                 }
@@ -330,13 +399,18 @@ impl MessageWriter {
                 let status = head.start_line[1].iter();
                 let status = status.fold(0, |number, digit| 10 * number + u16::from(digit - b'0'));
                 let framing = match status {
+                    101 => Some(BodyFraming::UntilClose),
                     ..200 => None,
                     204 | 304 => Some(BodyFraming::Empty),
                     _ if is_to_head => Some(BodyFraming::Empty),
                     _ => Some(head.framing.unwrap_or(BodyFraming::UntilClose)),
                 };
                 let ends = framing.is_some_and(is_bodyless);
+                // RFC 8441, section 5: a WebSocket opens with 200, and without a proof.
+                let is_switch = status == 101;
+                let status = if is_switch { 200 } else { status };
                 let fields = to.fields.iter(bytes);
+                let fields = fields.filter(|field| !(is_switch && field.name == ACCEPT.as_bytes()));
                 let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
                 sent.map_err(io::Error::other)?;
                 framing
@@ -388,12 +462,16 @@ fn write_request(
 ) -> bool {
     let FrameSink { framing, out, fields, .. } = to;
     let [method, path, _] = head.start_line;
+    let method = if head.is_upgrade { b"CONNECT" } else { method };
     let pseudo = [(&b":method"[..], method), (b":scheme", scheme), (b":path", path)];
-    let pseudo = pseudo.into_iter().map(|(name, value)| Field::new(name, value));
+    let protocol = head.is_upgrade.then_some((&b":protocol"[..], WEBSOCKET));
+    let pseudo = pseudo.into_iter().chain(protocol);
+    let pseudo = pseudo.map(|(name, value)| Field::new(name, value));
     // The head has one host, which the gateway has checked or set.
     let host = fields.iter(bytes).find(|field| field.name == b"host" && !field.value.is_empty());
     let authority = host.map(|host| Field::new(b":authority", host.value));
-    let headers = fields.iter(bytes).filter(|field| field.name != b"host");
+    let is_dropped = |name: &[u8]| name == b"host" || (head.is_upgrade && name == KEY.as_bytes());
+    let headers = fields.iter(bytes).filter(|field| !is_dropped(field.name));
     let fields = pseudo.chain(authority).chain(headers);
     match framing.send_request(fields, end_stream, to.token, out) {
         Some(id) => {
@@ -419,6 +497,8 @@ struct Head<'a> {
     start_line: [&'a [u8]; 3],
     /// As announced by a length or a coding.
     framing: Option<BodyFraming>,
+    /// It opens a WebSocket or, as a response, has opened it.
+    is_upgrade: bool,
     len: usize,
 }
 
@@ -442,7 +522,7 @@ impl HeadFields {
         let mut parts = bytes[..start].trim_ascii_end().splitn(3, |&byte| byte == b' ');
         let start_line = [parts.next()?, parts.next()?, parts.next().unwrap_or_default()];
         let len = self.read_lines(bytes, start)?;
-        let mut framing = None;
+        let (mut framing, mut is_upgrade) = (None, false);
         // The framing is that of the stream, and the connection has no options.
         let names = &self.names;
         self.places.retain(|(name, value)| match &names[name.clone()] {
@@ -456,10 +536,14 @@ impl HeadFields {
                 }
                 true
             }
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade" => false,
+            b"upgrade" => {
+                is_upgrade = true;
+                false
+            }
+            b"connection" | b"keep-alive" | b"proxy-connection" => false,
             _ => true,
         });
-        Some(Head { start_line, framing, len })
+        Some(Head { start_line, framing, is_upgrade, len })
     }
 
     /// Adds the fields from `start` to an empty line or the end. Returns the position behind the empty line.

@@ -139,8 +139,20 @@ const CASES: &[(&str, &[(&str, &str)], Option<&[u8]>, Refusal)] = &[
     ("empty :authority", &[METHOD, SCHEME, (":authority", ""), PATH], None, Reset),
     ("CONNECT", &[(":method", "CONNECT"), (":authority", "x:25")], None, Status("501")),
     (
-        "extended CONNECT",
-        &[(":method", "CONNECT"), (":protocol", "websocket"), SCHEME, AUTHORITY, PATH],
+        "extended CONNECT of another protocol",
+        &[(":method", "CONNECT"), (":protocol", "connect-udp"), SCHEME, AUTHORITY, PATH],
+        None,
+        Status("501"),
+    ),
+    (
+        "extended CONNECT with a GET",
+        &[METHOD, (":protocol", "websocket"), SCHEME, AUTHORITY, PATH],
+        None,
+        Reset,
+    ),
+    (
+        "CR LF in :protocol",
+        &[(":method", "CONNECT"), (":protocol", "websocket\r\nX-Y: z"), SCHEME, AUTHORITY, PATH],
         None,
         Reset,
     ),

@@ -1,0 +1,210 @@
+//! Pools and their backends.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use super::requests::{check_header_name, path};
+use super::{Resources, address, duplicate, duration, number};
+use crate::config::error::InvalidValue;
+use crate::config::file::{
+    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, Located, PoolFile, ProtocolFile,
+};
+use crate::config::tls::PoolTls;
+use crate::config::{
+    Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, Pool, Protocol, Target, expand,
+};
+use crate::resolve::HostName;
+
+/// Each choice looks at all backends of a pool.
+const BACKENDS_MAX: usize = 1024;
+const WEIGHT_MAX: u32 = 1000;
+const RETRIES_MAX: u32 = 10;
+const STREAMS_MAX: u32 = 1000;
+/// Longest series of successes or failures that a health check or an ejection may require.
+const CONSECUTIVE_MAX: u32 = 1000;
+
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+const HEALTH_RISE: u32 = 2;
+const HEALTH_FALL: u32 = 3;
+const EJECT_FAILURES: u32 = 5;
+const EJECT_DURATION: Duration = Duration::from_secs(10);
+
+pub(super) fn pools(
+    files: &Located<Vec<PoolFile>>,
+    resources: &mut Resources<'_>,
+    threads: NonZeroUsize,
+) -> Result<Vec<Pool>, InvalidValue> {
+    if files.is_empty() {
+        return Err(InvalidValue::at(files, "`pools` is empty; add at least one backend"));
+    }
+    let mut pools: Vec<Pool> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        if let Some(first) = pools.iter().position(|pool| pool.name == *file.name) {
+            return Err(duplicate("pool", &file.name, &files[first].name, "rename one of them"));
+        }
+        pools.push(pool(file, resources, threads)?);
+    }
+    Ok(pools)
+}
+
+fn pool(
+    file: &PoolFile,
+    resources: &mut Resources<'_>,
+    threads: NonZeroUsize,
+) -> Result<Pool, InvalidValue> {
+    if file.name.is_empty() || file.name.chars().any(char::is_control) {
+        let message = "the name of a pool must not be empty or contain control characters";
+        return Err(InvalidValue::at(&file.name, message));
+    }
+    let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
+    let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
+    let protocol = protocol(file)?;
+    let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, protocol, resources));
+    let mut declared = backends(&file.backends, tls.as_ref(), resources)?;
+    let backends = expand(&declared);
+    if !declared.iter().any(|backend| matches!(backend.target, Target::Name(..))) {
+        declared.clear();
+    }
+    Ok(Pool {
+        name: (*file.name).clone(),
+        balance: file.balance.as_ref().map_or(Ok(Balance::RoundRobin), balance)?,
+        backends,
+        protocol,
+        declared,
+        keepalive_max: keepalive_max.div_ceil(threads.get()),
+        connections_max: file
+            .connections_max
+            .as_ref()
+            .map(|count| connections_max(count, threads))
+            .transpose()?,
+        queue_max: queue_max.div_ceil(threads.get()),
+        queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
+        close_after_head: file.close_after_head.as_deref().is_some_and(|closes| *closes),
+        health: file.health.as_ref().map(health).transpose()?,
+        eject: file.eject.as_ref().map(ejection).transpose()?,
+        retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
+    })
+}
+
+fn protocol(file: &PoolFile) -> Result<Protocol, InvalidValue> {
+    let default = Pool::DEFAULT_STREAMS_MAX;
+    let streams_max = number(&file.streams_max, 1, Some(STREAMS_MAX), default)?;
+    match (file.protocol.unwrap_or(ProtocolFile::Http1), &file.streams_max, &file.close_after_head)
+    {
+        (ProtocolFile::Http1, Some(streams_max), _) => {
+            let message = "`streams_max` has no effect without `protocol: h2`; remove it";
+            Err(InvalidValue::at(streams_max, message))
+        }
+        (ProtocolFile::Http1, None, _) => Ok(Protocol::Http1),
+        (ProtocolFile::Http2, _, Some(closes)) if **closes => {
+            let message = "`close_after_head` has no effect with `protocol: h2`, where each response has its own \
+                           stream; remove it";
+            Err(InvalidValue::at(closes, message))
+        }
+        (ProtocolFile::Http2, ..) => Ok(Protocol::Http2 { streams_max }),
+    }
+}
+
+fn balance(file: &BalanceFile) -> Result<Balance, InvalidValue> {
+    Ok(match file {
+        BalanceFile::RoundRobin => Balance::RoundRobin,
+        BalanceFile::LeastConnections => Balance::LeastConnections,
+        BalanceFile::RandomOfTwo => Balance::RandomOfTwo,
+        BalanceFile::ConsistentHash(HashByFile::Client) => {
+            Balance::ConsistentHash { by: HashBy::Client }
+        }
+        BalanceFile::ConsistentHash(HashByFile::Header(name)) => {
+            check_header_name(name, name)?;
+            Balance::ConsistentHash { by: HashBy::Header(name.to_ascii_lowercase()) }
+        }
+    })
+}
+
+/// Share of one thread, rounded down so that all threads together stay within the limit.
+fn connections_max(
+    count: &Located<u32>,
+    threads: NonZeroUsize,
+) -> Result<NonZeroU32, InvalidValue> {
+    let total = number(count, 1, None, 0)?;
+    let share = total / u32::try_from(threads.get()).unwrap_or(u32::MAX);
+    NonZeroU32::new(share).ok_or_else(|| {
+        let message = format!(
+            "{total} connections cannot be divided among {threads} threads; allow at least one per thread"
+        );
+        InvalidValue::at(count, message)
+    })
+}
+
+fn backends(
+    files: &Located<Vec<BackendFile>>,
+    tls: Option<&PoolTls<'_>>,
+    resources: &mut Resources<'_>,
+) -> Result<Vec<DeclaredBackend>, InvalidValue> {
+    if !(1..=BACKENDS_MAX).contains(&files.len()) {
+        let message = format!("expected 1 to {BACKENDS_MAX} backends, found {}", files.len());
+        return Err(InvalidValue::at(files, message));
+    }
+    let mut backends: Vec<DeclaredBackend> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let target = target(&file.address, resources)?;
+        if let Some(first) = backends.iter().position(|backend| backend.target == target) {
+            let advice = "remove one and raise the weight of the other";
+            return Err(duplicate("backend", &file.address, &files[first].address, advice));
+        }
+        let weight = number(&file.weight, 0, Some(WEIGHT_MAX), 1)?;
+        let tls = tls.map(|tls| tls.client(&target, &file.address)).transpose()?;
+        backends.push(DeclaredBackend { target, weight, tls });
+    }
+    if backends.iter().all(|backend| backend.weight == 0) {
+        let message = "all backends have weight 0; give at least one of them a weight";
+        return Err(InvalidValue::at(files, message));
+    }
+    Ok(backends)
+}
+
+/// An address, or a name and its addresses.
+fn target(text: &Located<String>, resources: &mut Resources<'_>) -> Result<Target, InvalidValue> {
+    let error = match address(text, resources.folder) {
+        Ok(address) => return Ok(Target::Address(address)),
+        Err(error) => error,
+    };
+    if text.starts_with("unix:") {
+        return Err(error);
+    }
+    let Some(name) = HostName::parse(text) else {
+        let message = format!(
+            "`{}` is not an address: expected ADDRESS:PORT, such as 127.0.0.1:8080, NAME:PORT, such as \
+             backend.example:8080, or unix:/path/to/socket",
+            **text
+        );
+        return Err(InvalidValue::at(text, message));
+    };
+    let addresses = resources.addresses(&name, text);
+    Ok(Target::Name(name, addresses))
+}
+
+fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
+    let interval = duration(&file.interval, HEALTH_INTERVAL)?;
+    if let Some(timeout) = &file.timeout
+        && timeout.0.value.0 > interval
+    {
+        let message =
+            "the timeout is longer than the interval; shorten the timeout or lengthen the interval";
+        return Err(InvalidValue::at(timeout, message));
+    }
+    Ok(HealthCheck {
+        path: path(&file.path, "#")?,
+        interval,
+        timeout: duration(&file.timeout, HEALTH_TIMEOUT.min(interval))?,
+        rise: number(&file.rise, 1, Some(CONSECUTIVE_MAX), HEALTH_RISE)?,
+        fall: number(&file.fall, 1, Some(CONSECUTIVE_MAX), HEALTH_FALL)?,
+    })
+}
+
+fn ejection(file: &EjectionFile) -> Result<Ejection, InvalidValue> {
+    Ok(Ejection {
+        failures: number(&file.failures, 1, Some(CONSECUTIVE_MAX), EJECT_FAILURES)?,
+        duration: duration(&file.duration, EJECT_DURATION)?,
+    })
+}

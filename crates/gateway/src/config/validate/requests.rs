@@ -1,0 +1,243 @@
+//! Routes, and rules for requests and their headers.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+
+use crate::config::error::{InvalidValue, suggestion};
+use crate::config::file::{
+    ForwardedFile, HeaderEditsFile, Located, PoolFile, RequestsFile, RouteFile,
+};
+use crate::config::{
+    Forwarded, HeaderEdits, HostPattern, Pool, PoolId, REQUEST_OVERRIDES, Requests, Route,
+};
+use crate::path::readings;
+
+/// Headers about one connection or about message framing, which the gateway itself writes.
+const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
+                           transfer-encoding upgrade via";
+
+/// Without routes, the only pool receives all requests.
+pub(super) fn routes(
+    files: Option<&Located<Vec<RouteFile>>>,
+    pool_files: &Located<Vec<PoolFile>>,
+    pools: &[Pool],
+) -> Result<Vec<Route>, InvalidValue> {
+    let Some(files) = files.filter(|files| !files.is_empty()) else {
+        return match pools {
+            [_] => Ok(vec![Route::all_to(PoolId(0))]),
+            _ => Err(InvalidValue::at(
+                pool_files,
+                "several pools but no routes; add routes that name the pools",
+            )),
+        };
+    };
+    let mut routes: Vec<Route> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let route = route(file, pools)?;
+        let is_same =
+            |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
+        if let Some(first) = routes.iter().position(is_same) {
+            return Err(InvalidValue::at(
+                &file.pool,
+                format!(
+                    "duplicate route: the one in line {} has the same host and path; remove one of them",
+                    files[first].pool.line()
+                ),
+            ));
+        }
+        routes.push(route);
+    }
+    Ok(routes)
+}
+
+fn route(file: &RouteFile, pools: &[Pool]) -> Result<Route, InvalidValue> {
+    let Some(pool) = pools.iter().position(|pool| pool.name == *file.pool) else {
+        let hint = suggestion(&file.pool, pools.iter().map(|pool| pool.name.as_str()));
+        return Err(InvalidValue::at(&file.pool, format!("unknown pool `{}`{hint}", *file.pool)));
+    };
+    let edits = |file: &Option<_>| file.as_ref().map_or(Ok(HeaderEdits::default()), header_edits);
+    Ok(Route {
+        host: file.host.as_ref().map_or(Ok(HostPattern::Any), host)?,
+        path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
+        pool: PoolId(pool),
+        rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
+        request_headers: edits(&file.request_headers)?,
+        response_headers: edits(&file.response_headers)?,
+        waf: None,
+    })
+}
+
+fn host(text: &Located<String>) -> Result<HostPattern, InvalidValue> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "*" {
+        return Ok(HostPattern::Any);
+    }
+    let (name, is_wildcard) = match lower.strip_prefix("*.") {
+        Some(name) => (name, true),
+        None => (lower.as_str(), false),
+    };
+    let is_v6 = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
+    let is_name = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    match (is_name, is_v6, is_wildcard) {
+        (true, _, true) => Ok(HostPattern::Below(name.to_owned())),
+        (true, _, false) | (_, true, false) => Ok(HostPattern::Exact(name.to_owned())),
+        _ => Err(InvalidValue::at(
+            text,
+            format!(
+                "`{}` is not a host: write example.org, *.example.org for its subdomains, or * for every host, \
+                 without a port",
+                **text
+            ),
+        )),
+    }
+}
+
+fn path_prefix(text: &Located<String>) -> Result<String, InvalidValue> {
+    let prefix = path(text, "?#")?;
+    // Requests are matched by normalized path, so a prefix that is not normalized would match none.
+    if let Some(other) = readings(&prefix).find(|reading| *reading != prefix) {
+        let message = format!(
+            "`{prefix}` can be read as `{other}`: write it without needless escapes, empty segments, . and .., and \
+             without %2F, %5C, \\ and ;"
+        );
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(prefix)
+}
+
+/// A path that can be sent as a request target, without these characters.
+pub(super) fn path(text: &Located<String>, forbidden: &str) -> Result<String, InvalidValue> {
+    let is_allowed = |c: char| c.is_ascii_graphic() && !forbidden.contains(c);
+    if text.starts_with('/') && text.chars().all(is_allowed) {
+        return Ok((**text).clone());
+    }
+    let forbidden: String = forbidden.chars().map(|c| format!("{c}, ")).collect();
+    let message = format!(
+        "`{}` is not a path: it must begin with / and contain no {forbidden}spaces or control characters",
+        **text
+    );
+    Err(InvalidValue::at(text, message))
+}
+
+fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
+    let mut names = BTreeSet::new();
+    let mut edits = HeaderEdits::default();
+    for (name, value) in file.set.iter().flatten() {
+        check_edited_name(name, value, &mut names)?;
+        let is_value_byte = |byte: u8| byte == b'\t' || byte == b' ' || byte.is_ascii_graphic();
+        if !value.bytes().all(is_value_byte) {
+            let message =
+                format!("the value of `{name}` must not contain line breaks or control characters");
+            return Err(InvalidValue::at(value, message));
+        }
+        edits.set.push((name.clone(), value.trim().to_owned()));
+    }
+    edits.remove = removed_headers(file.remove.as_deref().unwrap_or_default(), &mut names)?;
+    Ok(edits)
+}
+
+/// Names of headers to remove, in lower case.
+fn removed_headers(
+    files: &[Located<String>],
+    names: &mut BTreeSet<String>,
+) -> Result<Vec<String>, InvalidValue> {
+    let name = |name: &Located<String>| {
+        check_edited_name(name, name, names)?;
+        if name.eq_ignore_ascii_case("host") {
+            return Err(InvalidValue::at(name, "`Host` cannot be removed; set it instead"));
+        }
+        Ok(name.to_ascii_lowercase())
+    };
+    files.iter().map(name).collect()
+}
+
+fn check_edited_name<T>(
+    name: &str,
+    at: &Located<T>,
+    names: &mut BTreeSet<String>,
+) -> Result<(), InvalidValue> {
+    check_header_name(name, at)?;
+    let lower = name.to_ascii_lowercase();
+    if OWN_HEADERS.split(' ').any(|own| own == lower) {
+        let message = format!("`{name}` is written by the gateway itself; remove it");
+        return Err(InvalidValue::at(at, message));
+    }
+    if !names.insert(lower) {
+        return Err(InvalidValue::at(at, format!("duplicate header `{name}`; remove one of them")));
+    }
+    Ok(())
+}
+
+pub(in crate::config) fn check_header_name<T>(
+    name: &str,
+    at: &Located<T>,
+) -> Result<(), InvalidValue> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
+}
+
+/// A token of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let is_token_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token_byte)
+}
+
+pub(super) fn requests(
+    file: &RequestsFile,
+    forwarded: &Forwarded,
+) -> Result<Requests, InvalidValue> {
+    let default = Requests::default();
+    let upgrades = file.upgrades.as_ref().map(|upgrades| upgrades.iter().map(upgrade).collect());
+    let remove_headers = match &file.remove_headers {
+        Some(names) => removed_headers(names, &mut BTreeSet::new())?,
+        None if forwarded.trust_client => REQUEST_OVERRIDES.map(str::to_owned).to_vec(),
+        None => default.remove_headers,
+    };
+    Ok(Requests {
+        path: file.path.unwrap_or_default(),
+        trace: file.trace.unwrap_or(default.trace),
+        upgrades: upgrades.unwrap_or(Ok(default.upgrades))?,
+        half_close: file.half_close.unwrap_or(default.half_close),
+        underscores: file.underscores.unwrap_or(default.underscores),
+        remove_headers,
+    })
+}
+
+fn upgrade(protocol: &Located<String>) -> Result<String, InvalidValue> {
+    let lower = protocol.to_ascii_lowercase();
+    if lower.starts_with("h2") {
+        let message = format!("`{}` would let requests bypass the gateway; remove it", **protocol);
+        return Err(InvalidValue::at(protocol, message));
+    }
+    if !lower.split('/').all(is_token) {
+        let message = format!("`{}` is not a protocol such as websocket", **protocol);
+        return Err(InvalidValue::at(protocol, message));
+    }
+    Ok(lower)
+}
+
+pub(super) fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
+    if let Some(via) = &file.via
+        && !is_token(via)
+    {
+        let message = format!(
+            "`{}` is not a name for `Via`: use letters, digits and -._~, or `null` to send no `Via`",
+            **via
+        );
+        return Err(InvalidValue::at(via, message));
+    }
+    let default = Forwarded::default();
+    Ok(Forwarded {
+        via: file.via.as_ref().map(|via| (**via).clone()),
+        x_forwarded: file.x_forwarded.unwrap_or(default.x_forwarded),
+        forwarded: file.forwarded.unwrap_or(default.forwarded),
+        trust_client: file.trust_client.unwrap_or(default.trust_client),
+    })
+}

@@ -1,0 +1,184 @@
+//! Modes, samples, routes, reloads, and the audit log.
+
+use tollgate_gateway::Config;
+
+use super::{FORBIDDEN, FORM, Scene, post, read};
+use crate::support::{GET, OK, Peer, poll};
+
+#[test]
+fn detection_only_and_samples_of_zero_and_hundred_percent() {
+    let attack = GET.replace("/a", "/a?q=attack");
+    for waf in ["  mode: detection-only\n", "  sample: 0\n", "  mode: off\n"] {
+        let scene = Scene::with(waf);
+        let mut client = scene.client();
+        client.send(&attack);
+        let _upstream = scene.serve(&attack);
+        client.expect(OK);
+        if waf.contains("detection") {
+            scene.gateway.expect_metric("waf_detected_total{route=\"*/\"}", 1);
+            let sample = "waf_rule_matches_total{route=\"*/\",rule=\"1\",action=\"detected\"}";
+            scene.gateway.expect_metric(sample, 1);
+        }
+    }
+    let scene = Scene::with("  sample: 100\n");
+    for _ in 0..10 {
+        let mut client = scene.client();
+        client.send(&attack);
+        client.expect_dated(FORBIDDEN);
+    }
+    scene.gateway.expect_metric("waf_blocked_total{route=\"*/\"}", 10);
+}
+
+#[test]
+fn routes_have_their_own_firewalls() {
+    let scene = Scene::start(
+        "waf: { rules: [rules.conf] }
+routes:
+  - { path: /, pool: site }
+  - { path: /off, pool: site, waf: { mode: off } }
+  - { path: /page, pool: site, waf: { block: { status: 429, page: page.html } } }
+",
+    );
+    let mut client = scene.client();
+    let request = GET.replace("/a", "/off?q=attack");
+    client.send(&request);
+    let mut upstream = scene.serve(&request);
+    client.expect(OK);
+    client.send(GET.replace("/a", "/page?q=attack"));
+    client.expect_dated(
+        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/html; charset=utf-8\r\n\
+         Content-Length: 5\r\n\r\n<p>no",
+    );
+    client.send(GET.replace("/a", "/?q=attack"));
+    client.expect_dated(FORBIDDEN);
+    // The head of a route without a firewall is in the cache.
+    client.send(&request);
+    upstream.expect(&request);
+    upstream.send(OK);
+    client.expect(OK);
+}
+
+#[test]
+fn reload_replaces_rules_and_a_broken_file_keeps_the_old_ones() {
+    let scene = Scene::with("");
+    let rules = scene.folder.path().join("rules.conf");
+    let waf = "waf: { rules: [rules.conf] }\n";
+    let mut client = scene.client();
+    client.send(GET.replace("/a", "/a?q=attack"));
+    client.expect_dated(FORBIDDEN);
+    std::fs::write(&rules, "SecRule ARGS \"@contain x\" \"id:1,deny\"").unwrap();
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\npools: [{{ name: a, backends: [{{ address: '127.0.0.1:1' }}] }}]\n{waf}"
+    );
+    let error = Config::parse(&text, &scene.folder.path().join("g.yaml")).unwrap_err().to_string();
+    assert!(error.contains("rules.conf:1:16: unknown operator"), "{error}");
+    client.send(GET.replace("/a", "/a?q=attack"));
+    client.expect_dated(FORBIDDEN);
+    // A request that has begun is inspected by the rules with which it began.
+    let request = post(FORM, b"q=attack");
+    client.send(&request[..request.len() - 1]);
+    scene.gateway.turn();
+    std::fs::write(&rules, "SecRule ARGS \"@contains other\" \"id:1,deny,status:403\"").unwrap();
+    scene.gateway.reload(read(scene.folder.path(), &scene.backend, waf));
+    scene.gateway.turn();
+    client.send("k");
+    client.expect_dated(FORBIDDEN);
+    client.send(GET.replace("/a", "/a?q=other"));
+    client.expect_dated(FORBIDDEN);
+    client.send(&request);
+    let _upstream = scene.serve(&request);
+    client.expect(OK);
+}
+
+#[test]
+fn audit_log_has_matches_with_masked_values_and_the_transaction_of_the_response() {
+    let scene = Scene::start(
+        "waf: { rules: [rules.conf], transaction_header: X-Id }\n\
+         audit_log: { to: audit.json, masked: [password, Authorization] }\n",
+    );
+    let mut client = scene.client();
+    client.send(
+        "GET /a?q=attack&password=hush HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTpi\r\n\r\n",
+    );
+    let response = client.response().unwrap();
+    let id = response.header("X-Id").unwrap().to_owned();
+    client.send(GET.replace("/a", "/a?password=attack"));
+    assert_ne!(client.response().unwrap().header("X-Id").unwrap(), id);
+    client.send(GET);
+    let _upstream = scene.serve(GET);
+    let passed = client.response().unwrap();
+    assert!(passed.header("X-Id").is_some(), "{}", passed.head);
+    scene.gateway.drain();
+    drop(client);
+    scene.gateway.join();
+    let [first, second] = &scene.audit()[..] else { panic!("{:?}", scene.audit()) };
+    assert_eq!(first["id"], id);
+    assert_eq!(first["action"], "blocked");
+    assert_eq!(first["status"], 403);
+    assert_eq!(first["client"], "127.0.0.1");
+    assert_eq!(first["target"], "/a?q=attack&password=***");
+    assert_eq!(first["headers"][1], serde_json::json!(["Authorization", "***"]));
+    let found = &first["matches"][0];
+    assert_eq!(found["rule"], 1);
+    assert_eq!(found["message"], "Attack");
+    assert_eq!(found["variable"], "ARGS:q");
+    assert_eq!(found["value"], "attack");
+    assert_eq!(found["exclusion"], "SecRuleUpdateTargetById 1 \"!ARGS:q\"");
+    assert_eq!(second["matches"][0]["variable"], "ARGS:password");
+    assert_eq!(second["matches"][0]["value"], "***");
+    let text = std::fs::read_to_string(scene.folder.path().join("audit.json")).unwrap();
+    assert!(!text.contains("hush") && !text.contains("YTpi"), "{text}");
+}
+
+/// Sends a request that is logged, until this metric has at least that value. Returns the number of requests.
+fn attack_until(scene: &Scene, client: &mut Peer, metric: &str, value: u64) -> u64 {
+    let mut sent = 0;
+    poll(|| {
+        client.send(GET.replace("/a", "/a?q=attack"));
+        client.expect_dated(FORBIDDEN);
+        sent += 1;
+        let found = scene.gateway.metric(metric);
+        if found >= value { Ok(()) } else { Err(format!("{metric} is {found}")) }
+    });
+    sent
+}
+
+#[test]
+fn full_disk_of_the_audit_log_costs_lines_and_no_requests() {
+    let scene = Scene::start("waf: { rules: [rules.conf] }\naudit_log: { to: /dev/full }\n");
+    let mut client = scene.client();
+    // Writing fails on another thread, at some time after the first line.
+    let sent = attack_until(&scene, &mut client, "audit_log_dropped_lines_total", 3);
+    // Only the last line may not be counted yet.
+    poll(|| {
+        let dropped = scene.gateway.metric("audit_log_dropped_lines_total");
+        if dropped == sent { Ok(()) } else { Err(format!("{dropped} of {sent} lines are counted")) }
+    });
+    client.send(GET);
+    let _upstream = scene.serve(GET);
+    client.expect(OK);
+}
+
+#[test]
+fn rule_files_that_vanish_or_cannot_be_read_are_errors_of_the_configuration() {
+    let scene = Scene::with("");
+    let rules = scene.folder.path().join("rules.conf");
+    let text = "listeners: [{ address: '127.0.0.1:0' }]\n\
+                pools: [{ name: a, backends: [{ address: '127.0.0.1:1' }] }]\n\
+                waf: { rules: [rules.conf] }\n";
+    let rejects = |reason: &str| {
+        let path = scene.folder.path().join("g.yaml");
+        let error = Config::parse(text, &path).unwrap_err().to_string();
+        assert!(error.contains("g.yaml:3:") && error.contains(reason), "{error}");
+        let mut client = scene.client();
+        client.send(GET.replace("/a", "/a?q=attack"));
+        client.expect_dated(FORBIDDEN);
+    };
+    std::fs::remove_file(&rules).unwrap();
+    rejects("no file matches");
+    std::fs::create_dir(&rules).unwrap();
+    rejects("cannot read rule file");
+    std::fs::remove_dir(&rules).unwrap();
+    std::fs::write(&rules, "Include rules.conf\n").unwrap();
+    rejects("nested more than 16 times");
+}
