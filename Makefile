@@ -59,7 +59,7 @@ differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mut
 	@scripts/setup gcc go libmodsecurity-dev
 	@scripts/waf-differential 100000
 
-bench: packages ## figures and costs beside those of the peers, in turns: 45 minutes
+bench: packages ## figures and costs beside those of the peers, in turns: an hour
 	@scripts/setup wrk apache2-utils nghttp2-client hey curl
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
@@ -67,6 +67,7 @@ bench: packages ## figures and costs beside those of the peers, in turns: 45 min
 	@benches/origin
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/gateway
+	@benches/http2-attacks
 
 soak: ## the gateway under reloads, leaving clients and dying backends: 20 minutes
 	cargo test --release --locked -p tollgate-gateway --test gateway -- --ignored --nocapture nothing_fails_or_grows_over_a_long_time

@@ -129,7 +129,7 @@ fn listed(text: &str) -> BTreeMap<&str, &str> {
 }
 
 #[test]
-fn core_rule_set_passes_its_tests_through_the_gateway() {
+pub(crate) fn core_rule_set_passes_its_tests_through_the_gateway() {
     let workspace = Workspace::concurrent();
     let rules = core_rule_set();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-ftw");

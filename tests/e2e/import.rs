@@ -85,14 +85,15 @@ fn send(workspace: &Workspace, address: &str) {
     assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{result}");
 }
 
-/// Imports a file. Returns the lines of the list, the first of which is its description, and standard error.
+/// Imports a file. Returns the lines of the list without those of its order, the first of which is its description, and
+/// standard error.
 fn import(workspace: &Workspace, arguments: &[&str]) -> (Vec<Value>, String) {
     fs::remove_file(workspace.path("out.mix")).ok();
     let output = workspace.run(&[&["mix", "import", "-o", "out.mix"], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", show(&output));
     let list = workspace.read("out.mix");
-    let lines = list.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    (lines, stderr(&output))
+    let lines = list.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    (lines.filter(|line: &Value| line["order"].is_null()).collect(), stderr(&output))
 }
 
 /// Checks that a log has the 60 requests, and that the mix made of it gets the expected responses from the same server.
@@ -119,16 +120,17 @@ fn check_log(workspace: &Workspace, log: &str, has_headers: bool, size: Option<u
         ((Some("GET 404"), Some("/missing")), 10),
     ]);
     assert_eq!(found, expected, "{log}");
-    let (code, result) = workspace.load(&[
-        &format!("http://{server}"),
-        "--mix",
-        "out.mix",
-        "-n",
-        "60",
-        "--host",
-        "shop.example",
-    ]);
+    let url = format!("http://{server}");
+    let mix = [&*url, "--mix", "out.mix", "--host", "shop.example"];
+    let (code, result) = workspace.load(&[&mix[..], &["-n", "60"]].concat());
     assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{log}: {result}");
+    // In the order of the log, which has a time and the client of each request.
+    assert_eq!(lines[0]["events"], 60, "{log}");
+    let (code, result) = workspace.load(&[&mix[..], &["--pace", "x10"]].concat());
+    assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{log}: {result}");
+    let replay = &result["replay"];
+    let counts = (&result["sent"], &replay["planned"], &replay["sessions"]);
+    assert_eq!(counts, (&json!(60), &json!(60), &json!(1)), "{log}: {result}");
 }
 
 fn document_root(workspace: &Workspace) -> String {
@@ -149,7 +151,7 @@ fn start_nginx(workspace: &Workspace) -> Server {
         &format!(
             "daemon off; master_process off; pid {path}/nginx.pid; error_log stderr;
             events {{ }}
-            http {{ log_format members escape=json '{{\"request_method\":\"$request_method\",\"request_uri\":\"$request_uri\",\"http_host\":\"$http_host\",\"http_referer\":\"$http_referer\",\"http_user_agent\":\"$http_user_agent\",\"status\":\"$status\",\"body_bytes_sent\":\"$body_bytes_sent\"}}';
+            http {{ log_format members escape=json '{{\"request_method\":\"$request_method\",\"request_uri\":\"$request_uri\",\"http_host\":\"$http_host\",\"http_referer\":\"$http_referer\",\"http_user_agent\":\"$http_user_agent\",\"status\":\"$status\",\"body_bytes_sent\":\"$body_bytes_sent\",\"msec\":\"$msec\",\"request_time\":\"$request_time\",\"remote_addr\":\"$remote_addr\"}}';
               access_log {path}/nginx.log combined; access_log {path}/nginx.json members;
               client_body_temp_path {path}/b; proxy_temp_path {path}/p;
               fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;
@@ -343,9 +345,12 @@ fn har_of_chromium() {
     assert!(!workspace.read("out.mix").contains("s3cret"));
     let (kept, _) = import(&workspace, &["shop.har", "--keep", "all"]);
     assert_eq!(text(&kept[2]), "POST /form user=u&password=s3cret");
-    let (code, result) =
-        workspace.load(&[&origin.listens_on, "--mix", "out.mix", "-n", "30", "-c", "1"]);
+    let mix = [&*origin.listens_on, "--mix", "out.mix"];
+    let (code, result) = workspace.load(&[&mix[..], &["-n", "30", "-c", "1"]].concat());
     assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{result}");
+    let (code, result) = workspace.load(&[&mix[..], &["--pace", "original"]].concat());
+    assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{result}");
+    assert_eq!((&result["responses"], &result["replay"]["sessions"]), (&json!(3), &json!(1)));
     origin.stop();
 }
 

@@ -33,6 +33,10 @@ mod import; // Logs of real servers, HAR of Chromium, the Core Rule Set's tests.
 #[cfg(feature = "e2e")]
 mod ablation; // Ablation of rule sets, and matrices of options.
 #[cfg(feature = "e2e")]
+mod catch; // Verdicts of WAFs on the mixes and on the Core Rule Set's tests.
+#[cfg(feature = "e2e")]
+mod external; // Servers that run already.
+#[cfg(feature = "e2e")]
 mod faults; // Subjects that are missing, refused, rejected or dead.
 #[cfg(feature = "e2e")]
 mod interruption; // Signals, kill -9, and processes that do not stop.
@@ -58,6 +62,10 @@ mod report; // `report.html` in Chromium, and exported formats.
 // `tollgate gateway` as a web application firewall.
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
+
+// `action.yml` and `ci/gitlab.yml`: their scripts, with a stand-in of gh.
+#[cfg(feature = "e2e")]
+mod ci;
 
 // Files that `make deb` packages: completions, manual pages, configuration.
 #[cfg(feature = "e2e")]

@@ -25,6 +25,8 @@ mod delays;
 mod stalls;
 // t06: due times, seen from the server.
 mod schedule;
+// t17: a replay, seen from the server.
+mod replay;
 // t07 to t09, t13: counts, failures, and servers that never end a response.
 mod accounting;
 // t10: framings.

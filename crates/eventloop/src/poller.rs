@@ -139,6 +139,11 @@ impl Event {
     pub fn is_closed(self) -> bool {
         self.flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
     }
+
+    /// Returns true if the socket has failed, such as by a reset. Reported as [`is_closed`](Self::is_closed).
+    pub fn has_failed(self) -> bool {
+        self.flags.contains(epoll::EventFlags::ERR)
+    }
 }
 
 fn data(token: u64) -> epoll::EventData {

@@ -3,6 +3,8 @@
 //! [`Experiment::load`] runs all steps of loading. [`Experiment::ablated`] may follow, once the rule files are known.
 
 mod adjust;
+mod corpus;
+mod external;
 mod file;
 mod matrix;
 mod side_by_side;
@@ -11,6 +13,8 @@ mod tests;
 mod validate;
 
 pub use adjust::Adjustments;
+pub use corpus::{Corpus, CorpusRequest};
+pub use external::{Attach, External, ExternalManifest, ServerTrust};
 pub use file::{LoadFile, Protocol, RateOfFile, SpacingFile, WarmUp, Window};
 pub use matrix::Axis;
 pub use side_by_side::SideBySide;
@@ -44,6 +48,10 @@ pub struct Experiment {
     pub bytes: bool,
     /// True if the terminal report shows the added latency of each subject.
     pub latency: bool,
+    /// True if the report compares the requests that subjects block.
+    pub catch: bool,
+    /// Requests that each trial sends once, before the load.
+    pub corpus: Corpus,
     /// Index into `subjects`.
     pub baseline: usize,
     /// Name of the subject that replaces the baseline if its system is not installed.
@@ -78,7 +86,7 @@ pub struct Case {
     pub rate_of: Option<RateOfFile>,
 }
 
-/// A configured system.
+/// A configured system, or a server that runs already.
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// Unique in the experiment.
@@ -90,8 +98,10 @@ pub struct Subject {
     pub prefix: String,
     /// Description in a few words.
     pub about: String,
-    /// True if a part of its rules was removed: then any attack may pass.
+    /// True if any attack may pass: its rules are not known, or a part of them was removed.
     pub lacks_rules: bool,
+    /// The server, if it is not started by the run.
+    pub external: Option<External>,
 }
 
 /// Subjects that are one subject without some of its rule files.
@@ -130,6 +140,7 @@ impl Subject {
             prefix: String::new(),
             about: String::new(),
             lacks_rules: false,
+            external: None,
         })
     }
 }
@@ -153,7 +164,7 @@ impl Experiment {
         let file = matrix::expand(file, &adjustments.matrix, &recipes).map_err(bad_input)?;
         // After the matrix, which may change the connections.
         let file = if adjustments.quick { file.quick() } else { file };
-        resolve(catalog, name, file, &recipes, source)
+        resolve(catalog, name, file, &recipes, source, adjustments)
     }
 
     /// Replaces the subjects by those of an ablation, the first of which is the baseline. Keeps the cases of the ablated
@@ -187,9 +198,20 @@ type Recipes = BTreeMap<String, Recipe>;
 fn recipes(catalog: &Catalog, file: &ExperimentFile, source: &Source) -> anyhow::Result<Recipes> {
     let mut recipes = Recipes::new();
     for subject in &file.subject {
-        let recipe = catalog.recipe(&subject.system);
-        let recipe = recipe.map_err(|error| part(source, &subject.key("system"), error))?;
-        recipes.insert(subject.system.clone(), recipe);
+        // It would be taken for a system of that name.
+        if let Some(url) = subject.url.as_ref().filter(|url| !url.contains("://")) {
+            let error =
+                anyhow::anyhow!("`{url}` has no scheme; write http://{url} or https://{url}");
+            return Err(part(source, &subject.key("url"), error));
+        }
+        let recipe = match External::of(subject, Path::new(""), &[]) {
+            Some(external) => external.recipe(subject.blocked_status),
+            None => {
+                let recipe = catalog.recipe(subject.system());
+                recipe.map_err(|error| part(source, &subject.key("system"), error))?
+            }
+        };
+        recipes.insert(subject.system().to_owned(), recipe);
     }
     Ok(recipes)
 }
@@ -202,7 +224,7 @@ fn with_absolute_paths(
 ) -> anyhow::Result<ExperimentFile> {
     let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     for subject in &mut file.subject {
-        let offered = &recipes[&subject.system].file.option;
+        let offered = &recipes[subject.system()].file.option;
         let absolute = options::make_absolute(offered, &mut subject.with, folder);
         absolute.map_err(io_error("resolve the paths of", folder))?;
     }
@@ -216,10 +238,18 @@ fn resolve(
     file: ExperimentFile,
     recipes: &Recipes,
     source: Source,
+    adjustments: &Adjustments,
 ) -> anyhow::Result<Experiment> {
+    // Paths in the file are relative to its folder.
+    let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     let mut subjects = Vec::new();
     for subject in &file.subject {
-        let recipe = recipes[&subject.system].clone();
+        let external = External::of(subject, folder, &adjustments.allow_hosts);
+        let recipe = match &external {
+            // Two subjects with one URL may differ in the status.
+            Some(external) => external.recipe(subject.blocked_status),
+            None => recipes[subject.system()].clone(),
+        };
         let chosen = Subject::new(&subject.name, recipe, &subject.with);
         let chosen = chosen.map_err(|error| match subject.variant_of {
             Some(_) => bad_input(format!("--matrix, for {}: {error}", subject.name)),
@@ -229,14 +259,13 @@ fn resolve(
             }
         })?;
         let (prefix, about) = (subject.prefix.clone(), subject.about.clone());
-        subjects.push(Subject { prefix, about, ..chosen });
+        let lacks_rules = external.is_some();
+        subjects.push(Subject { prefix, about, lacks_rules, external, ..chosen });
     }
     let baseline = subjects.iter().position(|subject| subject.name == file.baseline);
     #[expect(clippy::expect_used, reason = "validation checks it, and no later step removes it")]
     let baseline = baseline.expect("the baseline is a subject");
     let aa_subject = file.design.aa.then(|| add_aa_subject(&mut subjects, baseline));
-    // A mix given by a path is relative to the experiment's file.
-    let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     let mut cases = Vec::new();
     for case in &file.case {
         let (mut mix, mut sources) = catalog
@@ -269,6 +298,14 @@ fn resolve(
             rate_of: case.rate_of.clone(),
         });
     }
+    let corpus = match adjustments.corpus.is_empty() {
+        false => Corpus::read(catalog, &adjustments.corpus)?,
+        true => {
+            let paths: Vec<_> = file.corpus.iter().map(|path| folder.join(path)).collect();
+            let corpus = Corpus::read(catalog, &paths);
+            corpus.map_err(|error| part(&source, &["corpus".into()], error))?
+        }
+    };
     let stem = Path::new(name).file_stem();
     Ok(Experiment {
         name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -278,6 +315,8 @@ fn resolve(
         summary: file.summary,
         bytes: file.bytes,
         latency: file.latency,
+        catch: file.catch || !corpus.is_empty(),
+        corpus,
         baseline,
         baseline_fallback: file.baseline_fallback,
         cases,
@@ -316,6 +355,12 @@ fn check_protocol(
 ) -> Result<(), String> {
     let mut of_case = of_case.iter().map(|at| &subjects[*at]);
     match of_case.find(|subject| !subject.recipe.file.protocols.contains(&protocol)) {
+        Some(Subject { name, external: Some(external), .. }) => Err(format!(
+            "subject `{name}` has the URL {}, which does not go with `{protocol}`; change the `protocol` of the case \
+             ({}), or remove the subject from its `subjects`",
+            external.server.url,
+            if external.server.is_tls { "https or https-h2" } else { "h1 or h2" }
+        )),
         Some(Subject { name, recipe, .. }) => {
             let offered: Vec<String> =
                 recipe.file.protocols.iter().map(Protocol::to_string).collect();

@@ -1,11 +1,15 @@
 //! The manifest of a run: its inputs, written before its first trial, and the differences between two manifests.
 
-use crate::experiment::{Ablation, Case, Experiment, Protocol, SpacingFile, WarmUp};
+use crate::experiment::{
+    Ablation, Case, CorpusRequest, Experiment, External, ExternalManifest, Protocol, SpacingFile,
+    WarmUp,
+};
 use crate::machine::{CpuLayout, Environment};
 use crate::options::Options;
 use crate::recipe::{Installed, Missing};
 use crate::stop::Stop;
 use crate::validity::Limits;
+use crate::workload::{self, Delivery};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,6 +63,14 @@ pub struct ExperimentManifest {
     pub bytes: bool,
     #[serde(default)]
     pub latency: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub catch: bool,
+    /// Requests of the corpus, in the order of the verdicts in the records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corpus: Vec<CorpusRequest>,
+    /// By case and template: the request of the probe in one line. Only with `catch`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, BTreeMap<String, String>>,
     pub cases: Vec<CaseManifest>,
     /// Text of each mix by its file.
     pub mixes: BTreeMap<String, String>,
@@ -150,6 +162,9 @@ pub struct SubjectManifest {
     pub recipe: String,
     pub options: Options,
     pub prefix: String,
+    /// The server, if it is not started by the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalManifest>,
     pub state: SubjectState,
 }
 
@@ -240,6 +255,7 @@ impl Manifest {
             .cases
             .iter()
             .flat_map(|case| std::iter::once(&case.mix_source).chain(&case.mix_included))
+            .chain(&experiment.corpus.sources)
             .map(|source| (source.name.clone(), source.text.clone()));
         let subjects = experiment.subjects.iter().zip(states);
         let subjects = subjects.map(|(subject, state)| SubjectManifest {
@@ -249,6 +265,7 @@ impl Manifest {
             recipe: subject.recipe.found_in.clone(),
             options: subject.options.clone(),
             prefix: subject.prefix.clone(),
+            external: subject.external.as_ref().map(External::manifest),
             state,
         });
         Self {
@@ -272,6 +289,12 @@ impl Manifest {
                 summary: experiment.summary,
                 bytes: experiment.bytes,
                 latency: experiment.latency,
+                catch: experiment.catch,
+                corpus: experiment.corpus.requests(),
+                requests: match experiment.catch {
+                    true => experiment.cases.iter().map(probe_requests).collect(),
+                    false => BTreeMap::new(),
+                },
                 cases: experiment
                     .cases
                     .iter()
@@ -296,6 +319,16 @@ impl Manifest {
         });
         differences
     }
+}
+
+/// Returns the name of a case, and its probe requests by template.
+fn probe_requests(case: &Case) -> (String, BTreeMap<String, String>) {
+    let as_written = Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
+    // A mix that cannot be rendered was rejected before.
+    let samples = workload::samples(&case.mix, &as_written).unwrap_or_default();
+    let lines = samples.iter().map(|sample| workload::in_one_line(&sample.bytes));
+    let names = case.mix.templates().iter().map(|template| template.name.clone());
+    (case.name.clone(), names.zip(lines).collect())
 }
 
 fn one_origin() -> u16 {

@@ -43,10 +43,11 @@ impl Metric {
         self != Self::ThroughputPerS
     }
 
-    /// Returns the value of a trial. A subject without processes uses no CPU and no memory; memory of processes that
-    /// could not be read is unknown.
+    /// Returns the value of a trial. A subject without processes uses no CPU and no memory. Those of a server whose processes
+    /// are not known are unknown, as is memory that could not be read.
     pub fn of(self, measurement: &Measurement) -> Option<f64> {
         match self {
+            Self::CpuUsPerRequest | Self::MemoryPeakBytes if measurement.cpu.is_unknown => None,
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
             Self::ThroughputPerS => Some(measurement.throughput_per_s),
             Self::LatencyMeanMs => measurement.latency.mean_ms,
@@ -110,7 +111,7 @@ pub fn judged_by(case: &CaseManifest, baseline: &ByBlock<'_>) -> Metric {
     }
 }
 
-/// True if there are valid trials and none used any CPU: the subject has no processes.
+/// True if there are valid trials and none used any CPU: the subject has no processes, or unknown ones.
 pub(crate) fn has_no_cpu(valid: &ByBlock<'_>) -> bool {
     let cpu = |m: &&Measurement| m.system_cpu_us_per_request().is_some_and(|cpu| cpu > 0.0);
     !valid.is_empty() && !valid.values().any(cpu)

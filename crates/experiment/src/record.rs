@@ -72,7 +72,13 @@ pub struct Measurement {
     pub cpu: CpuRecord,
     /// Peak memory of the processes of the system.
     pub memory_peak_bytes: Option<u64>,
+    /// CPUs that the processes of an attached server may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached_cpus: Vec<usize>,
     pub templates: Vec<TemplateRecord>,
+    /// Verdicts on the requests of the corpus, in its order: `b` blocked, `p` passed, `o` another response or none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub corpus: String,
     /// Requests to each of several origins, by their own counters, read just before and after the window. Empty for
     /// one origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,8 +145,11 @@ pub struct LatencyRecord {
 pub struct CpuRecord {
     /// Time between the two readings of the servers' clocks.
     pub servers_window_s: f64,
-    /// `None` for a subject without processes.
+    /// `None` for a subject without processes, or if it is unknown.
     pub system: Option<CpuTime>,
+    /// True for a server whose processes are not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unknown: bool,
     /// `None` without an origin.
     pub origin: Option<CpuTime>,
     /// Part of the origin's time that it polled without an event instead of sleeping.
@@ -260,6 +269,8 @@ pub enum Step {
     Configure,
     #[error("it did not start")]
     Start,
+    #[error("it could not be reached")]
+    Reach,
     #[error("the origin ended")]
     Origin,
     #[error("the probe failed")]
@@ -270,6 +281,29 @@ pub enum Step {
 
 fn first() -> u32 {
     1
+}
+
+impl ProbeOutcome {
+    /// Returns the verdict of a response with this status. `blocked` is the status of blocked requests, `passed` that of
+    /// others if it is known. Without it, an error that an origin does not send is neither: the server rejected the request
+    /// for another reason.
+    pub fn of(status: u16, blocked: u16, passed: Option<u16>) -> Self {
+        match (status, passed) {
+            _ if status == blocked => Self::Blocked,
+            (_, Some(passed)) if passed == status => Self::Passed,
+            (..400 | 404, None) => Self::Passed,
+            _ => Self::Other,
+        }
+    }
+
+    /// Letter in [`Measurement::corpus`].
+    pub fn letter(self) -> char {
+        match self {
+            Self::Blocked => 'b',
+            Self::Passed => 'p',
+            Self::Other => 'o',
+        }
+    }
 }
 
 impl LatencyRecord {
@@ -398,6 +432,16 @@ mod tests {
             unsent,
             oldest_unsent_ms: None,
         }
+    }
+
+    #[test]
+    fn error_of_a_server_is_no_verdict_on_a_request_without_expected_status() {
+        let outcomes = |passed| {
+            [403, 200, 302, 404, 400, 405, 502]
+                .map(|status| ProbeOutcome::of(status, 403, passed).letter())
+        };
+        assert_eq!(outcomes(None).iter().collect::<String>(), "bpppooo");
+        assert_eq!(outcomes(Some(404)).iter().collect::<String>(), "boopooo");
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Rendering of a mix into requests with their expected responses.
 
+use regex::bytes::Regex;
 use std::sync::Arc;
 use thiserror::Error;
 use tollgate_http1::{RenderError, RequestText, parse_request_head};
-use tollgate_load::{Expectation, MAX_PATTERN_BYTES, Request, Workload};
+use tollgate_load::{
+    Expectation, MAX_PATTERN_BYTES, Pace, Rate, Replay, ReplayEvent, ReplayVariable, Request,
+    ValueSource, Workload,
+};
 use tollgate_traffic::{
-    Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, Sample, StepRequest, Template,
+    Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, ResponseSource, ResponseVariable,
+    Sample, StepRequest, Template,
 };
 
 /// Variations of a mix.
@@ -43,10 +48,27 @@ pub enum WorkloadError {
     Listed { template: String },
     #[error("the generator rejects the mix")]
     Load(#[from] tollgate_load::Error),
+    #[error(
+        "the list takes the variable `{name}` from responses, which only sessions have: use `tollgate load --pace`"
+    )]
+    ResponseVariable { name: String },
+    #[error(
+        "the mix has no recorded order: import a log or a HAR file with times by `tollgate mix import`, and name the list"
+    )]
+    NoOrder,
+    #[error("invalid regex of the variable `{name}`")]
+    Regex { name: String, source: regex::Error },
 }
 
 /// Renders one request of each template, with the first value of each variable.
+///
+/// # Errors
+///
+/// A request cannot be rendered, or a value comes from responses, which only a replay has.
 pub fn samples(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, WorkloadError> {
+    if let Some(name) = mix.response_variable() {
+        return Err(WorkloadError::ResponseVariable { name: name.to_owned() });
+    }
     let render = |(template, sample): (usize, Sample<'_>)| match sample {
         Sample::Message(message) => request(mix, template, message, delivery),
         Sample::Listed(listed) => listed_request(mix, template, listed, delivery),
@@ -54,10 +76,122 @@ pub fn samples(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, Workl
     (0..).zip(mix.samples()).map(render).collect()
 }
 
+/// Renders the requests of all lists of a mix, in their order.
+pub fn listed(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, WorkloadError> {
+    mix.listed().map(|(template, one)| listed_request(mix, template, one, delivery)).collect()
+}
+
+/// Headers that say little about a request.
+const COMMON_HEADERS: [&str; 7] = [
+    "host",
+    "connection",
+    "content-length",
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "keep-alive",
+];
+
+/// Describes a request in one line: method, target, headers that are not common, and body, up to 300 characters.
+pub fn in_one_line(bytes: &[u8]) -> String {
+    let Some(head) = parse_request_head(bytes).ok().flatten() else {
+        return shortened(&bytes.escape_ascii().to_string());
+    };
+    let mut text = format!("{} {}", head.method, head.target);
+    for (name, value) in head.headers.iter() {
+        if !COMMON_HEADERS.iter().any(|common| name.eq_ignore_ascii_case(common)) {
+            text += &format!(" | {name}: {}", String::from_utf8_lossy(value));
+        }
+    }
+    let body = &bytes[head.len..];
+    if !body.is_empty() {
+        // The rest would be cut anyway.
+        let start = &body[..body.len().min(4 * LINE_CHARS)];
+        text += &format!(" | {}", String::from_utf8_lossy(start));
+    }
+    shortened(&text)
+}
+
+const LINE_CHARS: usize = 300;
+
+/// Escapes control characters and cuts the end.
+fn shortened(text: &str) -> String {
+    let mut line = String::new();
+    for (count, character) in text.chars().enumerate() {
+        if count == LINE_CHARS {
+            return line + "...";
+        }
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line
+}
+
 /// Renders all requests of a load, in an order drawn from the seed.
 pub fn workload(mix: &Mix, delivery: &Delivery<'_>, seed: u64) -> Result<Workload, WorkloadError> {
     let (requests, order) = script(mix, delivery, seed)?;
     Ok(Workload::new(requests, order)?)
+}
+
+/// A list in its recorded order.
+#[derive(Debug)]
+pub struct RecordedLoad {
+    pub workload: Workload,
+    pub replay: Replay,
+    /// Recorded times at the pace; `None` if they are not used.
+    pub times: Option<Rate>,
+}
+
+/// Renders the requests of a list for a replay.
+///
+/// # Errors
+///
+/// The mix is not a list, or a list without an order; a variable has no use.
+pub fn replay(
+    mix: &Mix,
+    delivery: &Delivery<'_>,
+    pace: Pace,
+) -> Result<RecordedLoad, WorkloadError> {
+    let list = mix.list().filter(|list| !list.events().is_empty());
+    let list = list.ok_or(WorkloadError::NoOrder)?;
+    let listed = mix.listed().map(|(template, one)| listed_request(mix, template, one, delivery));
+    let workload = Workload::new(listed.collect::<Result<_, _>>()?, vec![0])?;
+    let events = list.events().iter();
+    let events = events.map(|it| ReplayEvent { session: it.client, request: it.request });
+    let variables = list.variables().iter().map(variable).collect::<Result<_, _>>()?;
+    let replay = Replay::new(&workload, events.collect(), variables, pace)?;
+    let times = match pace {
+        Pace::Rate => None,
+        Pace::Recorded { factor } => {
+            let scaled_ns = |us: u64| match factor {
+                1.0 => us.saturating_mul(1_000),
+                // Saturates.
+                _ => (us as f64 * 1e3 / factor).round() as u64,
+            };
+            Some(Rate::Recorded(list.events().iter().map(|it| scaled_ns(it.at_us)).collect()))
+        }
+    };
+    Ok(RecordedLoad { workload, replay, times })
+}
+
+fn variable(of: &ResponseVariable) -> Result<ReplayVariable, WorkloadError> {
+    let source = match &of.source {
+        ResponseSource::Header(name) => ValueSource::Header(name.clone()),
+        ResponseSource::Json(pointer) => ValueSource::Json(pointer.clone()),
+        ResponseSource::Regex(pattern) => {
+            let invalid = |source| WorkloadError::Regex { name: of.name.clone(), source };
+            ValueSource::Regex(Box::new(Regex::new(pattern).map_err(invalid)?))
+        }
+    };
+    Ok(ReplayVariable {
+        name: of.name.clone(),
+        method: of.method.clone(),
+        path: of.path.clone(),
+        is_prefix: of.is_prefix,
+        source,
+    })
 }
 
 const _: () = assert!(MAX_CONTAINS_BYTES <= MAX_PATTERN_BYTES);
@@ -347,6 +481,43 @@ mod tests {
         let put = b"PUT /full/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n\xff";
         assert_eq!(&*requests[1].bytes, &put[..]);
         assert_eq!(requests[1].expect.to_string(), "403");
+    }
+
+    fn list(head: &str, lines: &str) -> Mix {
+        let text = format!(
+            "{{\"tollgate_mix\":1,\"title\":\"t\",\"requests\":2,\"templates\":[{{\"name\":\"a\",\"class\":\"benign\",\"status\":200}}]{head}}}\n{}\n{}\n{lines}",
+            r#"{"template":"a","method":"POST","path":"/login","headers":["Host: h"]}"#,
+            r#"{"template":"a","path":"/{{id}}","headers":["Host: h"]}"#,
+        );
+        let list = RequestList::read(text.as_bytes()).unwrap();
+        Mix::try_from(&MixTree::List(Arc::new(list))).unwrap()
+    }
+
+    #[test]
+    fn recorded_order_is_replayed_at_its_pace() {
+        let head = r#","events":3,"variables":{"id":{"from":"POST /login","json":"/id"}}"#;
+        let mix = list(head, r#"{"order":[0,1,0,1500,0,1,500,1,1]}"#);
+        let times = |pace| match replay(&mix, &UNCHANGED, pace).unwrap().times {
+            Some(Rate::Recorded(times)) => Some(times.to_vec()),
+            _ => None,
+        };
+        let original = Pace::Recorded { factor: 1.0 };
+        assert_eq!(times(original), Some(vec![0, 1_500_000, 2_000_000]));
+        assert_eq!(times(Pace::Recorded { factor: 2.5 }), Some(vec![0, 600_000, 800_000]));
+        assert_eq!(times(Pace::Rate), None);
+        let load = replay(&mix, &UNCHANGED, original).unwrap();
+        assert_eq!(load.replay.len(), 3);
+        // Sent without sessions, its variable would have no value.
+        let error = workload(&mix, &UNCHANGED, 1).unwrap_err().to_string();
+        assert!(error.contains("the variable `id` from responses"), "{error}");
+    }
+
+    #[test]
+    fn replay_needs_a_list_with_an_order() {
+        for mix in [list("", ""), shop()] {
+            let error = replay(&mix, &UNCHANGED, Pace::Rate).unwrap_err().to_string();
+            assert!(error.starts_with("the mix has no recorded order"), "{error}");
+        }
     }
 
     #[test]

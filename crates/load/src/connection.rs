@@ -5,15 +5,16 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Interest, Poller, Socket, try_io};
-use tollgate_http1::{BodySearch, ResponseScanner};
+use tollgate_http1::{BodySearch, MAX_HEAD_BYTES, ResponseScanner, parse_response_head};
 use tollgate_tls::{StreamEnd, TlsSession};
 
-use crate::http2::{self, Http2};
+use crate::http2::{self, Http2, Http2Request};
 use crate::plan::{Plan, Protocol, Target};
+use crate::replay::Captured;
 use crate::workload::Workload;
 
 /// A request without a complete response. It survives its connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct InFlight {
     /// Index in the workload.
     pub(crate) request: usize,
@@ -27,9 +28,86 @@ pub(crate) struct InFlight {
     pub(crate) sent_bytes: u64,
     /// Arrival of the first byte of its response, if the plan records it.
     pub(crate) first_byte: Option<Instant>,
+    /// `None` without a replay.
+    pub(crate) replayed: Option<Box<Replayed>>,
+}
+
+/// The part of a session in a request of a replay.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) session: u32,
+    /// `None` if it is sent as recorded.
+    pub(crate) text: Option<Box<[u8]>>,
+    /// The request for HTTP/2.
+    pub(crate) http2: Option<Http2Request>,
+    /// HTTP/1.1: head of the response as received so far, without interim ones.
+    head: Vec<u8>,
+    has_head: bool,
+    pub(crate) response: Captured,
+}
+
+impl Replayed {
+    pub(crate) fn new(session: u32, text: Option<Box<[u8]>>, needs_body: bool) -> Self {
+        let response = Captured { body: needs_body.then(Vec::new), ..Captured::default() };
+        Self { session, text, http2: None, head: Vec::new(), has_head: false, response }
+    }
+
+    /// Drops the part of a response that ended early.
+    fn restart(&mut self) {
+        let body = self.response.body.as_ref().map(|_| Vec::new());
+        self.response = Captured { body, ..Captured::default() };
+        self.head = Vec::new();
+        self.has_head = false;
+    }
+
+    /// Takes the headers of an HTTP/1.1 response from its stream. Errors are those of the scanner, which reads the same
+    /// bytes.
+    pub(crate) fn capture(&mut self, bytes: &[u8], is_head: bool) {
+        if self.has_head {
+            return;
+        }
+        let room = MAX_HEAD_BYTES.saturating_sub(self.head.len());
+        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        while let Ok(Some(head)) = parse_response_head(&self.head, is_head) {
+            if head.status < 200 {
+                let len = head.len;
+                self.head.drain(..len);
+                continue;
+            }
+            self.has_head = true;
+            let owned = |(name, value): (&str, &[u8])| (name.into(), value.into());
+            self.response.headers = head.headers.iter().map(owned).collect();
+            self.head = Vec::new();
+            return;
+        }
+    }
 }
 
 impl InFlight {
+    /// Prepares a request for another connection, after one has carried a part of it.
+    fn restart(&mut self) {
+        self.was_sent = true;
+        if let Some(replayed) = &mut self.replayed {
+            replayed.restart();
+        }
+    }
+
+    /// Returns the request as sent over HTTP/1.1.
+    pub(crate) fn text<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
+        match self.replayed.as_ref().and_then(|replayed| replayed.text.as_deref()) {
+            Some(text) => text,
+            None => &workload.requests[self.request].bytes,
+        }
+    }
+
+    /// Returns the request as sent over HTTP/2.
+    pub(crate) fn http2<'a>(&'a self, requests: &'a [Http2Request]) -> &'a Http2Request {
+        match self.replayed.as_ref().and_then(|replayed| replayed.http2.as_ref()) {
+            Some(request) => request,
+            None => &requests[self.request],
+        }
+    }
+
     /// Sets the send time, unless a connection has carried the request before. In a closed loop it is the due time too.
     pub(crate) fn set_send_time(&mut self, now: Instant, is_closed_loop: bool) {
         if !self.was_sent {
@@ -97,9 +175,7 @@ impl Connection {
     /// be sent again.
     pub(crate) fn disconnect(&mut self, now: Instant) -> usize {
         let to_resend = self.sent + usize::from(self.sent_bytes > 0);
-        for request in self.in_flight.range_mut(..to_resend) {
-            request.was_sent = true;
-        }
+        self.in_flight.range_mut(..to_resend).for_each(InFlight::restart);
         self.sent = 0;
         self.sent_bytes = 0;
         let with_stream = self.resend_where(|_| true);
@@ -119,8 +195,9 @@ impl Connection {
     }
 
     /// Queues a request again.
-    pub(crate) fn resend(&mut self, in_flight: InFlight) {
-        self.in_flight.push_front(InFlight { was_sent: true, first_byte: None, ..in_flight });
+    pub(crate) fn resend(&mut self, mut in_flight: InFlight) {
+        in_flight.restart();
+        self.in_flight.push_front(InFlight { first_byte: None, ..in_flight });
     }
 
     /// TLS session of the socket.
@@ -247,12 +324,12 @@ impl Connection {
             return Ok(is_all_sent);
         }
         while self.sent < self.in_flight.len() {
-            let bytes_of = |request: &InFlight| workload.requests[request.request].bytes.as_ref();
-            let first = &bytes_of(&self.in_flight[self.sent])[self.sent_bytes..];
+            let first = &self.in_flight[self.sent].text(workload)[self.sent_bytes..];
             let sent = if self.sent + 1 == self.in_flight.len() {
                 send(&stream.socket, &mut stream.tls, first)?
             } else {
-                let rest = self.in_flight.range(self.sent + 1..).map(bytes_of);
+                let rest = self.in_flight.range(self.sent + 1..);
+                let rest = rest.map(|request| request.text(workload));
                 let slices: Vec<IoSlice<'_>> =
                     std::iter::once(first).chain(rest).take(SLICES_MAX).map(IoSlice::new).collect();
                 match &mut stream.tls {
@@ -269,7 +346,7 @@ impl Connection {
                 return Ok(false);
             };
             while self.sent < self.in_flight.len() {
-                let left = bytes_of(&self.in_flight[self.sent]).len() - self.sent_bytes;
+                let left = self.in_flight[self.sent].text(workload).len() - self.sent_bytes;
                 if bytes < left {
                     self.sent_bytes += bytes;
                     break;
@@ -444,5 +521,23 @@ impl Stream {
         }
         self.watches_room = Some(room);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarted_request_has_no_part_of_its_first_response() {
+        let mut replayed = Replayed::new(0, None, true);
+        replayed.capture(b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 9\r\n\r\n", false);
+        replayed.response.add_body(b"half");
+        replayed.restart();
+        replayed.capture(b"HTTP/1.1 200 OK\r\nY: 2\r\nContent-Length: 3\r\n\r\n", false);
+        replayed.response.add_body(b"all");
+        let names: Vec<&str> = replayed.response.headers.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["Y", "Content-Length"]);
+        assert_eq!(replayed.response.body.as_deref(), Some(&b"all"[..]));
     }
 }

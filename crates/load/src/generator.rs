@@ -53,7 +53,10 @@ impl Generator {
             return Err(Error::Plan("cannot make handshakes without TLS".to_owned()));
         }
         if let Protocol::Http2 { .. } = plan.protocol {
-            plan.workload.render_http2()?;
+            match plan.replay {
+                None => plan.workload.render_http2()?,
+                Some(_) => plan.workload.check_http2()?,
+            }
         }
         check_cpus(&plan.cpus)?;
         let plan = Arc::new(plan);

@@ -178,7 +178,7 @@ impl Http2 {
     }
 
     /// Opens a stream. [`Http2::can_open`] must be true.
-    pub(crate) fn open(&mut self, mut in_flight: InFlight, request: &Http2Request) {
+    pub(crate) fn open(&mut self, mut in_flight: InFlight, requests: &[Http2Request]) {
         let token = self.vacant.pop().unwrap_or_else(|| {
             self.streams.push(None);
             self.streams.len() - 1
@@ -187,6 +187,7 @@ impl Http2 {
         if self.len() == 1 {
             self.unsent_from = Some(before);
         }
+        let request = in_flight.http2(requests);
         let fields = request.fields(self.scheme);
         let is_bodyless = request.body.is_empty();
         let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
@@ -204,31 +205,24 @@ impl Http2 {
             search: BodySearch::default(),
         });
         if !is_bodyless {
-            self.send_body(token, &request.body);
+            self.resume_body(token, requests);
         }
     }
 
-    /// Sends as much of a body as the windows allow, and queues the stream for the rest.
-    fn send_body(&mut self, token: usize, body: &[u8]) {
-        let Some(stream) = &mut self.streams[token] else { return };
-        let rest = &body[stream.body_sent..];
+    /// Sends as much of the body of a stream as the windows allow, and queues the stream for the rest.
+    pub(crate) fn resume_body(&mut self, token: usize, requests: &[Http2Request]) {
+        let Some(Some(stream)) = self.streams.get_mut(token) else { return };
+        let rest = &stream.in_flight.http2(requests).body[stream.body_sent..];
         let before = self.out.len();
         // A closed stream accepts no more bytes.
         let sent = self.framing.send_data(stream.id, rest, true, &mut self.out);
         let sent = sent.unwrap_or(rest.len());
+        let is_unsent = sent < rest.len();
         stream.body_sent += sent;
         stream.in_flight.sent_bytes += (self.out.len() - before) as u64;
-        if sent < rest.len() && !stream.is_body_queued {
+        if is_unsent && !stream.is_body_queued {
             stream.is_body_queued = true;
             self.unsent_bodies.push_back(token);
-        }
-    }
-
-    /// Continues the body of a stream.
-    pub(crate) fn resume_body(&mut self, token: usize, requests: &[Http2Request]) {
-        if let Some(Some(stream)) = self.streams.get(token) {
-            let request = stream.in_flight.request;
-            self.send_body(token, &requests[request].body);
         }
     }
 
@@ -331,18 +325,20 @@ mod tests {
     fn requests_are_unsent_until_their_first_byte() {
         let request = Http2Request::from_http1(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let now = Instant::now();
-        let in_flight = InFlight {
+        let in_flight = || InFlight {
             request: 0,
             scheduled: now,
             sent: now,
             was_sent: false,
             sent_bytes: 0,
             first_byte: None,
+            replayed: None,
         };
+        let requests = [request];
         let mut http2 = Http2::new("http", now);
         // Preface and settings are sent in part.
         let preface = http2.out.len();
-        http2.open(in_flight, &request);
+        http2.open(in_flight(), &requests);
         assert!(http2.is_unsent());
         let mut room = [Some(preface - 1), None].into_iter();
         assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
@@ -351,14 +347,14 @@ mod tests {
         assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
         assert!(!http2.is_unsent());
         assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
-        http2.open(in_flight, &request);
+        http2.open(in_flight(), &requests);
         // The first request is on the wire.
         assert!(!http2.is_unsent());
         assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
         assert_eq!(http2.take_where(|_| true).len(), 2);
         assert!(http2.is_unsent());
-        http2.open(in_flight, &request);
-        http2.open(in_flight, &request);
+        http2.open(in_flight(), &requests);
+        http2.open(in_flight(), &requests);
         assert!(http2.is_unsent());
     }
 

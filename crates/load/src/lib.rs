@@ -5,12 +5,16 @@
 //!
 //! No async runtime: each thread has its own epoll instance, connections and histograms, and shares
 //! nothing per request. A request costs one send, one receive, its share of a wait and one reading of
-//! the clock, which ends one request and starts the next. Memory does not grow with the run.
+//! the clock, which ends one request and starts the next. Memory does not grow with the run,
+//! except that a replay stores its requests that are due and not sent.
+//!
+//! A [`Replay`] sends recorded requests on the schedule of an open loop, with a session for each client: its connections,
+//! its cookies, and variables from responses to it.
 //!
 //! A [`Plan`] defines requests, target and timing. [`Generator::start`] sends at once. Requests that
 //! finish between [`Generator::open_window`] and [`Generator::close_window`] are measured.
 //! [`Generator::finish`] returns the [`Summary`], which a [`Report`] prints. The caller checks that the
-//! target may be loaded.
+//! target may be loaded, by [`ServerUrl::resolve`].
 
 mod connection;
 mod format;
@@ -20,9 +24,12 @@ mod metrics;
 mod pacing;
 mod plan;
 mod rate;
+mod replay;
 mod series;
+mod session;
 mod steady_state;
 mod summary;
+mod url;
 mod verdict;
 mod worker;
 mod workload;
@@ -38,8 +45,10 @@ pub use plan::{
     MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Plan, Protocol, Spacing, Target,
 };
 pub use rate::{Rate, Stage};
+pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
 pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
-pub use summary::{Failures, Progress, Summary, TemplateSummary, ThreadUsage};
+pub use summary::{Failures, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
+pub use url::{ServerUrl, UrlError};
 pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

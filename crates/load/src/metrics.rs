@@ -17,7 +17,7 @@ use tollgate_tls::{TlsSession, WireBytes};
 use crate::connection::InFlight;
 use crate::plan::{Arrivals, Plan};
 use crate::series::Recorder;
-use crate::summary::{Failure, Progress, Summary, TemplateSummary, ThreadUsage};
+use crate::summary::{Failure, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 use crate::workload::Request;
 
 /// Counts the events of one thread: all in `progress`, and in detail while its window is open.
@@ -47,7 +47,13 @@ pub(crate) struct ThreadSummary {
 }
 
 impl Metrics {
-    pub(crate) fn new(plan: &Plan, shared: Arc<SharedProgress>, series: Option<Recorder>) -> Self {
+    /// `planned`: number of requests of the thread.
+    pub(crate) fn new(
+        plan: &Plan,
+        shared: Arc<SharedProgress>,
+        series: Option<Recorder>,
+        planned: Option<u64>,
+    ) -> Self {
         let schedule_histogram =
             || matches!(plan.arrivals, Arrivals::Open { .. }).then(LatencyHistogram::new);
         let templates = plan.workload.templates;
@@ -55,6 +61,10 @@ impl Metrics {
             uncorrected_latency: schedule_histogram(),
             lateness: schedule_histogram(),
             first_byte: plan.first_byte.then(LatencyHistogram::new),
+            replay: plan.replay.as_ref().map(|_| ReplaySummary {
+                planned: planned.unwrap_or(0),
+                ..ReplaySummary::default()
+            }),
             // Not cloned, so that the memory of a histogram stays untouched until its first use.
             templates: (0..templates).map(|_| TemplateSummary::default()).collect(),
             ..Summary::default()
@@ -95,6 +105,11 @@ impl Metrics {
             let Progress { responses, failed, .. } = self.progress;
             series.cut(now, &self.summary, self.summary.sent - responses - failed);
         }
+    }
+
+    /// Counts of the sessions. Without a replay, nothing reads them.
+    pub(crate) fn replay(&mut self) -> &mut ReplaySummary {
+        self.summary.replay.get_or_insert_default()
     }
 
     pub(crate) fn polled(&mut self, time: Duration) {

@@ -1,6 +1,7 @@
 //! Times of sending and waiting: schedules of an open loop, waits before the next request, and
 //! the clocks of both ends.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -8,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::plan::Spacing;
 use crate::rate::{DueTimes, Rate};
+use crate::replay::Replay;
 
 /// Due times of one thread's requests, counted from the start of the schedule. Endless. Clones repeat
 /// the same times.
@@ -21,8 +23,22 @@ pub(crate) struct Schedule {
 /// they are due.
 #[derive(Clone, Debug)]
 enum Positions {
-    Constant { next: u64, threads: u64 },
-    Poisson { at: f64, mean_gap: f64, random: Box<ChaCha8Rng> },
+    Constant {
+        next: u64,
+        threads: u64,
+    },
+    Poisson {
+        at: f64,
+        mean_gap: f64,
+        random: Box<ChaCha8Rng>,
+    },
+    /// Those of the sessions of a thread.
+    Replay {
+        next: usize,
+        replay: Arc<Replay>,
+        thread: usize,
+        threads: usize,
+    },
 }
 
 impl Schedule {
@@ -43,6 +59,17 @@ impl Schedule {
         Self { positions, due_times: DueTimes::new(rate) }
     }
 
+    /// Creates the schedule of the sessions of one thread: the n-th request of the replay is the n-th of the rate.
+    pub(crate) fn of_replay(
+        rate: &Rate,
+        replay: &Arc<Replay>,
+        thread: usize,
+        threads: usize,
+    ) -> Self {
+        let positions = Positions::Replay { next: 0, replay: Arc::clone(replay), thread, threads };
+        Self { positions, due_times: DueTimes::new(rate) }
+    }
+
     /// Returns the next due time, rounded to the nanosecond. Times beyond 584 years saturate, which is never: so are
     /// those after the last stage of a rate.
     pub(crate) fn advance(&mut self) -> Duration {
@@ -59,6 +86,12 @@ impl Schedule {
                 *at -= (1.0 - draw).ln() * *mean_gap;
                 *at
             }
+            Positions::Replay { next, replay, thread, threads } => {
+                // After the last one, which the limit of the cursor excludes.
+                let position = replay.next_of(*thread, *threads, *next).unwrap_or(replay.len());
+                *next = position + 1;
+                position as f64
+            }
         };
         Duration::from_nanos(self.due_times.at_ns(position).round() as u64)
     }
@@ -68,7 +101,7 @@ impl Schedule {
 ///
 /// A request that is due while no connection is free is *queued*. Queued requests are not stored: one cursor of the
 /// schedule marks the sent requests, a second one ahead of it the queued ones, so that memory is constant regardless of
-/// how long a server stalls.
+/// how long a server stalls. Those of a replay wait in the queues of their sessions instead.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     to_send: Cursor,

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tollgate_tls::TlsClient;
 
 use crate::rate::Rate;
+use crate::replay::Replay;
 use crate::workload::Workload;
 
 /// Limit of [`Plan::connections_max`]. One client address has about 28,000 ports towards one target
@@ -47,6 +48,10 @@ pub struct Plan {
     pub workload: Arc<Workload>,
     pub protocol: Protocol,
     pub arrivals: Arrivals,
+    /// Sessions of recorded clients, whose requests are sent at the times of the open loop, in the recorded order. Each
+    /// session has connections of its own, at most `connections_max` over all; none is opened at the start. Needs
+    /// constant gaps, keep-alive, and as many `requests` as it has. `None`: connections carry any request.
+    pub replay: Option<Arc<Replay>>,
     /// Connections opened at the start, over all threads; 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
     /// Connections that an open loop may grow to when a request is due and none is free, over all
@@ -171,6 +176,7 @@ impl Plan {
             rate.validate().map_err(Error::Plan)?;
         }
         self.validate_timer_slack()?;
+        self.validate_replay()?;
         check(!(self.handshakes && self.keep_alive), || {
             "cannot make handshakes alone with keep-alive: open a connection for each".to_owned()
         })?;
@@ -211,6 +217,35 @@ impl Plan {
                     "cannot open a connection for each request over HTTP/2: use HTTP/1.1".to_owned()
                 })
             }
+        }
+    }
+
+    fn validate_replay(&self) -> Result<(), Error> {
+        let Some(replay) = &self.replay else {
+            let is_recorded = matches!(self.rate(), Some(Rate::Recorded(_)));
+            return check(!is_recorded, || "cannot use recorded times without a replay".to_owned());
+        };
+        let is_constant =
+            matches!(self.arrivals, Arrivals::Open { spacing: Spacing::Constant, .. });
+        let has_all_times = match self.rate() {
+            Some(Rate::Recorded(times)) => times.len() == replay.len(),
+            Some(Rate::Constant(_) | Rate::Stages(_)) | None => true,
+        };
+        let conflicts = [
+            (!is_constant, "without a rate of constant gaps"),
+            (!has_all_times, "with another number of recorded times"),
+            (!self.keep_alive, "without keep-alive: sessions keep their connections"),
+            (self.warm_up, "with a warm-up: all requests are measured"),
+            (!self.timer_slack.is_zero(), "with a timer slack: it is exact"),
+            (
+                matches!(self.protocol, Protocol::Http1 { pipeline } if pipeline > 1),
+                "with several requests on a connection: a session opens another one",
+            ),
+            (self.requests != Some(replay.len() as u64), "with another number of requests"),
+        ];
+        match conflicts.into_iter().find(|(is_used, _)| *is_used) {
+            Some((_, reason)) => Err(Error::Plan(format!("cannot replay a recording {reason}"))),
+            None => Ok(()),
         }
     }
 

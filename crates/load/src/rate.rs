@@ -1,5 +1,6 @@
 //! Rate of an open loop over time, and its integral: the number of requests due until a time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_stats::number::significant;
@@ -13,6 +14,8 @@ pub enum Rate {
     Constant(f64),
     /// One after the other, from the start of the schedule; 1 to [`MAX_STAGES`]. No request is due after the last.
     Stages(Vec<Stage>),
+    /// Times of single requests since the start, in nanoseconds, ascending; not empty.
+    Recorded(Arc<[u64]>),
 }
 
 /// Part of a schedule in which the rate changes linearly.
@@ -29,19 +32,20 @@ pub struct Stage {
 const NS_PER_S: f64 = 1e9;
 
 impl Rate {
-    /// Highest rate.
+    /// Highest rate; of recorded times, the mean.
     pub fn peak_per_s(&self) -> f64 {
         self.ends().1
     }
 
-    /// Sum of the lengths of the stages; `None` for a constant rate, which has no end.
+    /// Sum of the lengths of the stages; `None` for a constant rate, which has no end, and for recorded times, whose last
+    /// request ends them.
     ///
     /// # Panics
     ///
     /// The sum is longer than a [`Duration`], which no valid plan has.
     pub fn length(&self) -> Option<Duration> {
         match self {
-            Self::Constant(_) => None,
+            Self::Constant(_) | Self::Recorded(_) => None,
             Self::Stages(stages) => Some(stages.iter().map(|stage| stage.length).sum()),
         }
     }
@@ -57,6 +61,10 @@ impl Rate {
                     left = left.saturating_sub(stage.length);
                 }
                 sum
+            }
+            Self::Recorded(times) => {
+                let at_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+                times.partition_point(|time| *time < at_ns) as f64
             }
         }
     }
@@ -102,6 +110,10 @@ impl Rate {
                     }
                 }
             }
+            Self::Recorded(times) if times.is_empty() || !times.is_sorted() => {
+                Err("cannot use recorded times that are empty or not ascending".to_owned())
+            }
+            Self::Recorded(_) => Ok(()),
         }
     }
 
@@ -113,6 +125,11 @@ impl Rate {
                 let rates = stages.iter().flat_map(|stage| [stage.from_per_s, stage.to_per_s]);
                 rates
                     .fold((f64::INFINITY, 0.0), |(low, high), rate| (low.min(rate), high.max(rate)))
+            }
+            Self::Recorded(times) => {
+                let length_s = times.last().map_or(0.0, |last| *last as f64 / NS_PER_S);
+                let mean = if length_s > 0.0 { (times.len() - 1) as f64 / length_s } else { 0.0 };
+                (mean, mean)
             }
         }
     }
@@ -153,6 +170,7 @@ pub(crate) enum DueTimes {
         requests_before: f64,
         before: Duration,
     },
+    Recorded(Arc<[u64]>),
 }
 
 impl DueTimes {
@@ -165,6 +183,7 @@ impl DueTimes {
                 requests_before: 0.0,
                 before: Duration::ZERO,
             },
+            Rate::Recorded(times) => Self::Recorded(Arc::clone(times)),
         }
     }
 
@@ -187,6 +206,10 @@ impl DueTimes {
                     *current += 1;
                 }
                 f64::INFINITY
+            }
+            Self::Recorded(times) => {
+                // Exact up to 2^53 ns: 104 days.
+                times.get(position as usize).map_or(f64::INFINITY, |time| *time as f64)
             }
         }
     }
@@ -234,6 +257,20 @@ mod tests {
         assert_eq!((rate.length(), rate.peak_per_s()), (Some(Duration::from_secs(4)), 20.0));
         assert_eq!(rate.describe(), "0 to 20.0");
         assert_eq!(Rate::Constant(1_500.0).describe(), "1500");
+    }
+
+    #[test]
+    fn recorded_times_are_due_as_they_are() {
+        let rate = Rate::Recorded([0, 5, 5, 2_000_000_000].into());
+        assert_eq!(due_s(&rate, &[0.0, 2.0, 3.0, 4.0]), [0.0, 5e-9, 2.0, f64::INFINITY]);
+        let until =
+            [0, 5, 6, 2_000_000_001].map(|ns| rate.requests_until(Duration::from_nanos(ns)));
+        assert_eq!(until, [0.0, 1.0, 3.0, 4.0]);
+        assert_eq!((rate.length(), rate.describe()), (None, "1.50".to_owned()));
+        for times in [&[][..], &[2, 1]] {
+            let error = Rate::Recorded(times.into()).validate().unwrap_err();
+            assert!(error.starts_with("cannot use recorded times"), "{error}");
+        }
     }
 
     #[test]

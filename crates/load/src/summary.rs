@@ -113,6 +113,8 @@ pub struct Summary {
     #[serde(serialize_with = "optional_distribution")]
     #[schemars(with = "Option<Distribution>")]
     pub first_byte: Option<LatencyHistogram>,
+    /// Sessions of a replay; null without one.
+    pub replay: Option<ReplaySummary>,
     /// Responses per template, in the order of the workload.
     #[serde(skip)]
     pub templates: Vec<TemplateSummary>,
@@ -123,6 +125,44 @@ pub struct Summary {
     /// [`MAX_CACHED_HEAD_BYTES`](tollgate_http1::MAX_CACHED_HEAD_BYTES).
     #[serde(skip)]
     pub first_head: Vec<u8>,
+}
+
+/// Sessions of a replay, of the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ReplaySummary {
+    /// Requests of the recording.
+    pub planned: u64,
+    /// Clients whose requests were sent.
+    pub sessions: u64,
+    /// Cookies that responses have set or removed.
+    pub cookies: u64,
+    /// Cookies that were invalid, or for another domain.
+    pub rejected_cookies: u64,
+    /// Values of variables that were found in responses.
+    pub extractions: u64,
+    /// Responses without the value of a variable that they should have.
+    pub failed_extractions: u64,
+    /// Description of the first of them.
+    pub failed_extraction_example: Option<String>,
+    /// Requests that were due before the response with a variable that they contain, and waited for it. Their latency
+    /// includes the wait.
+    pub awaited: u64,
+    /// Requests sent without the value of a variable.
+    pub without_value: u64,
+}
+
+impl ReplaySummary {
+    fn merge(&mut self, other: Self) {
+        self.planned += other.planned;
+        self.sessions += other.sessions;
+        self.cookies += other.cookies;
+        self.rejected_cookies += other.rejected_cookies;
+        self.extractions += other.extractions;
+        self.failed_extractions += other.failed_extractions;
+        keep_first(&mut self.failed_extraction_example, other.failed_extraction_example);
+        self.awaited += other.awaited;
+        self.without_value += other.without_value;
+    }
 }
 
 /// Requests that have finished.
@@ -358,6 +398,10 @@ impl Summary {
         self.tls_bytes_received = sum_of(self.tls_bytes_received, other.tls_bytes_received);
         self.tls_bytes_sent = sum_of(self.tls_bytes_sent, other.tls_bytes_sent);
         merge_optional(&mut self.first_byte, other.first_byte);
+        match (&mut self.replay, other.replay) {
+            (Some(sum), Some(other)) => sum.merge(other),
+            (sum, other) => *sum = sum.take().or(other),
+        }
         self.templates.resize_with(other.templates.len(), TemplateSummary::default);
         for (sum, template) in self.templates.iter_mut().zip(other.templates) {
             sum.merge(template);

@@ -41,6 +41,7 @@ fn closed_loop() -> Plan {
         warm_up: false,
         series: None,
         handshakes: false,
+        replay: None,
         first_byte: false,
         busy_poll: false,
         cpus: vec![],
@@ -594,6 +595,66 @@ mod table {
         let sent = "707 = 0 responses + 0 failed + 7 in flight + 700 finished in the";
         assert!(text.contains(&format!("\nsent            {sent}")), "{text}");
         assert!(text.contains("verdict         stopped during the warm-up, after 700"), "{text}");
+    }
+
+    #[test]
+    fn replay_has_its_sessions() {
+        let mut example = Example::open(Summary {
+            replay: Some(ReplaySummary {
+                planned: 937,
+                sessions: 12,
+                cookies: 30,
+                rejected_cookies: 2,
+                extractions: 11,
+                failed_extractions: 1,
+                failed_extraction_example: Some(
+                    "`id` from POST /login: the body has no `/id`".to_owned(),
+                ),
+                awaited: 4,
+                without_value: 3,
+            }),
+            ..open_summary()
+        });
+        let workload = Workload::new(vec![get(0)], vec![0]).unwrap();
+        let events = vec![ReplayEvent { session: 0, request: 0 }; 937];
+        let pace = Pace::Recorded { factor: 2.0 };
+        let replay = Replay::new(&workload, events, Vec::new(), pace).unwrap();
+        let times = (0..937).map(|number| number * 2_000_000).collect();
+        example.plan = Plan {
+            arrivals: Arrivals::Open { rate: Rate::Recorded(times), spacing: Spacing::Constant },
+            replay: Some(Arc::new(replay)),
+            connections: 1,
+            connections_max: 1_000,
+            ..example.plan
+        };
+        let text = example.table();
+        for line in [
+            "replay: x2, 500/s on average, up to 1000 connections, 1 thread, 2.00 s",
+            "replay          937 planned, 917 sent",
+            "sessions        12, with 30 cookies from responses",
+            "extracted       11 values, 1 failed, first: `id` from POST /login: the body has",
+            "rejected        2 cookies: invalid, or for another domain",
+            "awaited         4 requests waited for a response with a variable",
+            "no value        3 requests were sent without a value of a variable",
+        ] {
+            assert!(text.contains(&format!("\n{line}")), "{line}\n{text}");
+        }
+        let json = example.json();
+        assert_eq!(json["load"]["pace"], "x2");
+        assert_eq!(json["load"]["arrivals"], "recorded");
+        assert_eq!(json["load"]["rate_per_s"], Value::Null);
+        assert_eq!(json["replay"]["failed_extractions"], 1);
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        example.summary = Summary { unsent: 0, queued: 0, ..example.summary };
+        let reason = Verdict::new(&example.plan, &example.summary).reason;
+        let start = "917 of 937 recorded requests were sent, on schedule (lateness";
+        assert!(reason.starts_with(start), "{reason}");
+        assert!(reason.ends_with("), but 4 waited for a variable"), "{reason}");
+        let replay = Some(ReplaySummary { planned: 917, ..ReplaySummary::default() });
+        example.summary = Summary { replay, ..example.summary };
+        let reason = Verdict::new(&example.plan, &example.summary).reason;
+        assert!(reason.starts_with("the recorded requests were sent on schedule"), "{reason}");
+        assert!(reason.ends_with(')'), "{reason}");
     }
 
     #[test]

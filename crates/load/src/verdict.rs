@@ -162,9 +162,25 @@ fn judge_open_loop(rate: &Rate, slack: Duration, summary: &Summary) -> (Measured
         );
         return (Measured::Generator, reason);
     }
-    let rate = rate.describe();
+    let sent = match rate {
+        Rate::Recorded(_) => "the recorded requests".to_owned(),
+        Rate::Constant(_) | Rate::Stages(_) => format!("{} requests/s", rate.describe()),
+    };
     let lateness = lateness_text(summary);
-    (Measured::Server, format!("{rate} requests/s were sent on schedule (lateness {lateness})"))
+    let mut reason = format!("{sent} were sent on schedule (lateness {lateness})");
+    if let Some(replay) = &summary.replay {
+        // The result of a replay that ended early describes only its start.
+        if summary.sent < replay.planned {
+            let (sent, planned) = (count(summary.sent), count(replay.planned));
+            reason = format!(
+                "{sent} of {planned} recorded requests were sent, on schedule (lateness {lateness})"
+            );
+        }
+        if replay.awaited > 0 {
+            reason += &format!(", but {} waited for a variable", count(replay.awaited));
+        }
+    }
+    (Measured::Server, reason)
 }
 
 fn busiest_thread(summary: &Summary) -> f64 {

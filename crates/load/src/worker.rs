@@ -3,6 +3,7 @@
 mod connect;
 mod http2;
 mod receive;
+mod replay;
 mod send;
 
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use crate::plan::{Arrivals, Plan, share};
 use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
 use crate::workload::RequestSequence;
+use replay::Sessions;
 
 /// Commands of the caller to all threads. Threads read them when they are woken.
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(crate) struct Worker {
     connections_max: usize,
     /// Open loop: connections that can take a request, longest free first, so that all are used.
     free: VecDeque<usize>,
+    /// `None` without a replay.
+    sessions: Option<Box<Sessions>>,
     /// Connections whose last read did not empty the socket.
     unread: Vec<usize>,
     heads: ResponseHeadCache,
@@ -92,7 +96,11 @@ impl Budget {
     const TURN: Self = Self { events: EVENTS_PER_WAIT, sends: 64, new_connections: 4 };
 
     fn is_spent(&self) -> bool {
-        self.events == 0 || self.sends == 0 || self.new_connections == 0
+        self.events == 0 || !self.can_send()
+    }
+
+    fn can_send(&self) -> bool {
+        self.sends > 0 && self.new_connections > 0
     }
 }
 
@@ -133,7 +141,12 @@ impl Worker {
         // A request that may be late needs no early wake-up.
         let early = if slack_wait.is_some() { Duration::ZERO } else { EARLY_WAKE };
         let share = |total: u64| share(total, thread, plan.threads);
-        let requests = plan.requests.map(share);
+        let sessions =
+            plan.replay.as_ref().map(|replay| Sessions::new(replay, thread, plan.threads));
+        let requests = match &sessions {
+            Some(sessions) => Some(sessions.planned()),
+            None => plan.requests.map(share),
+        };
         let mut connections = share(plan.connections as u64);
         let (pacer, connections_max) = match &plan.arrivals {
             Arrivals::Closed => {
@@ -142,7 +155,13 @@ impl Worker {
                 (None, connections)
             }
             Arrivals::Open { rate, spacing } => {
-                let schedule = Schedule::new(rate, *spacing, thread, plan.threads);
+                let schedule = match &plan.replay {
+                    Some(replay) => Schedule::of_replay(rate, replay, thread, plan.threads),
+                    None => Schedule::new(rate, *spacing, thread, plan.threads),
+                };
+                if sessions.is_some() {
+                    connections = 0;
+                }
                 let pacer = Pacer::new(schedule, control.start, requests);
                 (Some(pacer), share(plan.connections_max as u64))
             }
@@ -157,7 +176,8 @@ impl Worker {
             request_wait: RequestWait::new(early),
             slack_wait,
             clock_offset: ClockOffset::read(),
-            metrics: Metrics::new(plan, Arc::clone(progress), series),
+            metrics: Metrics::new(plan, Arc::clone(progress), series, requests),
+            sessions: sessions.map(Box::new),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
             connections_max: connections_max as usize,
             free: VecDeque::new(),
@@ -229,6 +249,8 @@ impl Worker {
             self.count_polling(timeout);
             if self.now >= self.next_timeout_check {
                 self.check_timeouts();
+                // Requests that a timeout has let go on.
+                self.send_due();
             }
             self.start_connections();
             self.start_sending(&clock)?;
@@ -246,7 +268,8 @@ impl Worker {
             Some(pacer) => pacer.next().is_none(),
             None => self.sequence.is_over(),
         };
-        is_all_sent && self.in_flight == 0
+        let is_none_queued = self.sessions.as_ref().is_none_or(|sessions| sessions.queued() == 0);
+        is_all_sent && is_none_queued && self.in_flight == 0
     }
 
     fn process_commands(&mut self) -> io::Result<()> {
@@ -257,6 +280,9 @@ impl Worker {
             self.sequence.end();
             if let Some(pacer) = &mut self.pacer {
                 pacer.end();
+            }
+            if let Some(sessions) = &mut self.sessions {
+                sessions.end();
             }
         }
         self.metrics.share_latency();
@@ -362,7 +388,8 @@ impl Worker {
     /// True if there is work that needs no event.
     fn has_more(&self) -> bool {
         let is_starting = self.started < self.connections.len();
-        is_starting || self.budget.is_spent() || !self.unread.is_empty()
+        let has_ready = self.sessions.as_ref().is_some_and(|sessions| sessions.has_ready());
+        is_starting || self.budget.is_spent() || !self.unread.is_empty() || has_ready
     }
 
     fn wake(&mut self) {
@@ -391,7 +418,10 @@ impl Worker {
             self.metrics.disconnected(connection.tls());
         }
         let grace = LATENESS_MAX + self.plan.timer_slack;
-        let unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, grace));
+        let mut unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, grace));
+        if let Some((queued, oldest)) = self.sessions.as_ref().and_then(|it| it.unsent(now)) {
+            unsent = (unsent.0 + queued, unsent.1.max(Some(oldest)));
+        }
         let ages = self.connections.iter().flat_map(|connection| connection.ages(now));
         self.metrics.finish(now, clock, ages, unsent)
     }

@@ -101,6 +101,12 @@ impl Workload {
         Ok(())
     }
 
+    /// Checks that all requests can be sent over HTTP/2. A replay makes each when it is due.
+    pub(crate) fn check_http2(&self) -> Result<(), Error> {
+        let check = |request: &Request| Http2Request::from_http1(&request.bytes).map(|_| ());
+        self.requests.iter().try_for_each(check)
+    }
+
     /// Returns the requests for HTTP/2; none before they are made.
     pub(crate) fn http2_requests(&self) -> &[Http2Request] {
         self.http2.get().map_or(&[], Vec::as_slice)

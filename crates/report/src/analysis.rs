@@ -8,7 +8,10 @@ mod price;
 mod status;
 
 pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
-pub use catch::{Difference, TemplateFigures, TemplateVerdict};
+pub use catch::{
+    Catch, Difference, FamilyCatch, PairCatch, ScoreRange, Share, SubjectCatch, TemplateFigures,
+    TemplateVerdict,
+};
 pub(crate) use catch::{blocked_rate, by_template};
 pub use figures::{Figures, Summaries};
 pub(crate) use notes::list;
@@ -96,6 +99,9 @@ pub struct CaseAnalysis {
     pub subjects: Vec<SubjectAnalysis>,
     /// The templates on which subjects that block requests differ. Empty in an ablation, which removes rules on purpose.
     pub differences: Vec<Difference>,
+    /// Detections by family, scores, and each two subjects, if the experiment has `catch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch: Option<Catch>,
     /// The cost of each file of a rule set, if the run is an ablation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ablation: Option<AblationFigures>,
@@ -122,6 +128,10 @@ pub struct SubjectAnalysis {
     /// Responses to each template of the mix, over all measured trials, valid or not,
     /// in which no process died.
     pub templates: Vec<TemplateFigures>,
+    /// Verdicts on each request of the corpus, which only probes send. Not in report.json, which would have megabytes of
+    /// them: the records have them all.
+    #[serde(skip)]
+    pub corpus: Vec<TemplateFigures>,
     /// Its figures relative to the baseline of the same block.
     pub prices: Prices,
     /// The figures of each block.
@@ -147,6 +157,13 @@ pub enum SubjectStatus {
     #[serde(rename = "not run")]
     #[strum(serialize = "not run")]
     Missing,
+}
+
+impl SubjectAnalysis {
+    /// The templates of the mix, and the requests of the corpus.
+    fn judged(&self) -> impl Iterator<Item = &TemplateFigures> {
+        self.templates.iter().chain(&self.corpus)
+    }
 }
 
 impl CaseAnalysis {
@@ -216,8 +233,12 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let case = notes::with_rate(case, &run.trials);
     let differences = match ablation {
         Some(_) => Vec::new(),
-        None => catch::differences(&subjects),
+        None => {
+            let requests = experiment.requests.get(&case.name);
+            catch::differences(&subjects, requests, &experiment.corpus)
+        }
     };
+    let catch = (experiment.catch && ablation.is_none()).then(|| catch::catch(&subjects));
     let mut analysis = CaseAnalysis {
         case,
         answer: String::new(),
@@ -225,6 +246,7 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
         noise_floor,
         subjects,
         differences,
+        catch,
         ablation,
     };
     analysis.answer = status::sentence(&analysis, experiment);
@@ -264,6 +286,7 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
             figures: Figures::of(&trials.valid, &templates, &trials.startup_ms),
             summaries: Summaries::of(&trials.valid),
             templates,
+            corpus: catch::of_corpus(&experiment.corpus, &trials.answering),
             prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             invalid: trials.invalid,
         });
@@ -348,7 +371,7 @@ pub(crate) fn is_answering(measurement: &Measurement) -> bool {
 fn last_output(failure: &Failure) -> String {
     let printed = match failure.step {
         Step::Start => failure.log.last(),
-        Step::Configure | Step::Origin | Step::Probe | Step::Load => None,
+        Step::Configure | Step::Reach | Step::Origin | Step::Probe | Step::Load => None,
     };
     printed.map_or(String::new(), |line| format!(" ({line})"))
 }

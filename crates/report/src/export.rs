@@ -16,6 +16,7 @@ use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Measurement, as_f64};
 use tollgate_stats::number::{counted, significant};
 use tollgate_stats::{Summary, summarize};
+use tollgate_traffic::Class;
 
 /// The folder in a run's directory for HdrHistogram's files.
 const HGRM_FOLDER: &str = "hgrm";
@@ -92,6 +93,103 @@ pub fn ablation_csv(analysis: &Analysis) -> anyhow::Result<Option<String>> {
         }
     }
     finish(writer).map(Some)
+}
+
+const CATCH_HEADER: &str = "case,kind,subject,other,class,family,name,blocked,of,estimate,low,high,same,first_only,\
+                            second_only,p,verdict,other_verdict,request";
+
+/// Detections as CSV: a line per family (`family`, and `all` for a class), score, pair of subjects, and request on which a
+/// pair differs (`difference`). `None` if no case has them.
+pub fn catch_csv(analysis: &Analysis) -> anyhow::Result<Option<String>> {
+    if analysis.cases.iter().all(|case| case.catch.is_none()) {
+        return Ok(None);
+    }
+    let columns: Vec<&str> = CATCH_HEADER.split(',').collect();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&columns)?;
+    let mut line = |cells: &[(&str, &dyn ToString)]| {
+        let cell = |column: &&str| {
+            let found = cells.iter().find(|(name, _)| name == column);
+            found.map_or(String::new(), |(_, value)| value.to_string())
+        };
+        writer.write_record(columns.iter().map(cell))
+    };
+    for case in &analysis.cases {
+        let Some(catch) = &case.catch else { continue };
+        let name = &case.case.name;
+        for subject in &catch.subjects {
+            let families = subject.families.iter();
+            let families =
+                families.map(|one| ("family", one.class, one.family.as_str(), &one.share));
+            let all = [(Class::Malicious, &subject.attacks), (Class::Benign, &subject.benign)];
+            let all = all
+                .into_iter()
+                .filter_map(|(class, share)| Some(("all", class, "", share.as_ref()?)));
+            for (kind, class, family, share) in families.chain(all) {
+                line(&[
+                    ("case", name),
+                    ("kind", &kind),
+                    ("subject", &subject.name),
+                    ("class", &class_name(class)),
+                    ("family", &family),
+                    ("blocked", &share.blocked),
+                    ("of", &share.of),
+                    ("estimate", &share.estimate),
+                    ("low", &share.low),
+                    ("high", &share.high),
+                ])?;
+            }
+            if let Some(score) = &subject.score {
+                line(&[
+                    ("case", name),
+                    ("kind", &"score"),
+                    ("subject", &subject.name),
+                    ("estimate", &score.estimate),
+                    ("low", &score.low),
+                    ("high", &score.high),
+                ])?;
+            }
+        }
+        for pair in &catch.pairs {
+            line(&[
+                ("case", name),
+                ("kind", &"pair"),
+                ("subject", &pair.first),
+                ("other", &pair.second),
+                ("same", &pair.same),
+                ("first_only", &pair.first_only),
+                ("second_only", &pair.second_only),
+                ("p", &pair.p),
+            ])?;
+            for one in &case.differences {
+                let verdicts = [&pair.first, &pair.second].map(|name| one.verdicts.get(name));
+                let [Some(first), Some(second)] = verdicts else { continue };
+                if first == second {
+                    continue;
+                }
+                line(&[
+                    ("case", name),
+                    ("kind", &"difference"),
+                    ("subject", &pair.first),
+                    ("other", &pair.second),
+                    ("class", &class_name(one.class)),
+                    ("family", &one.family.as_deref().unwrap_or_default()),
+                    ("name", &one.name),
+                    ("verdict", first),
+                    ("other_verdict", second),
+                    ("request", &one.request.as_deref().unwrap_or_default()),
+                ])?;
+            }
+        }
+    }
+    finish(writer).map(Some)
+}
+
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Benign => "benign",
+        Class::Malicious => "malicious",
+    }
 }
 
 fn ends(range: Option<&Range>) -> [String; 3] {

@@ -6,6 +6,7 @@ pub mod condition;
 pub mod document;
 pub mod export;
 pub mod html;
+pub mod junit;
 mod markdown;
 pub mod noise;
 pub mod source;
@@ -61,8 +62,13 @@ pub fn write_all(source: &Source, dir: &Path) -> anyhow::Result<()> {
     ] {
         write_atomic(&dir.join(name), &render(source, format, Screen::PLAIN)?)?;
     }
-    match export::ablation_csv(&source.analysis)? {
-        Some(files) => write_atomic(&dir.join("ablation.csv"), &files),
-        None => Ok(()),
+    for (name, text) in [
+        ("ablation.csv", export::ablation_csv(&source.analysis)?),
+        ("catch.csv", export::catch_csv(&source.analysis)?),
+    ] {
+        if let Some(text) = text {
+            write_atomic(&dir.join(name), &text)?;
+        }
     }
+    Ok(())
 }

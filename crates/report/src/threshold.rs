@@ -19,7 +19,7 @@ use tollgate_experiment::metric::{self, Metric};
 use tollgate_experiment::record::{Bottleneck, Measurement};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::toml_file::suggestion;
-use tollgate_stats::number::{percent, significant};
+use tollgate_stats::number::{counted, percent, significant};
 use tollgate_stats::text::Screen;
 use tollgate_stats::{Pair, difference, ratio, ratio_of_samples};
 use tollgate_traffic::Class;
@@ -136,6 +136,11 @@ impl Threshold {
         known(&self.subject, "subject", subjects)?;
         self.baseline.iter().try_for_each(|baseline| known(baseline, "subject", subjects))?;
         self.case.iter().try_for_each(|case| known(case, "case", cases))
+    }
+
+    /// The name of the subject that the threshold limits.
+    pub fn subject(&self) -> &str {
+        &self.subject.name
     }
 
     /// Checks that a change does not refer to the baseline of the run.
@@ -327,6 +332,14 @@ impl Threshold {
                 self.subject.name, baseline.name
             ),
         }
+    }
+}
+
+impl Judged {
+    /// The value with its 95 % interval and the number of blocks; `None` if nothing was measured.
+    pub(crate) fn measured(&self) -> Option<String> {
+        let value = value_text(&self.threshold, self.value.as_ref()?);
+        Some(format!("{value}, {}", counted(self.n, "block")))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Child processes: start, measure and stop them; interruption of waits; ports and file limits.
 
+pub(crate) mod attach;
 pub mod command;
 pub mod group;
 pub(crate) mod idle_poll;

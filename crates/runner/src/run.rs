@@ -5,8 +5,8 @@ use crate::process::machine_lock::MachineLock;
 use crate::process::{self, Interrupt, Interrupted};
 use crate::system;
 use crate::system::render::{self, Place};
-use crate::trial::requests;
 use crate::trial::{self, RunContext, config_dir};
+use crate::trial::{external, requests};
 use anyhow::Context;
 use nix::sys::prctl::set_child_subreaper;
 use std::collections::BTreeMap;
@@ -140,6 +140,7 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
         logs: run_dir.logs(),
         layout: &layout,
         limits: &experiment.limits,
+        corpus: &experiment.corpus,
         interrupt,
     };
     let Replay { mut schedule, mut pending, .. } = replay(&run);
@@ -335,6 +336,7 @@ pub enum NotInstalled<'a> {
 /// Checks the requests of the experiment, and prepares this process.
 pub fn prepare(experiment: &Experiment) -> anyhow::Result<Machine> {
     requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
+    external::check(experiment)?;
     let layout = layout(experiment.cpus.as_ref())?;
     let environment = environment::read().context("cannot read the limits of the machine")?;
     Ok(Machine { layout, environment })

@@ -314,6 +314,7 @@ mod tests {
             prefix: String::new(),
             about: String::new(),
             lacks_rules: false,
+            external: None,
         }
     }
 

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Case, Experiment};
+use tollgate_experiment::experiment::{Case, Corpus, Experiment};
 use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
@@ -77,6 +77,8 @@ pub fn search(
         logs: run_dir.logs(),
         layout: &layout,
         limits: &experiment.limits,
+        // Each trial would send it again.
+        corpus: &Corpus::default(),
         interrupt,
     };
     let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));

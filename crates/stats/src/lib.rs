@@ -9,6 +9,7 @@ mod interval;
 mod latency;
 pub mod number;
 mod paired;
+mod proportion;
 mod summary;
 pub mod text;
 mod two_samples;
@@ -20,6 +21,7 @@ pub use paired::{
     BLOCKS_MAX, BLOCKS_MIN, Estimate, Interval, Pair, difference, difference_p, half_width, ratio,
     ratio_p, smallest_visible_difference,
 };
+pub use proportion::{Proportion, mcnemar_p, mean_of_two, proportion};
 pub use summary::{OUTLIER_Z, STEADY_SLICES, Summary, is_steady, modified_z_scores, summarize};
 pub use two_samples::{Shift, ratio_of_samples};
 pub use verdict::{Verdict, holm, verdict, verdict_of_difference};

@@ -24,6 +24,7 @@ pub struct Transport {
     is_read_shut: bool,
     /// Both directions are shut down, or the connection has failed.
     is_closed: bool,
+    has_failed: bool,
     /// The sending side is shut down once pending TLS records are sent.
     is_shutting_down: bool,
     /// True if the poller reports writability; `None` if not registered.
@@ -51,6 +52,7 @@ impl Transport {
             is_readable: true,
             is_read_shut: false,
             is_closed: false,
+            has_failed: false,
             is_shutting_down: false,
             watches_writable: None,
             received_bytes: Cell::new(0),
@@ -148,8 +150,10 @@ impl Transport {
         self.is_readable |= event.is_readable() || is_end;
         self.is_read_shut |= is_end;
         self.is_closed |= event.is_closed();
+        self.has_failed |= event.has_failed();
         if event.is_writable() && self.flush().is_err() {
             self.is_closed = true;
+            self.has_failed = true;
             self.is_readable = true;
         }
     }
@@ -186,6 +190,11 @@ impl Transport {
     /// True if the peer neither sends nor receives any more.
     pub fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// True if the connection is known to have failed, such as by a reset. Bytes that the peer sent before may be unread.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Reads as much as fits into the buffer.

@@ -4,7 +4,10 @@
 pub mod access_log;
 pub mod curl;
 pub mod har;
+pub mod lines;
+mod order;
 mod secrets;
+mod time;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,8 +23,10 @@ use tollgate_http1::{RenderError, RequestText};
 use crate::MAX_LISTED_TEMPLATES;
 use crate::file::Class;
 use crate::list::{ListHead, ListLine, ListTemplate};
+use order::Order;
 
-pub use secrets::{Secret, mask_header};
+pub use secrets::{Secret, mask_body, mask_header, mask_url};
+pub use time::LogTime;
 
 /// Limit for the sum of the weights of an import. Larger ones are divided.
 const MAX_WEIGHTS: u64 = 1_000_000;
@@ -55,6 +60,10 @@ pub struct Recorded {
     pub body_bytes: Option<u64>,
     /// True if the request had a body that the recording does not contain.
     pub lacks_body: bool,
+    /// Time of the request, if known.
+    pub time: Option<LogTime>,
+    /// Client whose requests are one session, such as its address. Kept as a number.
+    pub client: Option<String>,
 }
 
 /// Name and class of a request.
@@ -106,6 +115,7 @@ pub struct Importer {
     skipped: BTreeMap<String, Skipped>,
     masked: u64,
     without_body: u64,
+    order: Order,
 }
 
 /// A distinct request, with indices into the texts.
@@ -129,6 +139,7 @@ impl Importer {
             skipped: BTreeMap::new(),
             masked: 0,
             without_body: 0,
+            order: Order::default(),
         }
     }
 
@@ -157,9 +168,11 @@ impl Importer {
             .retain(|(name, _)| !without.iter().any(|one| one.eq_ignore_ascii_case(name)));
         let was_masked = !label.is_public && secrets::mask(&mut recorded, &self.options.keep);
         let lacks_body = recorded.lacks_body;
+        let (time, client) = (recorded.time, recorded.client.take());
         let distinct = self.distinct(recorded, label)?;
-        if let Some(weight) = self.requests.get_mut(&distinct) {
+        let index = if let Some((index, _, weight)) = self.requests.get_full_mut(&distinct) {
             *weight += 1;
+            index
         } else if self.requests.len() == self.options.requests_max {
             return Err(format!(
                 "more than {} distinct requests; see --max-requests",
@@ -167,8 +180,9 @@ impl Importer {
             ));
         } else {
             self.check(&distinct)?;
-            self.requests.insert(distinct, 1);
-        }
+            self.requests.insert_full(distinct, 1).0
+        };
+        self.order.add(time, client.as_deref(), index as u32);
         self.masked += u64::from(was_masked);
         self.without_body += u64::from(lacks_body);
         Ok(())
@@ -279,19 +293,45 @@ impl Importer {
         self.without_body
     }
 
+    /// Number of requests whose order, times and clients are kept.
+    pub fn ordered(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    /// Number of requests whose times are not known, or beyond the limits of the order: its number of requests, and ten
+    /// years, of which those with the most requests are kept.
+    pub fn unordered(&self) -> u64 {
+        self.order.left_out()
+    }
+
+    /// Number of requests whose client is not known. In a replay, they are one session.
+    pub fn without_client(&self) -> u64 {
+        self.order.without_client()
+    }
+
+    /// True if all times are in whole seconds, so that the requests of a second are spread over it.
+    pub fn is_in_seconds(&self) -> bool {
+        self.order.is_in_seconds()
+    }
+
     /// Skipped requests by reason.
     pub fn skipped(&self) -> &BTreeMap<String, Skipped> {
         &self.skipped
     }
 
-    /// Writes the list. Weights that add up to more than a million are divided; none becomes 0.
+    /// Writes the list, and behind it the order of the requests, as far as their times are known. Weights that add up to
+    /// more than a million are divided; none becomes 0.
     pub fn write(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
         // Templates of which every request was skipped are left out.
         let mut used = vec![false; self.templates.len()];
         self.requests.keys().for_each(|request| used[request.template as usize] = true);
         let templates = self.templates.iter().zip(used).filter(|(_, is_used)| *is_used);
         let templates: Vec<_> = templates.map(|(template, _)| template.clone()).collect();
-        write_line(out, &ListHead::new(title.to_owned(), self.requests.len(), templates))?;
+        let head = ListHead {
+            events: self.order.len(),
+            ..ListHead::new(title.to_owned(), self.requests.len(), templates)
+        };
+        write_line(out, &head)?;
         let sum = self.requests();
         for (request, weight) in &self.requests {
             let weight = match sum > MAX_WEIGHTS {
@@ -321,7 +361,7 @@ impl Importer {
             };
             write_line(out, &line)?;
         }
-        Ok(())
+        self.order.write(|line| write_line(out, line))
     }
 }
 

@@ -14,7 +14,10 @@ mod variable;
 
 pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};
 pub use include::MixTree;
-pub use list::{ListError, ListTemplate, ListedRequest, RequestList};
+pub use list::{
+    ListError, ListTemplate, ListedEvent, ListedRequest, RequestList, ResponseSource,
+    ResponseVariable,
+};
 pub use mix::{Mix, Sample, Step, StepRequest};
 pub use template::{Message, Template};
 
@@ -30,6 +33,9 @@ pub const MAX_LISTED: usize = 1_000_000;
 
 /// Limit for the sum of weights if a mix has a list.
 const MAX_LISTED_ROUND: u64 = 4_000_000;
+
+/// Limit for the order of a list: its requests with times and clients.
+pub const MAX_EVENTS: usize = 4_000_000;
 
 /// Limit for the templates of a list: each has counters of its own in a load.
 const MAX_LISTED_TEMPLATES: usize = 1_000;

@@ -102,6 +102,18 @@ impl Mix {
         })
     }
 
+    /// Returns the list of the mix if it consists of a list alone, whose requests may be sent in their recorded order.
+    pub fn list(&self) -> Option<&RequestList> {
+        let [list] = &self.lists[..] else { return None };
+        (self.templates.len() == list.templates.len()).then_some(list)
+    }
+
+    /// Returns a variable whose values come from responses, which only a replay has.
+    pub fn response_variable(&self) -> Option<&str> {
+        let mut variables = self.lists.iter().flat_map(|list| list.variables());
+        variables.next().map(|variable| variable.name.as_str())
+    }
+
     /// Draws the requests to send from a seed, in rounds. Each round contains every template as often as its weight and is
     /// shuffled by itself, so that scripts of different seeds differ in order and values but not in frequencies.
     ///

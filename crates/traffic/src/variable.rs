@@ -170,7 +170,7 @@ impl Text {
     }
 }
 
-fn is_identifier(word: &str) -> bool {
+pub(crate) fn is_identifier(word: &str) -> bool {
     word.bytes().all(is_identifier_byte) && word.bytes().next().is_some_and(|b| !b.is_ascii_digit())
 }
 

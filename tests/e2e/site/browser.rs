@@ -121,7 +121,11 @@ impl Browser {
                     .iter()
                     .map(|(name, value)| json!({ "name": name, "value": value }))
                     .collect();
+                let seconds = event["wallTime"].as_f64().expect("a time");
+                let started = jiff::Timestamp::from_microsecond((seconds * 1e6) as i64);
                 let mut entry = json!({
+                    "pageref": "page_1",
+                    "startedDateTime": started.expect("a time").to_string(),
                     "request": { "method": request["method"], "url": request["url"], "headers": headers },
                     "response": { "status": of(&responses, &event["requestId"])["response"]["status"] },
                 });

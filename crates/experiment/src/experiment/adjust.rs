@@ -6,6 +6,7 @@ use super::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
 use crate::toml_file::suggestion;
 use crate::units::{Percent, Span};
 use crate::validity::Limit;
+use std::path::PathBuf;
 use tollgate_stats::BLOCKS_MAX;
 
 /// Adjustments of an experiment by the command line. Values replace those of the file.
@@ -27,6 +28,10 @@ pub struct Adjustments {
     /// Options to expand into several subjects or cases.
     pub matrix: Vec<Axis>,
     pub limits: Vec<Limit>,
+    /// Lists of requests instead of those of the file.
+    pub corpus: Vec<PathBuf>,
+    /// Hosts other than this machine that subjects with a `url` may name.
+    pub allow_hosts: Vec<String>,
 }
 
 impl Adjustments {

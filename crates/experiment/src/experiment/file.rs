@@ -1,5 +1,6 @@
 //! The TOML file of an experiment.
 
+use super::external::AttachFile;
 use super::part;
 use super::validate::{self, SHORTEST_WINDOW};
 use crate::error::BadInput;
@@ -11,6 +12,7 @@ use crate::units::{Percent, Span};
 use crate::validity::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use std::path::PathBuf;
 use std::time::Duration;
 use strum::Display;
 use tollgate_load::STEADY_AFTER;
@@ -36,6 +38,14 @@ pub(super) struct ExperimentFile {
     /// percentile.
     #[serde(default)]
     pub(super) latency: bool,
+    /// True if the report compares the requests that subjects block: by family, as a score, and between each two subjects.
+    #[serde(default)]
+    pub(super) catch: bool,
+    /// Lists of requests (`.mix`), each of which is sent once by the probe of every trial and is not a part of the load. It
+    /// may be blocked or pass. Implies `catch`.
+    #[serde(default)]
+    #[schemars(extend("examples" = [["crs-tests.mix"]]))]
+    pub(super) corpus: Vec<String>,
     /// Workloads.
     pub(super) case: Vec<CaseFile>,
     /// Configured systems.
@@ -227,14 +237,33 @@ pub enum Window {
     },
 }
 
-/// A configured system.
+/// A configured system, or a server that runs already.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubjectFile {
     /// Unique in the experiment.
     pub(super) name: String,
-    /// Name of the system.
-    pub(super) system: String,
+    /// Name of the system; either this or `url`.
+    pub(super) system: Option<String>,
+    /// URL of a server that runs already, without a path. It must be on this machine, or allowed by `--allow-host`. The
+    /// origins of the run are not behind it.
+    #[schemars(example = "https://staging.example.org")]
+    pub(super) url: Option<String>,
+    /// With `url`: processes of the server on this machine.
+    pub(super) attach: Option<AttachFile>,
+    /// With `url`: value of `Host`; by default that of the URL, or of the mix if the URL has an address.
+    #[schemars(example = "shop.example.org")]
+    pub(super) host: Option<String>,
+    /// With `url`: status code of blocked requests, 403 by default.
+    #[schemars(example = 406)]
+    pub(super) blocked_status: Option<u16>,
+    /// With `url` and https: PEM file of the authorities to trust instead of those of the system.
+    #[schemars(example = "staging-ca.pem")]
+    pub(super) cacert: Option<PathBuf>,
+    /// With `url` and https: true to accept any certificate.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub(super) insecure: bool,
     /// Options that differ from the defaults of the system.
     #[serde(default)]
     pub(super) with: Options,
@@ -338,6 +367,11 @@ impl SubjectFile {
     /// Returns its name in the file, before the matrix.
     pub(super) fn file_name(&self) -> &str {
         self.variant_of.as_ref().unwrap_or(&self.name)
+    }
+
+    /// Returns the name of its system, or its URL.
+    pub(super) fn system(&self) -> &str {
+        self.system.as_ref().or(self.url.as_ref()).map_or("", String::as_str)
     }
 
     pub(super) fn key(&self, key: &str) -> Vec<Step> {

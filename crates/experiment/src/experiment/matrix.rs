@@ -64,7 +64,7 @@ pub(super) fn expand(
     let (mut subject, mut case) = (Vec::new(), Vec::new());
     let mut used = Vec::new();
     for one in &file.subject {
-        let recipe = &recipes[&one.system];
+        let recipe = &recipes[one.system()];
         // An option that a named subject lacks is an error.
         let applies = |axis: &&Axis| {
             axis.is_of(&one.name)

@@ -528,3 +528,77 @@ fn committed_schemas_are_those_of_the_types() {
         assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
     }
 }
+
+/// Loads an experiment of nginx and one server that runs already, with further keys.
+fn with_server(keys: &str, protocol: &str) -> Result<Experiment, String> {
+    let text = format!(
+        "title = 'x'\nbaseline = 'nginx'\n\
+         [[case]]\nname = 'a'\nmix = 'get'\nprotocol = '{protocol}'\n\
+         load = {{ connections = 1, duration = '1s' }}\n\
+         [[subject]]\nname = 'nginx'\nsystem = 'nginx'\n\
+         [[subject]]\nname = 'staging'\n{keys}\n"
+    );
+    let source = Source { name: "conf/own.toml".to_owned(), text };
+    let adjustments =
+        Adjustments { allow_hosts: vec!["staging.example".to_owned()], ..Adjustments::default() };
+    Experiment::from_source(&Catalog::new(vec![]), "own", source, &adjustments)
+        .map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn server_that_runs_already_is_a_subject() {
+    let keys = "url = 'https://staging.example:8443'\ncacert = 'ca.pem'\nattach = { unit = 'nginx' }\nblocked_status = 406";
+    let experiment = with_server(keys, "https").unwrap();
+    let Subject { external, recipe, lacks_rules, .. } = &experiment.subjects[1];
+    let external = external.as_ref().unwrap();
+    assert_eq!((external.server.port, external.server.is_tls), (8443, true));
+    // The name of the URL; an address would not be that of the site.
+    assert_eq!(external.host.as_deref(), Some("staging.example:8443"));
+    assert_eq!(external.trust, ServerTrust::File("conf/ca.pem".into()));
+    assert_eq!(external.attach, Some(Attach::Unit("nginx".to_owned())));
+    assert_eq!(recipe.file.blocks.as_ref().unwrap().status, 406);
+    assert!(*lacks_rules && !recipe.file.origin && recipe.file.process.is_empty());
+    let manifest = external.manifest();
+    assert_eq!(manifest.url, "https://staging.example:8443");
+    assert_eq!(manifest.attach.as_deref(), Some("unit nginx"));
+    let address =
+        with_server("url = 'http://127.0.0.1:8000'\nattach = { pid = 77 }", "h2").unwrap();
+    let external = address.subjects[1].external.as_ref().unwrap();
+    assert_eq!((&external.host, &external.trust), (&None, &ServerTrust::System));
+    assert_eq!(external.resolve().unwrap(), "127.0.0.1:8000".parse().unwrap());
+    let other = with_server("url = 'http://192.0.2.7'", "h1").unwrap();
+    let refused = other.subjects[1].external.as_ref().unwrap().resolve().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "cannot load `192.0.2.7`: not this machine; if you may load it, add --allow-host 192.0.2.7"
+    );
+}
+
+#[test]
+fn invalid_keys_of_a_server_are_errors() {
+    let http = "url = 'http://127.0.0.1'";
+    for (keys, protocol, error) in [
+        ("", "h1", "no `system` and no `url`; add one of them"),
+        ("system = 'nginx'\nurl = 'http://a'", "h1", "also has a `system`"),
+        ("system = 'nginx'\nattach = { pid = 7 }", "h1", "`attach` requires a `url`"),
+        ("url = 'http://127.0.0.1/shop'", "h1", "move `/shop` to `prefix`"),
+        ("url = 'ftp://127.0.0.1'", "h1", "scheme ftp is not supported"),
+        (http, "https", "does not go with `https`; change the `protocol` of the case (h1 or h2)"),
+        (&format!("{http}\ninsecure = true"), "h1", "`insecure` requires a URL with https"),
+        (
+            &format!("{http}\nwith = {{ workers = 2 }}"),
+            "h1",
+            "`with` has the options of a `system`",
+        ),
+        (&format!("{http}\nattach = {{}}"), "h1", "expected one of `pid`, `unit`"),
+        (&format!("{http}\nattach = {{ pid = 7, unit = 'a' }}"), "h1", "expected one of `pid`"),
+        (&format!("{http}\nattach = {{ pid = 1 }}"), "h1", "a process of the server, got 1"),
+        (&format!("{http}\nattach = {{ unit = '--now' }}"), "h1", "does not start with `-`"),
+        (&format!("{http}\nblocked_status = 99"), "h1", "expected 200 to 599, got 99"),
+        (&format!("{http}\nhost = 'a b'"), "h1", "expected a host"),
+    ] {
+        let found = with_server(keys, protocol).unwrap_err();
+        assert!(found.contains(error), "{keys}: {found}");
+        assert!(found.contains("own.toml:"), "no place: {found}");
+    }
+}

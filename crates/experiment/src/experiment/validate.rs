@@ -1,5 +1,6 @@
 //! Checks of the values in an experiment's file.
 
+use super::external;
 use super::file::{CaseFile, ExperimentFile, LoadFile, STEADY_SHORTEST, WarmUp};
 use crate::toml_file::{Step, suggestion};
 use crate::units::Span;
@@ -46,6 +47,7 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         let flaw = |key| move |message| Flaw { path: subject.key(key), message };
         one_line(&subject.about).map_err(flaw("about"))?;
         prefix(&subject.prefix).map_err(flaw("prefix"))?;
+        external::check(subject).map_err(|(key, message)| flaw(key)(message))?;
     }
     for case in &file.case {
         between(case.origins.into(), ORIGINS_MAX)

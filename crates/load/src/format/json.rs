@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::Report;
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::rate::{Rate, Stage};
+use crate::replay::Replay;
 use crate::summary::{Summary, TemplateSummary, ThreadUsage};
 use crate::verdict::Verdict;
 
@@ -62,12 +63,14 @@ pub(crate) struct LoadResult<'a> {
 struct Load<'a> {
     /// Trigger of a request.
     r#loop: Loop,
-    /// Open loop: requests per second; null if the rate changes.
+    /// Open loop: requests per second; null if the rate changes or is recorded.
     rate_per_s: Option<f64>,
     /// Open loop: stages of a rate that changes; empty for a constant rate.
     stages: Vec<StageOutput>,
     /// Open loop: gaps between requests.
     arrivals: Option<Gaps>,
+    /// Replay: `original`, the factor of the recorded rate, such as `x2`, or `rate`; null without one.
+    pace: Option<String>,
     /// Seed of all random choices.
     seed: u64,
     /// Connections at the start.
@@ -144,6 +147,8 @@ enum Gaps {
     Constant,
     /// Exponential gaps.
     Poisson,
+    /// Gaps of a recording.
+    Recorded,
 }
 
 /// Phase before the measurement.
@@ -241,6 +246,7 @@ impl<'a> Load<'a> {
         let plan = report.plan;
         let (r#loop, arrivals) = match &plan.arrivals {
             Arrivals::Closed => (Loop::Closed, None),
+            Arrivals::Open { rate: Rate::Recorded(_), .. } => (Loop::Open, Some(Gaps::Recorded)),
             Arrivals::Open { spacing: Spacing::Constant, .. } => (Loop::Open, Some(Gaps::Constant)),
             Arrivals::Open { spacing: Spacing::Poisson { .. }, .. } => {
                 (Loop::Open, Some(Gaps::Poisson))
@@ -257,7 +263,7 @@ impl<'a> Load<'a> {
             seconds: stage.length.as_secs_f64(),
         };
         let (rate_per_s, stages) = match plan.rate() {
-            None => (None, Vec::new()),
+            None | Some(Rate::Recorded(_)) => (None, Vec::new()),
             Some(Rate::Constant(rate)) => (Some(*rate), Vec::new()),
             Some(Rate::Stages(stages)) => (None, stages.iter().map(stage).collect()),
         };
@@ -266,6 +272,7 @@ impl<'a> Load<'a> {
             rate_per_s,
             stages,
             arrivals,
+            pace: plan.replay.as_deref().map(Replay::pace).map(|pace| pace.to_string()),
             seed: report.seed,
             connections: plan.connections,
             connections_max: plan.connections_max,

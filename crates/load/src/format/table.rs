@@ -9,6 +9,8 @@ use tollgate_stats::text::{COLUMNS, paragraph};
 
 use super::{Report, TemplateLabel, plot};
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
+use crate::rate::Rate;
+use crate::replay::{Pace, Replay};
 use crate::summary::{Distribution, NS_PER_MS, Progress, TemplateSummary, ThreadUsage, ns_to_ms};
 use crate::verdict::{Measured, Verdict};
 
@@ -28,6 +30,7 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
         requests(report, verdict.measured),
         failures(report),
         unfinished(report),
+        replay(report),
         connections(report),
         latencies(report)?,
         plot::render(&report.summary.latency),
@@ -54,9 +57,17 @@ fn load(report: &Report<'_>) -> String {
     let plan = report.plan;
     let mut parts = vec![match &plan.arrivals {
         Arrivals::Closed => "closed loop".to_owned(),
+        Arrivals::Open { rate: rate @ Rate::Recorded(_), .. } => {
+            let pace = match plan.replay.as_deref().map(Replay::pace) {
+                Some(pace @ Pace::Recorded { factor }) if factor != 1.0 => format!("{pace}"),
+                _ => "as recorded".to_owned(),
+            };
+            format!("replay: {pace}, {}/s on average", rate.describe())
+        }
         Arrivals::Open { rate, spacing } => {
             let gaps = if *spacing == Spacing::Constant { "" } else { ", Poisson" };
-            format!("open loop: {}/s{gaps}", rate.describe())
+            let kind = if plan.replay.is_some() { "replay" } else { "open loop" };
+            format!("{kind}: {}/s{gaps}", rate.describe())
         }
     }];
     if !plan.timer_slack.is_zero() {
@@ -64,6 +75,9 @@ fn load(report: &Report<'_>) -> String {
         parts.push(format!("up to {slack} ms late"));
     }
     parts.push(match plan.connections_max > plan.connections {
+        true if plan.replay.is_some() => {
+            format!("up to {}", counted(plan.connections_max, "connection"))
+        }
         true => format!("{} to {} connections", plan.connections, plan.connections_max),
         false => counted(plan.connections, "connection"),
     });
@@ -185,6 +199,33 @@ fn unfinished(report: &Report<'_>) -> String {
         text += &labelled(label, &format!("{} {what}", count(number)));
     }
     text + &labelled("received", &bytes(summary.bytes_received))
+}
+
+/// Sessions of a replay, with counts of their cookies and variables.
+fn replay(report: &Report<'_>) -> String {
+    let Some(replay) = &report.summary.replay else { return String::new() };
+    let planned = format!("{} planned", count(replay.planned));
+    let mut text = labelled("replay", &format!("{planned}, {} sent", count(report.summary.sent)));
+    let cookies = match replay.cookies {
+        0 => String::new(),
+        cookies => format!(", with {} from responses", counted(cookies as usize, "cookie")),
+    };
+    text += &labelled("sessions", &(count(replay.sessions) + &cookies));
+    let first = first(replay.failed_extraction_example.as_ref());
+    let failed = replay.failed_extractions;
+    if replay.extractions + failed > 0 {
+        let of = count(replay.extractions);
+        text += &labelled("extracted", &format!("{of} values, {} failed{first}", count(failed)));
+    }
+    let lines = [
+        ("rejected", replay.rejected_cookies, "cookies: invalid, or for another domain"),
+        ("awaited", replay.awaited, "requests waited for a response with a variable"),
+        ("no value", replay.without_value, "requests were sent without a value of a variable"),
+    ];
+    for (label, number, what) in lines.into_iter().filter(|(_, number, _)| *number > 0) {
+        text += &labelled(label, &format!("{} {what}", count(number)));
+    }
+    text
 }
 
 fn connections(report: &Report<'_>) -> String {

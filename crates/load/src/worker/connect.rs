@@ -249,6 +249,7 @@ impl Worker {
         self.in_flight -= 1;
         let template = self.plan.workload.requests[in_flight.request].template;
         self.metrics.failure(in_flight, template, failure, self.now);
+        self.end_replayed(in_flight, false);
     }
 
     /// Fails all requests at the front that have timed out.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use tollgate_http1::Response;
-use tollgate_http2::{ErrorCode, Event, Fields, ResetCause};
+use tollgate_http2::{ErrorCode, Event, Field, Fields, ResetCause};
 
 use super::Worker;
 use super::receive::Parsed;
@@ -32,7 +32,7 @@ impl Worker {
             && let Some(mut request) = in_flight.pop_front()
         {
             request.set_send_time(self.now, self.pacer.is_none());
-            http2.open(request, &requests[request.request]);
+            http2.open(request, requests);
         }
     }
 
@@ -111,6 +111,14 @@ impl Worker {
                 }
                 // Interim responses (1xx) precede the final one.
                 stream.status = status;
+                if let Some(replayed) =
+                    stream.in_flight.replayed.as_deref_mut().filter(|_| status >= 200)
+                {
+                    let field = |field: Field<'_>| {
+                        (String::from_utf8_lossy(field.name).into(), field.value.into())
+                    };
+                    replayed.response.headers = self.fields.headers().map(field).collect();
+                }
                 if status >= 200 && self.metrics.needs_first_head() {
                     self.metrics.set_first_head(&head(status, &self.fields));
                 }
@@ -123,6 +131,9 @@ impl Worker {
                 stream.body_bytes += data.len() as u64;
                 if let Some(pattern) = &workload.patterns[stream.in_flight.request] {
                     stream.search.feed(pattern, data);
+                }
+                if let Some(replayed) = &mut stream.in_flight.replayed {
+                    replayed.response.add_body(data);
                 }
                 http2.framing.credit(id, data.len(), &mut http2.out);
                 if end_stream {
@@ -173,6 +184,7 @@ impl Worker {
         let request = &workload.requests[in_flight.request];
         self.in_flight -= 1;
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);
+        self.end_replayed(&in_flight, true);
     }
 
     fn fail_stream(&mut self, index: usize, token: usize, failure: Failure) {

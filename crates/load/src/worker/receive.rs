@@ -115,12 +115,21 @@ impl Worker {
                 front.first_byte = Some(*arrived.get_or_insert_with(Instant::now));
             }
             let is_head = self.plan.workload.requests[front.request].is_head;
-            let scanned = match &self.plan.workload.patterns[front.request] {
-                None => stream.scanner.feed(bytes, is_head, &mut self.heads, |_| {}),
-                Some(pattern) => {
+            if let Some(replayed) = &mut front.replayed {
+                replayed.capture(bytes, is_head);
+            }
+            let pattern = &self.plan.workload.patterns[front.request];
+            let scanned = match (pattern, &mut front.replayed) {
+                (None, None) => stream.scanner.feed(bytes, is_head, &mut self.heads, |_| {}),
+                (pattern, replayed) => {
                     let search = &mut stream.search;
                     stream.scanner.feed(bytes, is_head, &mut self.heads, |piece| {
-                        search.feed(pattern, piece);
+                        if let Some(pattern) = pattern {
+                            search.feed(pattern, piece);
+                        }
+                        if let Some(replayed) = replayed.as_mut() {
+                            replayed.response.add_body(piece);
+                        }
                     })
                 }
             };
@@ -180,6 +189,7 @@ impl Worker {
         {
             self.metrics.set_first_head(cached.head());
         }
+        self.end_replayed(&in_flight, true);
         self.plan.keep_alive && response.keep_alive && is_whole
     }
 

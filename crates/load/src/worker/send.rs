@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Worker;
-use crate::connection::{Connection, InFlight, State, is_disconnect};
+use crate::connection::{Connection, InFlight, Replayed, State, is_disconnect};
 use crate::metrics::ThreadCpuClock;
 use crate::pacing::Pacer;
 use crate::summary::Failure;
@@ -79,7 +79,7 @@ impl Worker {
             && self.connections[index].has_room(self.plan.concurrency())
             && let Some(request) = self.sequence.take()
         {
-            self.put(index, request, self.now);
+            self.put(index, request, self.now, None);
         }
     }
 
@@ -94,6 +94,9 @@ impl Worker {
     /// Open loop: sends the requests that are due while there are connections for them. After a number of
     /// sends the poller is called first, so that responses are not left unread.
     pub(super) fn send_due(&mut self) {
+        if self.sessions.is_some() {
+            return self.send_replay();
+        }
         // The last reading of the clock is cheaper than a new one. Handlers renew it, and so does the
         // event loop after the last of them.
         if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
@@ -124,7 +127,7 @@ impl Worker {
             self.metrics.due(self.now - due.scheduled, false);
         }
         let request = self.sequence.next();
-        self.put(index, request, due.scheduled);
+        self.put(index, request, due.scheduled, None);
         match self.connections[index].state {
             State::Closed => self.connect(index),
             _ => self.send(index),
@@ -141,22 +144,33 @@ impl Worker {
     }
 
     /// Adds a request to those in flight on a connection.
-    fn put(&mut self, index: usize, request: usize, scheduled: Instant) {
+    pub(super) fn put(
+        &mut self,
+        index: usize,
+        request: usize,
+        scheduled: Instant,
+        replayed: Option<Box<Replayed>>,
+    ) {
         self.metrics.sent(self.now);
         self.in_flight += 1;
-        let in_flight = InFlight {
+        let mut in_flight = InFlight {
             request,
             scheduled,
             sent: self.now,
             was_sent: false,
-            sent_bytes: self.plan.workload.requests[request].bytes.len() as u64,
+            sent_bytes: 0,
             first_byte: None,
+            replayed,
         };
+        in_flight.sent_bytes = in_flight.text(&self.plan.workload).len() as u64;
         self.connections[index].in_flight.push_back(in_flight);
     }
 
     /// Queues a connection for the next request of the schedule, if it has room and is not queued.
     pub(super) fn free(&mut self, index: usize) {
+        if self.sessions.is_some() {
+            return self.free_of_session(index);
+        }
         let can_take = self.can_take(index);
         let connection = &mut self.connections[index];
         if can_take && !connection.is_free {
@@ -165,7 +179,7 @@ impl Worker {
         }
     }
 
-    fn can_take(&self, index: usize) -> bool {
+    pub(super) fn can_take(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let has_room = connection.has_room(self.plan.concurrency());
         let is_usable = match &connection.state {

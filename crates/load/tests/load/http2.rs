@@ -27,7 +27,8 @@ pub(crate) struct Streams<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) stream: u32,
-    path: String,
+    pub(crate) path: String,
+    pub(crate) cookie: Option<String>,
     body_bytes: usize,
 }
 
@@ -67,7 +68,9 @@ impl<'a> Streams<'a> {
                     let path = fields.path().unwrap().to_owned();
                     assert_eq!(fields.authority(), Some("a"));
                     assert!(matches!(fields.scheme(), Some("http" | "https")));
-                    self.partial.push(Received { stream, path, body_bytes: 0 });
+                    let cookie = fields.headers().find(|field| field.name == b"cookie");
+                    let cookie = cookie.map(|it| String::from_utf8(it.value.to_vec()).unwrap());
+                    self.partial.push(Received { stream, path, cookie, body_bytes: 0 });
                     ended = end_stream.then_some(stream);
                 }
                 Event::Data { stream, data, end_stream, .. } => {
@@ -100,6 +103,15 @@ impl<'a> Streams<'a> {
     /// Responds with `ok`.
     pub(crate) fn respond(&mut self, stream: u32) {
         self.respond_with(stream, &[b"ok"], &[]);
+    }
+
+    /// Responds with `ok` and a header.
+    pub(crate) fn respond_with_header(&mut self, stream: u32, name: &[u8], value: &[u8]) {
+        let Self { connection, out, .. } = self;
+        connection.send_response(stream, 200, [Field::new(name, value)], false, out).unwrap();
+        assert_eq!(connection.send_data(stream, b"ok", true, out), Ok(2));
+        connection.release(stream, out);
+        self.flush();
     }
 
     fn respond_with(&mut self, stream: u32, body: &[&[u8]], trailers: &[Field<'_>]) {

@@ -15,6 +15,8 @@ mod responses;
 mod latency;
 // Open loop: schedules and timer slack.
 mod schedules;
+// Recorded requests: their order, times and sessions.
+mod replays;
 // Several requests in flight on one connection.
 mod pipelines;
 // Streams of HTTP/2.

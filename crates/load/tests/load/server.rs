@@ -272,6 +272,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         protocol: Protocol::Http1 { pipeline: 1 },
         series: None,
         handshakes: false,
+        replay: None,
         first_byte: false,
         busy_poll: false,
         keep_alive: true,

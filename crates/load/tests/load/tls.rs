@@ -35,7 +35,10 @@ fn config(protocol: &[u8]) -> ServerConfig {
     config
 }
 
-fn server(protocol: &[u8], script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
+pub(crate) fn server(
+    protocol: &[u8],
+    script: impl Fn(&mut Peer) + Send + Sync + 'static,
+) -> Server {
     Server::start_tls(config(protocol), script)
 }
 
@@ -45,7 +48,7 @@ fn echo(peer: &mut Peer) {
     }
 }
 
-const TRUSTING: ClientOptions<'_> = ClientOptions {
+pub(crate) const TRUSTING: ClientOptions<'_> = ClientOptions {
     trust: Trust::All,
     name: "localhost",
     identity: None,
@@ -54,7 +57,7 @@ const TRUSTING: ClientOptions<'_> = ClientOptions {
     protocols: &[b"http/1.1"],
 };
 
-fn over_tls(options: &ClientOptions<'_>, plan: Plan) -> Plan {
+pub(crate) fn over_tls(options: &ClientOptions<'_>, plan: Plan) -> Plan {
     Plan { tls: Some(TlsClient::new(options).unwrap()), ..plan }
 }
 

@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::{Display, IntoStaticStr};
+use tollgate_experiment::experiment::CorpusRequest;
 use tollgate_experiment::record::{Measurement, ProbeOutcome, as_f64};
+use tollgate_stats::{Proportion, holm, mcnemar_p, mean_of_two, proportion};
 use tollgate_traffic::Class;
 
 /// The responses to one template over all measured trials of a subject, invalid trials
@@ -145,6 +147,37 @@ pub(crate) fn weighted_share<'a>(
     (whole > 0).then(|| blocked / as_f64(whole))
 }
 
+/// Returns the verdicts of trials on each request of a corpus, as templates that only probes send.
+pub(super) fn of_corpus(
+    corpus: &[CorpusRequest],
+    measured: &[&Measurement],
+) -> Vec<TemplateFigures> {
+    let figures = |(at, one): (usize, &CorpusRequest)| {
+        let verdicts = measured.iter().filter_map(|trial| trial.corpus.as_bytes().get(at));
+        let count = |outcome: ProbeOutcome| {
+            verdicts.clone().filter(|letter| char::from(**letter) == outcome.letter()).count()
+                as u64
+        };
+        let mut figures = TemplateFigures {
+            name: one.name.clone(),
+            class: one.class,
+            family: one.family.clone(),
+            weight: 0,
+            verdict: None,
+            responses: 0,
+            blocked: 0,
+            passed: 0,
+            other: 0,
+            unexpected: 0,
+            probes_blocked: count(ProbeOutcome::Blocked),
+            probes_passed: count(ProbeOutcome::Passed),
+        };
+        figures.verdict = figures.judge();
+        figures
+    };
+    corpus.iter().enumerate().map(figures).collect()
+}
+
 /// A template on which the subjects that block requests differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
@@ -152,37 +185,251 @@ pub struct Difference {
     pub name: String,
     /// Its class.
     pub class: Class,
-    /// Its weight in the mix.
+    /// Its family, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// Its weight in the mix; 0 for a request of the corpus.
     pub weight: u32,
+    /// The request of the probe in one line, if the experiment has `catch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// The verdict of each subject, by name.
     pub verdicts: BTreeMap<String, TemplateVerdict>,
 }
 
 /// The templates with different verdicts. A subject that blocks nothing, such as a proxy without rules, is not compared.
-pub(super) fn differences(subjects: &[SubjectAnalysis]) -> Vec<Difference> {
-    let blocks = |one: &TemplateFigures| one.blocked + one.probes_blocked > 0;
-    let blocking: Vec<&SubjectAnalysis> =
-        subjects.iter().filter(|subject| subject.templates.iter().any(blocks)).collect();
+pub(super) fn differences(
+    subjects: &[SubjectAnalysis],
+    requests: Option<&BTreeMap<String, String>>,
+    corpus: &[CorpusRequest],
+) -> Vec<Difference> {
+    let blocking = blocking(subjects);
     let Some(first) = blocking.first() else { return Vec::new() };
+    let verdicts: Vec<Verdicts<'_>> = blocking.iter().map(|subject| verdicts(subject)).collect();
+    let corpus: BTreeMap<&str, &str> =
+        corpus.iter().map(|one| (one.name.as_str(), one.request.as_str())).collect();
     let difference = |template: &TemplateFigures| {
-        let verdict = |subject: &&SubjectAnalysis| {
-            let same =
-                |one: &&TemplateFigures| (&one.name, one.class) == (&template.name, template.class);
-            let verdict = subject.templates.iter().find(same)?.verdict?;
-            Some((subject.name.clone(), verdict))
+        let verdict = |(subject, verdicts): (&&SubjectAnalysis, &Verdicts<'_>)| {
+            let (_, verdict) = verdicts.get(&(template.name.as_str(), template.class))?;
+            Some((subject.name.clone(), *verdict))
         };
         let verdicts: BTreeMap<String, TemplateVerdict> =
-            blocking.iter().filter_map(verdict).collect();
+            blocking.iter().zip(&verdicts).filter_map(verdict).collect();
+        let of_mix = requests.and_then(|requests| requests.get(&template.name).cloned());
+        let request = || corpus.get(template.name.as_str()).map(|request| (*request).to_owned());
         let mut all = verdicts.values();
         let first = all.next()?;
         all.any(|verdict| verdict != first).then(|| Difference {
             name: template.name.clone(),
             class: template.class,
+            family: template.family.clone(),
             weight: template.weight,
+            request: of_mix.or_else(request),
             verdicts,
         })
     };
-    first.templates.iter().filter_map(difference).collect()
+    first.judged().filter_map(difference).collect()
+}
+
+/// The subjects that block any request. A proxy without rules is not compared.
+fn blocking(subjects: &[SubjectAnalysis]) -> Vec<&SubjectAnalysis> {
+    let blocks = |one: &TemplateFigures| one.blocked + one.probes_blocked > 0;
+    subjects.iter().filter(|subject| subject.judged().any(blocks)).collect()
+}
+
+/// Family and verdict by name and class, of the templates that have a verdict.
+type Verdicts<'a> = BTreeMap<(&'a str, Class), (Option<&'a str>, TemplateVerdict)>;
+
+fn verdicts(subject: &SubjectAnalysis) -> Verdicts<'_> {
+    let verdict = |one: &'_ TemplateFigures| one.verdict;
+    let known = subject.judged().filter_map(|one| Some((one, verdict(one)?)));
+    known
+        .map(|(one, verdict)| ((one.name.as_str(), one.class), (one.family.as_deref(), verdict)))
+        .collect()
+}
+
+/// Detections of the subjects that block requests, with every template and every request of the corpus as one case, whatever
+/// its weight.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Catch {
+    /// The subjects.
+    pub subjects: Vec<SubjectCatch>,
+    /// Each two subjects.
+    pub pairs: Vec<PairCatch>,
+}
+
+/// Detections of one subject.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct SubjectCatch {
+    /// Name of the subject.
+    pub name: String,
+    /// By class and family.
+    pub families: Vec<FamilyCatch>,
+    /// Attacks blocked: true positives.
+    pub attacks: Option<Share>,
+    /// Benign requests blocked: false positives.
+    pub benign: Option<Share>,
+    /// Balanced accuracy: the mean of the share of attacks that are blocked and of the share of benign requests that pass.
+    pub score: Option<ScoreRange>,
+    /// Requests without a verdict: other responses, no response, or both verdicts.
+    pub undecided: usize,
+}
+
+/// Requests of one family that are blocked.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct FamilyCatch {
+    /// The class of the family.
+    pub class: Class,
+    /// Its name; `other` for templates without a family.
+    pub family: String,
+    /// The requests that are blocked.
+    pub share: Share,
+}
+
+/// A share of requests that are blocked, with Wilson's 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Share {
+    /// Requests that are blocked.
+    pub blocked: u64,
+    /// Requests that are blocked or pass.
+    pub of: u64,
+    /// From 0 to 1.
+    pub estimate: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// A score with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct ScoreRange {
+    /// From 0 to 1; 0.5 for one that blocks everything or nothing.
+    pub estimate: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Two subjects on the requests on which both have a verdict. A verdict is right if an attack is blocked or a benign request
+/// passes.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PairCatch {
+    /// Name of one subject.
+    pub first: String,
+    /// Name of the other.
+    pub second: String,
+    /// Requests on which both have the same verdict.
+    pub same: u64,
+    /// Requests on which only the first is right.
+    pub first_only: u64,
+    /// Requests on which only the second is right.
+    pub second_only: u64,
+    /// McNemar's exact test, two-sided, with Holm's correction for the pairs of the case.
+    pub p: f64,
+}
+
+/// Family of templates without one.
+const NO_FAMILY: &str = "other";
+
+pub(super) fn catch(subjects: &[SubjectAnalysis]) -> Catch {
+    let blocking = blocking(subjects);
+    let verdicts: Vec<Verdicts<'_>> = blocking.iter().map(|subject| verdicts(subject)).collect();
+    let of_subject =
+        |(subject, verdicts): (&&SubjectAnalysis, &Verdicts<'_>)| subject_catch(subject, verdicts);
+    let mut pairs = Vec::new();
+    for (at, first) in verdicts.iter().enumerate() {
+        for (other, second) in verdicts.iter().enumerate().skip(at + 1) {
+            pairs.push(pair(&blocking[at].name, &blocking[other].name, first, second));
+        }
+    }
+    let adjusted = holm(&pairs.iter().map(|pair| pair.p).collect::<Vec<_>>());
+    for (pair, p) in pairs.iter_mut().zip(adjusted) {
+        pair.p = p;
+    }
+    Catch { subjects: blocking.iter().zip(&verdicts).map(of_subject).collect(), pairs }
+}
+
+fn subject_catch(subject: &SubjectAnalysis, verdicts: &Verdicts<'_>) -> SubjectCatch {
+    let mut families: BTreeMap<(bool, &str), (u64, u64)> = BTreeMap::new();
+    for ((_, class), (family, verdict)) in verdicts {
+        let is_blocked = match verdict {
+            TemplateVerdict::Blocked => 1,
+            TemplateVerdict::Passed => 0,
+            TemplateVerdict::Unstable => continue,
+        };
+        // Attacks first.
+        let key = (*class == Class::Benign, family.unwrap_or(NO_FAMILY));
+        let (blocked, of) = families.entry(key).or_default();
+        *blocked += is_blocked;
+        *of += 1;
+    }
+    let of_class = |is_benign: bool| {
+        let of_class = families.iter().filter(|((benign, _), _)| *benign == is_benign);
+        let (blocked, of) =
+            of_class.fold((0, 0), |sum, (_, counts)| (sum.0 + counts.0, sum.1 + counts.1));
+        Share::new(blocked, of)
+    };
+    let (attacks, benign) = (of_class(false), of_class(true));
+    let score = attacks.zip(benign).map(|(attacks, benign)| {
+        let mean = mean_of_two(attacks.proportion(), benign.complement());
+        ScoreRange { estimate: mean.estimate, low: mean.low, high: mean.high }
+    });
+    let family = |((is_benign, family), (blocked, of)): (&(bool, &str), &(u64, u64))| {
+        Some(FamilyCatch {
+            class: if *is_benign { Class::Benign } else { Class::Malicious },
+            family: (*family).to_owned(),
+            share: Share::new(*blocked, *of)?,
+        })
+    };
+    let decided: u64 = families.values().map(|(_, of)| of).sum();
+    SubjectCatch {
+        name: subject.name.clone(),
+        families: families.iter().filter_map(family).collect(),
+        attacks,
+        benign,
+        score,
+        undecided: subject.judged().count().saturating_sub(decided as usize),
+    }
+}
+
+fn pair(first: &str, second: &str, a: &Verdicts<'_>, b: &Verdicts<'_>) -> PairCatch {
+    let (mut same, mut first_only, mut second_only) = (0, 0, 0);
+    for (key, (_, one)) in a {
+        let Some((_, other)) = b.get(key) else { continue };
+        if [one, other].contains(&&TemplateVerdict::Unstable) {
+            continue;
+        }
+        let right = match key.1 {
+            Class::Malicious => TemplateVerdict::Blocked,
+            Class::Benign => TemplateVerdict::Passed,
+        };
+        match one == other {
+            true => same += 1,
+            false if *one == right => first_only += 1,
+            false => second_only += 1,
+        }
+    }
+    let (first, second) = (first.to_owned(), second.to_owned());
+    let p = mcnemar_p(first_only, second_only);
+    PairCatch { first, second, same, first_only, second_only, p }
+}
+
+impl Share {
+    fn new(blocked: u64, of: u64) -> Option<Self> {
+        let Proportion { estimate, low, high } = proportion(blocked, of)?;
+        Some(Self { blocked, of, estimate, low, high })
+    }
+
+    fn proportion(self) -> Proportion {
+        Proportion { estimate: self.estimate, low: self.low, high: self.high }
+    }
+
+    /// The share of the requests that pass.
+    fn complement(self) -> Proportion {
+        Proportion { estimate: 1.0 - self.estimate, low: 1.0 - self.high, high: 1.0 - self.low }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::catch::{TemplateFigures, TemplateVerdict, weighted_share};
 use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
 use std::collections::{BTreeMap, BTreeSet};
+use tollgate_experiment::experiment::ExternalManifest;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric;
 use tollgate_experiment::metric::{ByBlock, Metric, judged_by};
@@ -31,6 +32,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
     if !is_ablation {
         notes.extend(different_rule_sets(&experiment.subjects));
     }
+    notes.extend(experiment.subjects.iter().filter_map(|subject| external(run, subject)));
     notes.extend(heaviest_process(&run.trials));
     for case in cases {
         if experiment.stop.width.is_some() {
@@ -50,6 +52,47 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         }
     }
     notes
+}
+
+/// The note on a server that runs already: the figures that a run cannot have of it, and the CPUs that it used.
+fn external(run: &RunRecords, subject: &SubjectManifest) -> Option<String> {
+    let ExternalManifest { url, attach } = subject.external.as_ref()?;
+    let of_subject = run.trials.iter().filter(|trial| trial.subject == subject.name);
+    let measured: Vec<&Measurement> =
+        of_subject.filter_map(|trial| trial.outcome.measurement()).collect();
+    let mut lacking = vec!["start time"];
+    match attach {
+        None => lacking.extend(["CPU", "memory"]),
+        Some(_) if measured.iter().any(|m| m.memory_peak_bytes.is_none()) => {
+            lacking.push("memory (no permission to read it)");
+        }
+        Some(_) => {}
+    }
+    let mut note = format!(
+        "{} is a server that runs already, at {url}: not restarted between trials, not placed on a CPU, and with its own \
+         backend, so that the origin of the run is not behind it. Not measured: {}.",
+        subject.name,
+        lacking.join(", ")
+    );
+    if let Some(attach) = attach {
+        let layout = &run.manifest.cpu_layout.system;
+        let cpus: BTreeSet<usize> =
+            measured.iter().flat_map(|m| &m.attached_cpus).copied().collect();
+        note += &format!(" CPU is that of {attach}");
+        if !cpus.is_empty() && !cpus.iter().eq(layout) {
+            note += &format!(
+                ", which may use the CPUs {}; the others have {}",
+                numbers(&cpus),
+                numbers(layout)
+            );
+        }
+        note.push('.');
+    }
+    Some(note)
+}
+
+fn numbers<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> String {
+    numbers.into_iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The process that disturbed a trial most.
@@ -117,8 +160,10 @@ fn width(run: &RunRecords, case: &CaseManifest) -> Option<String> {
         Metric::LatencyP50Ms => "the p50 latency, because the rate is fixed",
         _ => return None,
     };
+    let is_unknown = measurements.values().any(|measurement| measurement.cpu.is_unknown);
+    let uses = if is_unknown { "has an unknown CPU time" } else { "uses no CPU" };
     Some(format!(
-        "{baseline} uses no CPU, so there are no ratios of CPU: the width of the intervals was judged on {judged_on}."
+        "{baseline} {uses}, so there are no ratios of CPU: the width of the intervals was judged on {judged_on}."
     ))
 }
 

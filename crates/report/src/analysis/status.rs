@@ -4,7 +4,7 @@ use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation, lis
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::{Display, IntoStaticStr};
-use tollgate_experiment::manifest::ExperimentManifest;
+use tollgate_experiment::manifest::{ExperimentManifest, SubjectManifest};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_stats::number::{counted, percent, relative, share, significant};
@@ -182,6 +182,15 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     let mut priced: Vec<(&SubjectAnalysis, &Price)> =
         compared.filter_map(|subject| Some((subject, cpu_price(subject)?))).collect();
     priced.sort_by(|(_, a), (_, b)| b.difference.estimate.total_cmp(&a.difference.estimate));
+    let subjects = &experiment.subjects;
+    let is_unknown = |subject: &SubjectManifest| {
+        subject.name == *baseline
+            && subject.external.as_ref().is_some_and(|external| external.attach.is_none())
+    };
+    if subjects.iter().any(is_unknown) {
+        let reason = "is a server whose processes are not known";
+        return format!("There is no price in CPU, because the baseline {baseline} {reason}.");
+    }
     let Some(cpu) = own.cpu_us_per_request else {
         priced.retain(|(subject, _)| subject.name != *baseline);
         let clauses = [format!("{baseline} uses no CPU")].into_iter();

@@ -99,6 +99,10 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     }
     section.table(media, tables::ratios(analysis, case));
     section.table(media, tables::figures(case));
+    if let Some(catch) = &case.catch {
+        section.table(media, tables::families(catch));
+        section.table(media, tables::pairs(catch));
+    }
     let lines = tables::difference_lines(case);
     if !lines.is_empty() {
         let title = "Templates on which subjects differ";

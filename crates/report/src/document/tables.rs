@@ -2,11 +2,13 @@
 
 use super::{Cell, Column, NONE, Row, Table, range};
 use crate::analysis::{
-    AblationFigures, Analysis, CaseAnalysis, Difference, Figures, FileFigures, Price,
-    SubjectAnalysis, SubjectStatus, TemplateFigures, TemplateVerdict, list, verdict_legend,
-    verdict_word,
+    AblationFigures, Analysis, CaseAnalysis, Catch, Difference, FamilyCatch, Figures, FileFigures,
+    PairCatch, Price, ScoreRange, Share, SubjectAnalysis, SubjectCatch, SubjectStatus,
+    TemplateFigures, TemplateVerdict, list, verdict_legend, verdict_word,
 };
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use tollgate_experiment::experiment::ExternalManifest;
 use tollgate_experiment::manifest::{Manifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Bottleneck, as_f64};
@@ -427,21 +429,129 @@ fn outcomes(template: &TemplateFigures) -> String {
     parts.join(", ")
 }
 
+/// Most rows of a table of differences.
+const DIFFERENCES_MAX: usize = 200;
+
+/// Requests blocked by family, with intervals, and the score.
+pub(super) fn families(catch: &Catch) -> Table {
+    let mut families: Vec<(Class, &str)> = Vec::new();
+    for one in catch.subjects.iter().flat_map(|subject| &subject.families) {
+        let family = (one.class, one.family.as_str());
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    // Attacks first.
+    families.sort_by_key(|(class, family)| (*class == Class::Benign, *family));
+    let share = |share: Option<&Share>| {
+        share.map_or(NONE.to_owned(), |Share { blocked, of, estimate, low, high }| {
+            let [estimate, low, high] = [estimate, low, high].map(|share| whole_percent(*share));
+            format!("{blocked}/{of} {estimate} % [{low}, {high}]")
+        })
+    };
+    let row = |name: String, cell: &dyn Fn(&SubjectCatch) -> String| {
+        Row::of(None, [name].into_iter().chain(catch.subjects.iter().map(cell)))
+    };
+    let family = |(class, family): &(Class, &str)| {
+        let of = |subject: &SubjectCatch| {
+            let is_it = |one: &&FamilyCatch| (one.class, one.family.as_str()) == (*class, family);
+            share(subject.families.iter().find(is_it).map(|one| &one.share))
+        };
+        row(format!("{}: {family}", class_word(*class)), &of)
+    };
+    let mut rows = vec![
+        row("score %".to_owned(), &|subject| {
+            subject.score.map_or(NONE.to_owned(), |ScoreRange { estimate, low, high }| {
+                let [estimate, low, high] =
+                    [estimate, low, high].map(|share| format!("{:.1}", 100.0 * share));
+                format!("{estimate} [{low}, {high}]")
+            })
+        }),
+        row("all attacks".to_owned(), &|subject| share(subject.attacks.as_ref())),
+        row("all benign".to_owned(), &|subject| share(subject.benign.as_ref())),
+    ];
+    rows.extend(families.iter().map(family));
+    if catch.subjects.iter().any(|subject| subject.undecided > 0) {
+        rows.push(row("no verdict".to_owned(), &|subject| subject.undecided.to_string()));
+    }
+    if catch.subjects.is_empty() {
+        rows.clear();
+    }
+    let names = catch.subjects.iter().map(|subject| Column::from(subject.name.as_str()));
+    let legend = "Requests blocked of those blocked or passed, each template and each request of the corpus once: attacks are \
+                  true positives, benign requests false positives. [a, b]: Wilson's 95 % interval, for the requests as a \
+                  sample of their family. Score: balanced accuracy, the mean of the attacks blocked and the benign \
+                  requests passed; 50 is that of blocking all or nothing.";
+    Table {
+        rows,
+        ..Table::new(
+            "Requests blocked by family",
+            [Column::from("family")].into_iter().chain(names),
+        )
+    }
+    .with_legend(legend)
+}
+
+/// A share as a whole number of percent, which is 0 or 100 only if it is exact.
+fn whole_percent(share: f64) -> String {
+    match 100.0 * share {
+        0.0 => "0".to_owned(),
+        percent if share < 1.0 => format!("{:.0}", percent.clamp(1.0, 99.0)),
+        _ => "100".to_owned(),
+    }
+}
+
+/// The requests on which each two subjects differ.
+pub(super) fn pairs(catch: &Catch) -> Table {
+    let row = |pair: &PairCatch| {
+        let PairCatch { first, second, same, first_only, second_only, p } = pair;
+        let better = match first_only.cmp(second_only) {
+            Ordering::Greater if *p <= SIGNIFICANT => first.as_str(),
+            Ordering::Less if *p <= SIGNIFICANT => second.as_str(),
+            _ => "open",
+        };
+        let counts = [same, first_only, second_only].map(|number| count(*number));
+        let p = if *p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") };
+        let names = [format!("{first}, {second}")];
+        Row::of(None, names.into_iter().chain(counts).chain([p, better.to_owned()]))
+    };
+    let columns = ["subjects", "same", "only 1st right", "only 2nd right", "p", "better"];
+    let legend = "Right: an attack blocked, a benign request passed. p: McNemar's exact test with Holm's correction for the \
+                  pairs; open: above 0.05, so that neither is better.";
+    Table {
+        rows: catch.pairs.iter().map(row).collect(),
+        ..Table::new("Each two subjects", columns.map(Column::from))
+    }
+    .with_legend(legend)
+}
+
+const SIGNIFICANT: f64 = 0.05;
+
 /// The templates on which subjects differ, with the verdict of each subject that blocks requests.
 pub(super) fn differences(case: &CaseAnalysis) -> Table {
     let names: BTreeSet<&str> =
         case.differences.iter().flat_map(|one| one.verdicts.keys().map(String::as_str)).collect();
     let subjects: Vec<&str> =
         case.subjects.iter().map(|one| &*one.name).filter(|name| names.contains(name)).collect();
+    let has_requests = case.differences.iter().any(|one| one.request.is_some());
     let row = |one: &Difference| {
         let verdict = |name: &&str| one.verdicts.get(*name).map_or(NONE, Into::into);
         let head = [one.name.clone(), class_word(one.class).to_owned(), one.weight.to_string()];
+        let request = has_requests.then(|| one.request.clone().unwrap_or_default());
         let verdicts = subjects.iter().map(verdict).map(str::to_owned);
-        Row::of(None, head.into_iter().chain(verdicts))
+        Row::of(None, head.into_iter().chain(verdicts).chain(request))
     };
     let columns = ["template", "class", "weight"].into_iter().chain(subjects.iter().copied());
+    let columns = columns.chain(has_requests.then_some("request"));
+    let shown = case.differences.len().min(DIFFERENCES_MAX);
+    let legend = match case.differences.len() - shown {
+        0 => String::new(),
+        more => format!("And {}; report.json and catch.csv have all.", counted(more, "more")),
+    };
     Table {
-        rows: case.differences.iter().map(row).collect(),
+        rows: case.differences[..shown].iter().map(row).collect(),
+        legend,
+        is_prose: has_requests,
         ..Table::new("Templates on which subjects differ", columns.map(Column::from))
     }
 }
@@ -486,7 +596,10 @@ fn class_word(class: Class) -> &'static str {
 pub(super) fn subjects(manifest: &Manifest) -> Table {
     let row = |subject: &SubjectManifest| {
         let options = subject.options.iter().map(|(name, value)| format!("{name} = {value}"));
-        let options = options.collect::<Vec<_>>().join(", ");
+        let external = subject.external.iter().flat_map(|ExternalManifest { url, attach }| {
+            [Some(url.clone()), attach.clone()].into_iter().flatten()
+        });
+        let options = options.chain(external).collect::<Vec<_>>().join(", ");
         let (version, programs) = match &subject.state {
             SubjectState::Present { installed, referenced, .. } => {
                 // Twelve digits distinguish two hashes; the manifest has all.

@@ -221,6 +221,16 @@ fn result(report: &Report<'_>) -> anyhow::Result<Section> {
     if report.plan.rate().is_some() {
         figures.push(("Due, but not sent".to_owned(), count(summary.unsent)));
     }
+    if let Some(replay) = &summary.replay {
+        figures.extend([
+            ("Recorded requests".to_owned(), count(replay.planned)),
+            ("Sent".to_owned(), count(summary.sent)),
+            ("Sessions".to_owned(), count(replay.sessions)),
+            ("Cookies from responses".to_owned(), count(replay.cookies)),
+            ("Values from responses".to_owned(), count(replay.extractions)),
+            ("Failed extractions".to_owned(), count(replay.failed_extractions)),
+        ]);
+    }
     let busiest = summary.threads.iter().map(tollgate_load::ThreadUsage::busy).fold(0.0, f64::max);
     figures.push(("Busiest thread of the generator".to_owned(), percent(busiest)));
     section.push(Media::All, Block::Definitions(figures));

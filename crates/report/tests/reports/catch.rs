@@ -4,11 +4,13 @@ use crate::records::{
     analysed, blocks, costing, figures, flat, markdown, measured, page, run, table, template,
 };
 use serde_json::json;
+use tollgate_experiment::experiment::CorpusRequest;
 use tollgate_experiment::record::{
     Measurement, Outcome, ProbeOutcome, TemplateRecord, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::analysis::{TemplateVerdict, analyse};
+use tollgate_report::analysis::{Catch, TemplateVerdict, analyse};
+use tollgate_report::export::catch_csv;
 use tollgate_traffic::Class;
 
 const MIX: [(&str, Class, u32); 5] = [
@@ -135,4 +137,91 @@ fn page_points_to_the_cheapest_of_those_that_block_most() {
     // None blocks.
     let text = page(&run(&["nginx", "other"], vec![none(10), trial("other", 20, &[])]));
     assert!(!text.contains("data-plot=\"catches\""), "{text}");
+}
+
+/// Two engines on the mix and on a corpus of ten attacks and two benign requests.
+fn with_corpus() -> RunRecords {
+    let verdicts = |subject: &str, corpus: &str| {
+        let mut trial = drawn(subject, 1, &["xss", "sql", "shell"], [1; 5]);
+        let Outcome::Measured(measurement) = &mut trial.outcome else { unreachable!("measured") };
+        measurement.corpus = corpus.to_owned();
+        trial
+    };
+    let none = measured("nginx", 1, Measurement { corpus: "p".repeat(12), ..costing(10) });
+    // The last attack has no verdict of the second engine.
+    let trials = vec![none, verdicts("first", "bbbbbbbbpppp"), verdicts("second", "bbpppppppobp")];
+    let mut run = run(&["nginx", "first", "second"], trials);
+    let experiment = &mut run.manifest.experiment;
+    experiment.catch = true;
+    let request = |number: usize| CorpusRequest {
+        name: format!("list: a #{number}"),
+        class: if number > 10 { Class::Benign } else { Class::Malicious },
+        family: Some("injection".to_owned()),
+        request: format!("GET /?a={number} | <b>"),
+    };
+    experiment.corpus = (1..=12).map(request).collect();
+    run
+}
+
+fn catch_of(run: &RunRecords) -> Catch {
+    analyse(run).cases[0].catch.clone().unwrap()
+}
+
+#[test]
+fn detections_are_counted_by_template_and_request() {
+    let run = with_corpus();
+    let catch = catch_of(&run);
+    // One that blocks nothing is not compared.
+    let names: Vec<&str> = catch.subjects.iter().map(|subject| &*subject.name).collect();
+    assert_eq!(names, ["first", "second"]);
+    let [first, second] = &catch.subjects[..] else { unreachable!() };
+    // Three templates and eight requests of the corpus; none of two benign templates and two requests.
+    let share = |share: &Option<tollgate_report::analysis::Share>| {
+        share.map(|share| (share.blocked, share.of))
+    };
+    assert_eq!((share(&first.attacks), share(&first.benign)), (Some((11, 13)), Some((0, 4))));
+    assert_eq!((share(&second.attacks), share(&second.benign)), (Some((5, 12)), Some((1, 4))));
+    assert_eq!((first.undecided, second.undecided), (0, 1));
+    let score = first.score.unwrap();
+    assert!((score.estimate - f64::midpoint(11.0 / 13.0, 1.0)).abs() < 1e-12, "{score:?}");
+    assert!(score.low < score.estimate && score.estimate < score.high && score.high < 1.0);
+    let family = first.families.iter().find(|one| one.family == "injection").unwrap();
+    assert_eq!((family.class, family.share.blocked, family.share.of), (Class::Malicious, 8, 10));
+    // The weights of the corpus are 0.
+    assert_eq!(figures(&run, "first").detection_rate, Some(1.0));
+}
+
+#[test]
+fn pairs_count_the_requests_on_which_one_is_right() {
+    let catch = catch_of(&with_corpus());
+    let [pair] = &catch.pairs[..] else { panic!("{catch:?}") };
+    // Six attacks and one benign request; on the last attack, one has no verdict.
+    assert_eq!((pair.same, pair.first_only, pair.second_only), (9, 7, 0));
+    assert!((pair.p - 2.0 / 128.0).abs() < 1e-12, "{}", pair.p);
+}
+
+#[test]
+fn every_report_has_detections_with_intervals_and_requests() {
+    let run = with_corpus();
+    let text = flat(&table(&run));
+    for words in
+        ["attack: injection 8/10 80 % [49, 94]", "92.3 [", "first, second 9 7 0 0.016 first "]
+    {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    let text = markdown(&run);
+    assert!(text.contains("only 1st right"), "{text}");
+    let request = "GET /?a=3 \\| \\<b\\>";
+    assert!(text.contains(request), "{text}");
+    let text = page(&run);
+    assert!(text.contains("a=3 | &lt;b&gt;") && !text.contains("| <b>"), "{text}");
+    let csv = catch_csv(&analyse(&run)).unwrap().unwrap();
+    let difference = "difference,first,second,malicious,injection,list: a #3,,,,,,,,,,blocked,passed,GET /?a=3 | <b>";
+    assert!(csv.contains(difference), "{csv}");
+    assert_eq!(csv.lines().filter(|line| line.contains(",pair,")).count(), 1, "{csv}");
+    // Without `catch` there are neither.
+    let mut run = three_engines();
+    run.manifest.experiment.catch = false;
+    assert_eq!(catch_csv(&analyse(&run)).unwrap(), None);
+    assert!(!markdown(&run).contains("only 1st right"));
 }

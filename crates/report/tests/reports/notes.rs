@@ -1,6 +1,7 @@
 //! Notes on subjects and trials without figures, and on warm-ups.
 
 use crate::records::{analysed, blocks, case, costing, failed, measured, refused, run, set_state};
+use tollgate_experiment::experiment::ExternalManifest;
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Measurement, Step, TrialRecord, WarmUpRecord};
@@ -209,4 +210,44 @@ fn no_note_on_a_fixed_warm_up() {
     let mut run = until_steady(trials.concat());
     run.manifest.experiment.cases[0].warmup_steady = false;
     assert_eq!(analyse(&run).notes, [""; 0]);
+}
+
+#[test]
+fn server_that_runs_already_is_noted_with_what_is_not_measured() {
+    let external = |attach: Option<&str>| ExternalManifest {
+        url: "http://127.0.0.1:81".to_owned(),
+        attach: attach.map(str::to_owned),
+    };
+    let notes = |attach: Option<&str>, change: &dyn Fn(&mut Measurement)| {
+        let mut measurement = costing(20);
+        change(&mut measurement);
+        let trials = vec![measured("nginx", 1, costing(10)), measured("hand", 1, measurement)];
+        let mut run = run(&["nginx", "hand"], trials);
+        run.manifest.experiment.subjects[1].external = Some(external(attach));
+        let analysis = analyse(&run);
+        let note = analysis.notes.iter().find(|note| note.contains("server that runs already"));
+        (note.unwrap().clone(), analysed(&run, "hand").prices.len())
+    };
+    let (note, prices) = notes(None, &|measurement| {
+        measurement.cpu.system = None;
+        measurement.cpu.is_unknown = true;
+        measurement.memory_peak_bytes = None;
+    });
+    assert!(
+        note.starts_with("hand is a server that runs already, at http://127.0.0.1:81:"),
+        "{note}"
+    );
+    assert!(note.ends_with("Not measured: start time, CPU, memory."), "{note}");
+    // Neither CPU nor memory: not those of a subject without processes, which are 0.
+    let (note_of_all, all) =
+        notes(Some("pid 7"), &|measurement| measurement.attached_cpus = vec![0, 1]);
+    assert_eq!(all, prices + 2);
+    let end = "Not measured: start time. CPU is that of pid 7, which may use the CPUs 0, 1; the others have 1.";
+    assert!(note_of_all.ends_with(end), "{note_of_all}");
+    let (note, _) = notes(Some("pid 7"), &|measurement| {
+        measurement.attached_cpus = vec![1];
+        measurement.memory_peak_bytes = None;
+    });
+    let end = "start time, memory (no permission to read it). CPU is that of pid 7.";
+    assert!(note.ends_with(end), "{note}");
 }

@@ -8,6 +8,7 @@ use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Bottleneck, TemplateRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
+use tollgate_report::junit;
 use tollgate_report::source::Source;
 use tollgate_report::threshold::{Judged, Outcome, Threshold, overall, render, render_markdown};
 use tollgate_stats::text::Screen;
@@ -318,4 +319,52 @@ fn thresholds_and_goals_take_the_same_quantiles() {
     assert_eq!(p95.outcome, Outcome::Pass, "{p95:?}");
     let rare = judged(&run, "p99.9(nginx)<5ms");
     assert_eq!(rare.note.unwrap(), "too few requests per trial for p99.9");
+}
+
+#[test]
+fn junit_has_a_test_case_per_threshold_and_case() {
+    let mut trials =
+        [blocks("nginx", &[10; 6]), blocks("full", &[30, 30, 30, 30, 30, 60])].concat();
+    trials.push(refused("light", 1, "no <rules>"));
+    let mut second = blocks("nginx", &[10; 6]);
+    second.iter_mut().for_each(|trial| "search".clone_into(&mut trial.case));
+    trials.extend(second);
+    let mut run = run(&["nginx", "full", "light"], trials);
+    run.manifest.experiment.cases.push(case("search"));
+    let source = Source::from(run);
+    let thresholds = [
+        "p99(full @ browse)<5ms",
+        "memory(nginx)<4MiB",
+        "cpu(full @ browse)<40us",
+        "cpu(light/nginx @ browse)<9",
+    ];
+    let judged: Vec<Judged> = thresholds
+        .iter()
+        .flat_map(|text| text.parse::<Threshold>().unwrap().judge(&source))
+        .collect();
+    let expected = "\
+<?xml version=\"1.0\" encoding=\"UTF-8\"?>
+<testsuites name=\"Cost &amp; &quot;catch&quot;\u{fffd}\" tests=\"5\" failures=\"2\" errors=\"1\" skipped=\"1\">
+  <testsuite name=\"browse\" tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\">
+    <testcase classname=\"browse.full\" name=\"p99(full @ browse)&lt;5ms\">
+      <system-out>3.00 [3.00, 3.00] ms, 6 blocks</system-out>
+    </testcase>
+    <testcase classname=\"browse.nginx\" name=\"memory(nginx)&lt;4MiB\">
+      <failure message=\"8.00 [8.00, 8.00] MiB, 6 blocks\" type=\"threshold\">8.00 [8.00, 8.00] MiB, 6 blocks</failure>
+    </testcase>
+    <testcase classname=\"browse.full\" name=\"cpu(full @ browse)&lt;40us\">
+      <skipped message=\"30.0 [30.0, 60.0] µs, 6 blocks; the interval contains the limit; more --blocks narrow it\"/>
+    </testcase>
+    <testcase classname=\"browse.light\" name=\"cpu(light/nginx @ browse)&lt;9\">
+      <error message=\"light was refused: no &lt;rules&gt;\" type=\"threshold\">light was refused: no &lt;rules&gt;</error>
+    </testcase>
+  </testsuite>
+  <testsuite name=\"search\" tests=\"1\" failures=\"1\" errors=\"0\" skipped=\"0\">
+    <testcase classname=\"search.nginx\" name=\"memory(nginx)&lt;4MiB\">
+      <failure message=\"8.00 [8.00, 8.00] MiB, 6 blocks\" type=\"threshold\">8.00 [8.00, 8.00] MiB, 6 blocks</failure>
+    </testcase>
+  </testsuite>
+</testsuites>
+";
+    assert_eq!(junit::render("Cost & \"catch\"\u{1b}", &judged).unwrap(), expected);
 }

@@ -63,10 +63,15 @@ impl ProcessTable {
         )
     }
 
-    /// Returns the process that used most CPU time between this table and a later one on these CPUs, except this process
-    /// and its descendants. Rounds to ticks of the kernel.
-    pub(crate) fn heaviest_since(&self, later: &Self, cpus: &[usize]) -> Option<HeavyProcess> {
-        let own = later.own_descendants();
+    /// Returns the process that used most CPU time between this table and a later one on these CPUs, except this process,
+    /// its descendants and the processes of an attached system. Rounds to ticks of the kernel.
+    pub(crate) fn heaviest_since(
+        &self,
+        later: &Self,
+        cpus: &[usize],
+        system: &BTreeSet<i32>,
+    ) -> Option<HeavyProcess> {
+        let own = &later.own_descendants() | system;
         let ticks = |stat: &Stat| stat.utime + stat.stime;
         let before: BTreeMap<(i32, u64), u64> =
             self.processes.iter().map(|stat| ((stat.pid, stat.starttime), ticks(stat))).collect();

@@ -6,25 +6,31 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tollgate_experiment::experiment::Protocol;
+use tollgate_experiment::experiment::{Protocol, ServerTrust};
 use tollgate_http1::{BodySearch, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan};
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Request, Request};
 use tollgate_tls::{ClientOptions, TlsClient, Trust};
 
-/// A server: address and protocol.
+/// A server: address, protocol and, over TLS, its name and the certificates that clients trust.
 #[derive(Debug, Clone)]
 pub struct Site {
     pub address: SocketAddr,
     pub protocol: Protocol,
-    /// The certificate that clients trust, in a PEM file. Used over TLS.
-    pub certificate: PathBuf,
+    pub name: String,
+    pub trust: ServerTrust,
 }
 
 impl Site {
     /// HTTP/1.1 in the clear.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, protocol: Protocol::H1, certificate: PathBuf::new() }
+        Self::own(address, Protocol::H1, PathBuf::new())
+    }
+
+    /// A server that is started with this certificate.
+    pub(crate) fn own(address: SocketAddr, protocol: Protocol, certificate: PathBuf) -> Self {
+        let name = SERVER_NAME.to_owned();
+        Self { address, protocol, name, trust: ServerTrust::File(certificate) }
     }
 
     /// Returns the client of its TLS, or `None` in the clear.
@@ -34,14 +40,21 @@ impl Site {
         }
         let protocol: &[u8] = if self.protocol.is_http2() { b"h2" } else { b"http/1.1" };
         let options = ClientOptions {
-            trust: Trust::File(&self.certificate),
-            name: SERVER_NAME,
+            trust: match &self.trust {
+                ServerTrust::System => Trust::System,
+                ServerTrust::File(path) => Trust::File(path),
+                ServerTrust::All => Trust::All,
+            },
+            name: &self.name,
             identity: None,
             version: None,
             resume,
             protocols: &[protocol],
         };
-        TlsClient::new(&options).map(Some).context("cannot use TLS")
+        TlsClient::new(&options).map(Some).with_context(|| match &self.trust {
+            ServerTrust::File(path) => format!("cannot use TLS with {}", path.display()),
+            ServerTrust::System | ServerTrust::All => "cannot use TLS".to_owned(),
+        })
     }
 }
 

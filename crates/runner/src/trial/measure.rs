@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tollgate_experiment::experiment::{LoadFile, Window};
 use tollgate_experiment::record::{
-    CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, TemplateRecord, as_f64,
+    CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, ProbeOutcome,
+    TemplateRecord, as_f64,
 };
 use tollgate_load::{Summary, TemplateSummary};
 use tollgate_stats::EncodeError;
@@ -28,9 +29,10 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
     let Finished { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
         window::run(subject, &idle_poll)?;
     let processes_after = ProcessTable::read().context(COUNTERS)?;
-    let heaviest = processes_before.heaviest_since(&processes_after, &subject.layout.all());
     drop(idle_poll);
     let pids = Pids::list(subject)?;
+    let cpus = subject.layout.all();
+    let heaviest = processes_before.heaviest_since(&processes_after, &cpus, &pids.system);
     at_end.add(&pids);
     let origins_after = window::origin_counters(subject)?;
     let origin_requests = window::requests_between(&origins_before, &origins_after);
@@ -53,6 +55,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
             Ok(spent) => (!pids.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
+        is_unknown: false,
         origin: match pids.origin.is_empty() {
             true => None,
             false => Some(at_start.origin.until(&at_end.origin).context("the origin ended")?),
@@ -110,7 +113,9 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         open_loop,
         cpu,
         memory_peak_bytes,
+        attached_cpus: Vec::new(),
         templates,
+        corpus: String::new(),
         origin_requests,
         unexpected: summary.unexpected,
         failures: summary.failures,
@@ -147,7 +152,9 @@ fn open_loop(load: &LoadFile, summary: &Summary) -> Result<Option<OpenLoopRecord
 }
 
 fn template_record(template: &Template, summary: &TemplateSummary, blocked: u16) -> TemplateRecord {
-    let of_status = |status: u16| summary.statuses.get(&status).copied().unwrap_or(0);
+    let is_passed = |(status, _): &(&u16, &u64)| {
+        ProbeOutcome::of(**status, blocked, template.status) == ProbeOutcome::Passed
+    };
     TemplateRecord {
         name: template.name.clone(),
         class: template.class,
@@ -155,12 +162,8 @@ fn template_record(template: &Template, summary: &TemplateSummary, blocked: u16)
         weight: template.weight,
         probe: None,
         statuses: summary.statuses.clone(),
-        blocked: of_status(blocked),
-        passed: match template.status {
-            Some(status) if status == blocked => 0,
-            Some(status) => of_status(status),
-            None => summary.statuses.values().sum::<u64>() - of_status(blocked),
-        },
+        blocked: summary.statuses.get(&blocked).copied().unwrap_or(0),
+        passed: summary.statuses.iter().filter(is_passed).map(|(_, count)| count).sum(),
         unexpected: summary.unexpected,
         unexpected_example: summary.unexpected_example.clone(),
     }
@@ -178,6 +181,8 @@ pub(super) fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError
     match usage::memory_peak_bytes(pids) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
+        // It ended after its file was opened, or waits for its parent.
+        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
 }

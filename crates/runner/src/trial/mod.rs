@@ -1,6 +1,7 @@
 //! One trial: configure, start, probe, warm up, measure, stop.
 
 mod exchange;
+pub(crate) mod external;
 mod measure;
 mod probe;
 pub mod requests;
@@ -14,7 +15,7 @@ use crate::process::group::Launch;
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted, Ports};
 use crate::system::render::{self, Place, Rendered};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use exchange::SERVER_NAME;
 use jiff::Timestamp;
 use procfs::ProcError;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Case, Protocol, Subject};
+use tollgate_experiment::experiment::{Case, Corpus, External, Protocol, Subject};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
@@ -53,6 +54,7 @@ pub struct RunContext<'a> {
     pub logs: PathBuf,
     pub layout: &'a CpuLayout,
     pub limits: &'a Limits,
+    pub corpus: &'a Corpus,
     pub interrupt: &'a Interrupt,
 }
 
@@ -150,8 +152,9 @@ pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failu
     for folder in [&config_dir(&configs, subject), &logs] {
         fs::create_dir_all(folder).map_err(io_error("create", folder))?;
     }
-    let limits = &Limits::default();
-    let context = RunContext { catalog, tollgate, configs, logs, layout, limits, interrupt };
+    let (limits, corpus) = (&Limits::default(), &Corpus::default());
+    let context =
+        RunContext { catalog, tollgate, configs, logs, layout, limits, corpus, interrupt };
     let plan = TrialPlan { case: 0, block: 1, position: 1, subject: 0, attempt: 1, order_seed: 0 };
     let mut trial = Trial::new(&context, &plan, case, subject, installed);
     let checked = trial.probed().and_then(|Probed { servers, responses, refused, .. }| {
@@ -211,6 +214,8 @@ struct TrialServers {
     site: Site,
     /// Further ports of the system, by name.
     ports: BTreeMap<String, SocketAddr>,
+    /// CPUs of each role.
+    layout: CpuLayout,
 }
 
 /// A subject after the probe.
@@ -239,7 +244,8 @@ impl<'a> Trial<'a> {
             return Ok(Outcome::Refused(Refusal { reason, responses }));
         }
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let TrialServers { origin, origins, system, site, .. } = &mut servers;
+        let corpus = self.corpus(&requests, &mut servers)?;
+        let TrialServers { origin, origins, system, site, layout, .. } = &mut servers;
         let measured = measure::measure(&mut window::Subject {
             site,
             load: &self.case.load,
@@ -250,7 +256,7 @@ impl<'a> Trial<'a> {
             origin,
             origins,
             system,
-            layout: self.context.layout,
+            layout,
             limits: self.context.limits,
             interrupt: self.context.interrupt,
         });
@@ -260,9 +266,26 @@ impl<'a> Trial<'a> {
                 for (template, response) in measurement.templates.iter_mut().zip(&responses) {
                     template.probe = Some(response.outcome);
                 }
+                measurement.corpus = corpus;
+                if let Some(external) = &self.subject.external {
+                    measurement.cpu.is_unknown = external.attach.is_none();
+                    measurement.attached_cpus.clone_from(&layout.system);
+                }
                 Ok(Outcome::Measured(Box::new(measurement)))
             }
             Err(error) => Err(Stop::at(Step::Load, &error, system.log_tail())),
+        }
+    }
+
+    /// Returns the verdicts on the requests of the corpus.
+    fn corpus(&self, requests: &Requests<'_>, servers: &mut TrialServers) -> Result<String, Stop> {
+        let corpus = requests.corpus(self.context.corpus).map_err(failed(Step::Configure))?;
+        let (site, interrupt) = (&servers.site, self.context.interrupt);
+        let verdicts = probe::verdicts(site, &corpus, requests.blocked_status, interrupt)?;
+        check_origin(&mut servers.origin)?;
+        match servers.system.process_exit() {
+            Some(_) => Err(not_probed(anyhow!("cannot send the corpus"), &mut servers.system)),
+            None => Ok(verdicts),
         }
     }
 
@@ -289,6 +312,9 @@ impl<'a> Trial<'a> {
     }
 
     fn start_servers(&mut self, requests: &Requests<'_>) -> Result<TrialServers, Stop> {
+        if let Some(external) = &self.subject.external {
+            return self.reach(external, requests);
+        }
         let recipe = &self.subject.recipe.file;
         let mut origin = Servers::default();
         let count = if recipe.origin { self.case.origins } else { 0 };
@@ -300,9 +326,9 @@ impl<'a> Trial<'a> {
         // An origin behind a system gets HTTP/1.1 in the clear.
         let is_direct = recipe.process.is_empty();
         let protocol = if is_direct { self.case.protocol } else { Protocol::H1 };
-        let site = Site { address: SocketAddr::from(([0; 4], 0)), protocol, certificate };
+        let site = Site::own(SocketAddr::from(([0; 4], 0)), protocol, certificate.clone());
         let origins: Vec<Site> = (1..=count)
-            .map(|number| self.start_origin(number, &site, requests, &mut origin))
+            .map(|number| self.start_origin(number, &site, &certificate, requests, &mut origin))
             .collect::<Result<_, _>>()?;
         let ports = self.further_ports().map_err(failed(Step::Start))?;
         let (system, site) = match origins.first() {
@@ -312,7 +338,27 @@ impl<'a> Trial<'a> {
                 self.start_system(requests, site, &origins, &ports)?
             }
         };
-        Ok(TrialServers { origin, origins, system, site, ports })
+        let layout = self.context.layout.clone();
+        Ok(TrialServers { origin, origins, system, site, ports, layout })
+    }
+
+    /// Waits for a server that runs already, which the origins of the run are not behind.
+    fn reach(&self, external: &External, requests: &Requests<'_>) -> Result<TrialServers, Stop> {
+        let interrupt = self.context.interrupt;
+        let reached = failed(Step::Reach);
+        let site = external::site(external, self.case.protocol).map_err(&reached)?;
+        let mut system = external::servers(external, interrupt).map_err(&reached)?;
+        let within = self.subject.recipe.file.ready.timeout.0;
+        match system.wait_until_ready(&site, requests.ready(), within, interrupt) {
+            Ok(_) => {}
+            Err(Stop::Failed(failure)) => {
+                return Err(Stop::Failed(Failure { step: Step::Reach, ..failure }));
+            }
+            Err(interrupted) => return Err(interrupted),
+        }
+        let layout = external::layout(self.context.layout, &system).map_err(&reached)?;
+        let (origin, origins, ports) = (Servers::default(), Vec::new(), BTreeMap::new());
+        Ok(TrialServers { origin, origins, system, site, ports, layout })
     }
 
     /// Starts an origin with the protocol of `site`, at another address.
@@ -320,6 +366,7 @@ impl<'a> Trial<'a> {
         &mut self,
         number: u16,
         site: &Site,
+        certificate: &Path,
         requests: &Requests<'_>,
         origin: &mut Servers,
     ) -> Result<Site, Stop> {
@@ -337,7 +384,7 @@ impl<'a> Trial<'a> {
         ];
         command.extend(self.case.load.busy_poll.then(|| "--busy-poll".to_owned()));
         if site.protocol.is_tls() {
-            let certificate = site.certificate.display().to_string();
+            let certificate = certificate.display().to_string();
             command.extend(["--cert", &certificate, "--key", &certificate].map(str::to_owned));
         }
         let log = self.log_file(&name);

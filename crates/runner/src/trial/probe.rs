@@ -6,7 +6,7 @@
 
 use super::exchange::{Reply, Site, exchange, exchange_with_body, get};
 use super::requests::Requests;
-use crate::process::Interrupt;
+use crate::process::{Interrupt, Interrupted};
 use crate::system::render;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::recipe::DetectionLog;
 use tollgate_experiment::record::{ProbeOutcome, ProbeResponse};
 use tollgate_http1::Response;
-use tollgate_load::Expectation;
+use tollgate_load::{Expectation, Request};
 use tollgate_traffic::{Class, Template};
 
 /// Sends one request of each template and compares the responses with the expected ones. The error may be
@@ -37,6 +37,31 @@ pub(crate) fn probe(
     Ok(responses)
 }
 
+/// Sends the requests of a corpus, each with the status code of its response if nothing blocks it, and returns the verdict on
+/// each. A request without a response has none: servers close the
+/// connection on some malformed ones. The error may be [`Interrupted`].
+pub(crate) fn verdicts(
+    site: &Site,
+    requests: &[(Request, Option<u16>)],
+    blocked_status: u16,
+    interrupt: &Interrupt,
+) -> Result<String, Interrupted> {
+    let verdict = |(request, passed): &(Request, Option<u16>)| {
+        let outcome = match exchange(site, request, CORPUS_TIMEOUT, interrupt) {
+            Ok(reply) => ProbeOutcome::of(reply.response.status, blocked_status, *passed),
+            Err(error) => match error.downcast_ref::<Interrupted>() {
+                Some(interrupted) => return Err(*interrupted),
+                None => ProbeOutcome::Other,
+            },
+        };
+        Ok(outcome.letter())
+    };
+    requests.iter().map(verdict).collect()
+}
+
+/// Timeout of a request of a corpus: short, because a server may ignore many of them.
+const CORPUS_TIMEOUT: Duration = Duration::from_secs(3);
+
 fn compare(
     template: &Template,
     expected: &Expectation,
@@ -51,11 +76,7 @@ fn compare(
         expected: expected.to_string(),
         actual: format!("{status} with {body_bytes} bytes{missing_text}"),
         as_expected: expected.accepts(reply.response, reply.has_text),
-        outcome: match status {
-            _ if status == blocked_status => ProbeOutcome::Blocked,
-            _ if template.status.is_none_or(|passed| passed == status) => ProbeOutcome::Passed,
-            _ => ProbeOutcome::Other,
-        },
+        outcome: ProbeOutcome::of(status, blocked_status, template.status),
     }
 }
 

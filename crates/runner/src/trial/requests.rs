@@ -2,7 +2,7 @@
 
 use crate::system::render;
 use anyhow::{Context, ensure};
-use tollgate_experiment::experiment::{Case, Experiment, Subject};
+use tollgate_experiment::experiment::{Case, Corpus, Experiment, Subject};
 use tollgate_experiment::workload::{self, Blocking, Delivery, WorkloadError};
 use tollgate_load::{Expectation, Request, Workload};
 use tollgate_traffic::{Class, Template};
@@ -26,7 +26,7 @@ impl<'a> Requests<'a> {
     pub fn render(case: &'a Case, subject: &'a Subject) -> anyhow::Result<Self> {
         let blocks = &subject.recipe.file.blocks;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
-            // Attacks that the removed rules would block are unknown.
+            // Attacks that unknown rules block, or removed ones would block, are unknown.
             _ if subject.lacks_rules => Some(Vec::new()),
             Some(families) => render::words(subject, families)?,
             None => None,
@@ -62,10 +62,25 @@ impl<'a> Requests<'a> {
         workload.with_context(|| cannot_send(self.case))
     }
 
+    /// Renders the requests of a corpus, each with the status code of its response if nothing blocks it, if that is known.
+    pub fn corpus(&self, corpus: &Corpus) -> anyhow::Result<Vec<(Request, Option<u16>)>> {
+        let mut requests = Vec::new();
+        for (mix, source) in corpus.mixes.iter().zip(&corpus.sources) {
+            let listed = workload::listed(mix, &self.delivery());
+            let listed = listed.with_context(|| format!("cannot send corpus {}", source.name))?;
+            let passed = |request: &Request| mix.templates()[request.template].status;
+            requests.extend(listed.into_iter().map(|request| {
+                let passed = passed(&request);
+                (request, passed)
+            }));
+        }
+        Ok(requests)
+    }
+
     /// Checks that a subject that blocks attacks gets one that it is sure to block. Without it, the probe could not detect
     /// that its rules are inactive.
     fn check_proof(&self) -> anyhow::Result<()> {
-        // Without the removed rules, the blocked attacks are unknown.
+        // Without the removed rules, or with unknown ones, the blocked attacks are unknown.
         if !self.does_block || self.subject.lacks_rules {
             return Ok(());
         }
@@ -92,7 +107,7 @@ impl<'a> Requests<'a> {
         };
         Delivery {
             prefix: &self.subject.prefix,
-            host: None,
+            host: self.subject.external.as_ref().and_then(|external| external.host.as_deref()),
             keep_alive: self.case.load.keepalive,
             blocks: self.does_block.then_some(blocking),
         }

@@ -1,6 +1,7 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
 use super::exchange::{Site, exchange};
+use crate::process::attach::Attached;
 use crate::process::group::{self, Launch, ProcessGroup};
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted};
@@ -16,6 +17,8 @@ pub struct Servers {
     groups: Vec<ProcessGroup>,
     /// True if orphaned descendants of this process belong to the role.
     adopts_orphans: bool,
+    /// Processes that were not started here, and are not stopped.
+    attached: Option<Attached>,
 }
 
 /// Reason for a trial without measurement.
@@ -56,7 +59,12 @@ pub enum Ready {
 impl Servers {
     /// Creates the role of the system, to which orphaned descendants belong.
     pub(crate) fn of_system() -> Self {
-        Self { groups: Vec::new(), adopts_orphans: true }
+        Self { groups: Vec::new(), adopts_orphans: true, attached: None }
+    }
+
+    /// Creates the role of a server that runs already.
+    pub(crate) fn of_attached(attached: Option<Attached>) -> Self {
+        Self { groups: Vec::new(), adopts_orphans: false, attached }
     }
 
     pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), Stop> {
@@ -136,16 +144,18 @@ impl Servers {
     pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
         let groups = self.groups.iter().flat_map(|group| table.descendants(group.pid()));
         let orphans = self.adopts_orphans.then(|| group::orphans(table));
-        groups.chain(orphans.into_iter().flatten()).collect()
+        let attached = self.attached.iter().flat_map(|attached| attached.pids(table));
+        groups.chain(orphans.into_iter().flatten()).chain(attached).collect()
     }
 
     /// Describes the first process that has ended.
     pub(crate) fn process_exit(&mut self) -> Option<String> {
-        self.groups.iter_mut().find_map(|group| match group.exit_status() {
+        let ended = self.groups.iter_mut().find_map(|group| match group.exit_status() {
             Ok(None) => None,
             Ok(Some(status)) => Some(format!("`{}` ended ({status})", group.name())),
             Err(error) => Some(format!("cannot wait for `{}` ({error})", group.name())),
-        })
+        });
+        ended.or_else(|| self.attached.as_ref()?.gone())
     }
 
     /// Returns the error if a process ended during the start.

@@ -229,6 +229,7 @@ fn plan(subject: &Subject<'_>) -> anyhow::Result<Plan> {
         },
         series: None,
         handshakes: false,
+        replay: None,
         first_byte: false,
         workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,

@@ -1,6 +1,6 @@
 //! `tollgate compare`.
 
-use super::threshold;
+use super::threshold::{self, JunitArgs};
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use clap::ValueEnum;
@@ -43,7 +43,9 @@ pub(crate) struct Args {
     /// cpu, throughput, p50, p90, p95, p99, p99.9, mean, max, startup, memory. Exits with 99 if a threshold fails and with
     /// 75 if one is not settled, judged by the 95 % interval. For limits of the new run: `tollgate report NEW --threshold`.
     #[arg(long = "threshold", value_name = "CONDITION")]
-    thresholds: Vec<String>,
+    threshold: Vec<String>,
+    #[command(flatten)]
+    junit: JunitArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let old = read(&args.old).map_err(Failure::bad_input)?;
     let new = read(&args.new).map_err(Failure::bad_input)?;
     let comparison = compare::compare(&old.records, &new.records)?;
-    let thresholds = threshold::parse_changes(&args.thresholds, [&old.analysis, &new.analysis])?;
+    let thresholds = threshold::parse_changes(&args.threshold, [&old.analysis, &new.analysis])?;
     let (text, format) = match args.format {
         Format::Table => (compare::render(&comparison, console::screen()), report::Format::Table),
         Format::Markdown => (compare::render_markdown(&comparison), report::Format::Markdown),
@@ -83,5 +85,5 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let judged = thresholds.iter().flat_map(|threshold| threshold.judge_change(&old, &new));
     let exit = if comparison.has_changes() { Exit::Success } else { Exit::Nothing };
-    threshold::print(&judged.collect::<Vec<_>>(), format, exit)
+    threshold::finish(&judged.collect::<Vec<_>>(), &new.analysis, &args.junit, format, exit)
 }

@@ -26,7 +26,7 @@ use tollgate_experiment::files::write_atomic;
 use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
 use tollgate_report::html;
 use tollgate_runner::process;
-use tollgate_traffic::import::mask_header;
+use tollgate_traffic::import::{mask_body, mask_header, mask_url};
 
 /// One load, validated.
 #[derive(Debug)]
@@ -40,6 +40,9 @@ struct Load {
     seed: u64,
     format: Format,
 }
+
+/// Limit of the connections of a replay, unless another one is given.
+const REPLAY_CONNECTIONS_MAX: usize = 1_000;
 
 /// Descriptors besides connections: standard streams, the signals' pipe, and files that libraries open.
 const FILES: usize = 16;
@@ -71,7 +74,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let printed = load.render(end, &summary).and_then(|text| console::print(&text));
     let saved = match (&args.html, timeline) {
         (Some(path), Some(timeline)) => {
-            html::load::render(&load.report(end, &summary), &timeline, command_line(args_os()))
+            // A page is shown to others.
+            let [url, target] = [&args.url, &load.target.path].map(|text| mask_url(text));
+            let report = Report { url: &url, path: &target, ..load.report(end, &summary) };
+            html::load::render(&report, &timeline, command_line(args_os(), &args.url))
                 .and_then(|page| write_atomic(path, &page))
         }
         _ => Ok(()),
@@ -80,11 +86,22 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
 }
 
-/// The command with its arguments, quoted for a shell. Secrets in headers are masked.
-fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
-    let mut is_header = false;
+/// The command with its arguments, quoted for a shell. Secrets in headers, in the URL and in bodies are masked.
+fn command_line(arguments: impl Iterator<Item = OsString>, url: &str) -> String {
+    let (mut is_header, mut is_body) = (false, false);
     let arguments = arguments.skip(1).map(|argument| {
         let argument = argument.to_string_lossy().into_owned();
+        if std::mem::take(&mut is_body) {
+            return mask_body(&argument);
+        }
+        is_body = !is_header && matches!(&*argument, "--body" | "--data");
+        if argument == url && !is_header {
+            return mask_url(url);
+        }
+        let body = ["--body=", "--data="].into_iter().find(|prefix| argument.starts_with(prefix));
+        if let Some(prefix) = body.filter(|_| !is_header) {
+            return format!("{prefix}{}", mask_body(&argument[prefix.len()..]));
+        }
         let prefix = ["--header=", "-H"].into_iter().find(|prefix| argument.starts_with(prefix));
         let is_value = std::mem::replace(&mut is_header, matches!(&*argument, "-H" | "--header"));
         let at = if is_value { 0 } else { prefix.map_or(argument.len(), str::len) };
@@ -119,9 +136,26 @@ impl Load {
             false => Spacing::Constant,
         };
         args.check_stages()?;
-        let arrivals = match &args.rate {
+        args.check_pace()?;
+        let arrivals = match content.times.as_ref().or(args.rate.as_ref()) {
             None => Arrivals::Closed,
             Some(rate) => Arrivals::Open { rate: rate.clone(), spacing },
+        };
+        let replay = content.replay.clone();
+        let (connections, connections_max) = match &replay {
+            None => (args.connections, args.max_connections.unwrap_or(args.connections)),
+            // A session opens its own.
+            Some(_) => {
+                let default = REPLAY_CONNECTIONS_MAX.max(args.threads);
+                let max = args.max_connections.unwrap_or(default);
+                if max < args.threads {
+                    let threads = args.threads;
+                    bail!(
+                        "cannot use {max} connections for {threads} threads: set --max-connections to at least {threads}"
+                    );
+                }
+                (args.threads, max)
+            }
         };
         let warm_up = args.warmup.unwrap_or(WarmUp::None);
         let timer_slack = args.timer_slack.unwrap_or_default();
@@ -131,8 +165,8 @@ impl Load {
             protocol: args.requested_protocol(target.is_tls)?,
             tls: None,
             arrivals,
-            connections: args.connections,
-            connections_max: args.max_connections.unwrap_or(args.connections),
+            connections,
+            connections_max,
             timer_slack,
             threads: args.threads,
             keep_alive: !args.no_keepalive && !args.handshakes,
@@ -140,7 +174,8 @@ impl Load {
             busy_poll: args.busy_poll,
             connect_timeout: args.connect_timeout,
             response_timeout: args.timeout,
-            requests: args.requests,
+            requests: replay.as_ref().map(|replay| replay.len() as u64).or(args.requests),
+            replay,
             warm_up: warm_up != WarmUp::None,
             series: series::interval(args)?,
             // It costs CPU per response, so only the formats that print it record it.
@@ -241,9 +276,20 @@ mod tests {
             (&["--header=X-Api-Key: k"], "'--header=X-Api-Key: x'"),
             (&["--header", "Accept: a/b", "-n", "1"], "--header 'Accept: a/b' -n 1"),
             (&["http://[::1]:80/"], "'http://[::1]:80/'"),
+            (&["https://u:p@a/?q=1&token=ab"], "'https://x:x@a/?q=1&token=xx'"),
+            (
+                &["127.0.0.1/a?Key=k", "--body", "x@y/?key=k"],
+                "'127.0.0.1/a?Key=x' --body 'x@y/?key=k'",
+            ),
+            (&["--body", "user=a&password=bc"], "--body 'user=a&password=xx'"),
+            (&["--data=token=bc", "-n", "1"], "'--data=token=xx' -n 1"),
+            (&["--data", r#"{"token": "b\"c", "a": 1}"#], r#"--data '{"token": "xxxx", "a": 1}'"#),
+            (&["http://a/b;jsessionid=7F;v=2?c"], "'http://a/b;jsessionid=xx;v=2?c'"),
         ] {
             let words = ["/bin/tollgate", "load"].iter().chain(argument).map(OsString::from);
-            assert_eq!(command_line(words), format!("tollgate load {shown}"));
+            let is_url = |word: &&&str| word.contains("://") || word.starts_with("127.");
+            let url = argument.iter().find(is_url).copied().unwrap_or_default();
+            assert_eq!(command_line(words, url), format!("tollgate load {shown}"));
         }
     }
 
@@ -326,6 +372,25 @@ mod tests {
                 format!("{:#}", load(&format!("http://127.0.0.1/ -n 1 {line}")).unwrap_err());
             assert!(error.contains(reason), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn replay_needs_a_connection_for_each_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("a.mix");
+        let lines = [
+            r#"{"tollgate_mix":1,"title":"a","requests":1,"templates":[{"name":"GET","class":"benign"}],"events":1}"#,
+            r#"{"template":"GET","path":"/","headers":["Host: a"]}"#,
+            r#"{"order":[0,0,0]}"#,
+        ];
+        std::fs::write(&list, lines.join("\n")).unwrap();
+        let load = |options: &str| {
+            load(&format!("http://127.0.0.1/ --mix {} --pace x2 {options}", list.display()))
+        };
+        let error = load("--max-connections 1 -t 4").unwrap_err().to_string();
+        assert!(error.starts_with("cannot use 1 connections for 4 threads: set --max"), "{error}");
+        assert_eq!(load("--max-connections 4 -t 4").unwrap().plan.connections_max, 4);
+        assert_eq!(load("-t 4").unwrap().plan.connections_max, 1_000);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use tollgate_stats::number::count;
 use tollgate_traffic::import::{Importer, Label, Options, Recorded, Secret};
-use tollgate_traffic::import::{access_log, curl, har};
-use tollgate_traffic::{Class, MAX_LISTED};
+use tollgate_traffic::import::{access_log, curl, har, lines};
+use tollgate_traffic::{Class, MAX_EVENTS, MAX_LISTED};
 use tollgate_waf::regression::TestFile;
 use tollgate_waf::replay;
 
@@ -47,13 +47,15 @@ Examples:
   tollgate mix import shop.har --host localhost -o shop.mix
   tollgate mix import log.ndjson --field method=verb --field target=url -o a.mix
   tollgate mix import coreruleset/tests/regression/tests -o crs.mix
+  tollgate mix import sentences/ --as lines -o text.mix
   tollgate mix import requests.sh --as curl --keep cookie -o api.mix
   zcat access.log.2.gz | tollgate mix import - -o shop.mix
 
 To send it: tollgate load http://127.0.0.1:8080/ --mix ./shop.mix
+In its order, with the sessions of its clients: add --pace original
 In an experiment: mix = \"shop.mix\". docs/mixes.md describes the format.")]
 struct ImportArgs {
-    /// Files, some of which may be compressed by gzip; folders of rule tests; `-`: standard input
+    /// Files, some of which may be compressed by gzip; folders of rule tests or lines; `-`: standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Format of the files [default: by their content]
@@ -83,8 +85,8 @@ struct ImportArgs {
     /// Secrets to keep; repeatable
     #[arg(long, value_enum, value_name = "SECRET")]
     keep: Vec<Keep>,
-    /// Member of a JSON log for method, target, request, protocol, host, referer, agent, status, size or headers;
-    /// repeatable
+    /// Member of a JSON log for method, target, request, protocol, host, referer, agent, status, size, headers, time,
+    /// duration or client; repeatable
     #[arg(long, value_name = "NAME=MEMBER")]
     field: Vec<String>,
     /// Limit of distinct requests; further ones are skipped
@@ -102,6 +104,8 @@ enum Format {
     Ftw,
     /// Commands of curl
     Curl,
+    /// Lines of text, each as an argument and as a field of a form; folders: their *.txt files
+    Lines,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -170,8 +174,13 @@ fn import(args: &ImportArgs) -> Result<Exit, Failure> {
     let cannot = || format!("cannot write \"{}\"", args.out.display());
     let mut out = BufWriter::new(File::create_new(&args.out).with_context(cannot)?);
     importer.write(&args.title(), &mut out).and_then(|()| out.flush()).with_context(cannot)?;
+    let order = match (importer.ordered(), importer.is_in_seconds()) {
+        (0, _) => "no order, as the times are not known".to_owned(),
+        (events, false) => format!("order of {}", count(events)),
+        (events, true) => format!("order of {}, with times in whole seconds", count(events)),
+    };
     console::print(&format!(
-        "wrote {}: {} requests, {} distinct\n",
+        "wrote {}: {} requests, {} distinct, {order}\n",
         args.out.display(),
         count(importer.requests()),
         count(importer.distinct_requests() as u64)
@@ -189,6 +198,19 @@ fn report(importer: &Importer) {
         let bodies = count(importer.without_body());
         eprint_line(&format!(
             "{bodies} requests had a body that the log does not contain: sent without"
+        ));
+    }
+    if importer.ordered() > 0 && importer.unordered() > 0 {
+        let unordered = count(importer.unordered());
+        eprint_line(&format!(
+            "{unordered} requests are not in the order of a replay: without a time, more than {}, or more than ten years from the others",
+            count(MAX_EVENTS as u64)
+        ));
+    }
+    if importer.ordered() > 0 && importer.without_client() > 0 {
+        let requests = count(importer.without_client());
+        eprint_line(&format!(
+            "{requests} requests have no client: they are one session; see --field client="
         ));
     }
     for (reason, skipped) in importer.skipped() {
@@ -259,11 +281,14 @@ fn add(
     fields: &access_log::Fields,
     importer: &mut Importer,
 ) -> anyhow::Result<()> {
+    if args.format == Some(Format::Lines) {
+        return add_lines(args, path, importer);
+    }
     if path.is_dir() {
         let tests = files(path, "yaml")?;
         if tests.is_empty() {
             return Err(anyhow!(
-                "the folder has no *.yaml file; only rule tests are read from folders"
+                "the folder has no *.yaml file; only rule tests, and lines with --as lines, are read from folders"
             ));
         }
         // Some contain comments alone, which would not be recognized.
@@ -300,6 +325,28 @@ fn add(
         }
         Format::Ftw => add_tests(&text(reader)?, &name, path, importer)?,
         Format::Curl => curl::import(&text(reader)?, &name, &label, importer),
+        Format::Lines => unreachable!("lines are read before"),
+    }
+    Ok(())
+}
+
+/// Adds the lines of a file, or of the texts in a folder. What a rule set does with them is the result, so that all are open.
+fn add_lines(args: &ImportArgs, path: &Path, importer: &mut Importer) -> anyhow::Result<()> {
+    let texts = files(path, "txt")?;
+    if texts.is_empty() {
+        return Err(anyhow!("the folder has no *.txt file"));
+    }
+    for path in texts {
+        let place = path.display().to_string();
+        let read: Box<dyn Read> = match place.as_str() {
+            "-" => Box::new(io::stdin().lock()),
+            _ => Box::new(File::open(&path).with_context(|| place.clone())?),
+        };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let family = Some(stem.to_ascii_lowercase()).filter(|stem| stem != "-");
+        let label = Label { family, open: true, is_public: true, ..args.label() };
+        let name = if place == "-" { "line" } else { &stem };
+        lines::import(&whole(read)?, &place, name, &label, importer);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `tollgate report`.
 
-use super::threshold::{self, ThresholdArgs};
+use super::threshold::ThresholdArgs;
 use crate::console::{self, Exit, Failure};
 use anyhow::anyhow;
 use clap::ValueEnum;
@@ -90,7 +90,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         true => Failure::nothing(error),
         false => Failure::from(error),
     })?)?;
-    threshold::judge(&thresholds, &source, format.unwrap_or(report::Format::Json), Exit::Success)
+    let format = format.unwrap_or(report::Format::Json);
+    args.threshold.judge(&thresholds, &source, format, Exit::Success)
 }
 
 fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {

@@ -2,7 +2,7 @@
 
 use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
 use super::progress::Progress;
-use super::threshold::{self, ThresholdArgs};
+use super::threshold::ThresholdArgs;
 use crate::console::{self, Exit, Failure};
 use crate::{Cli, Command};
 use anyhow::{Context, anyhow, bail};
@@ -35,14 +35,17 @@ Examples:
   tollgate run --baseline direct          prices over no proxy
   tollgate run modsecurity --quick        another experiment, shortened
   tollgate run mine.toml --out results    your own experiment (`tollgate init`)
+  tollgate run mine.toml --allow-host staging.example.org
+                                          with a server that runs already
   tollgate run nginx haproxy --mix browse -c 50 -d 2s
                                           systems side by side, without a file
   tollgate run nginx nginx-modsecurity:rules=crs,engine=on
-  tollgate run --threshold 'cpu(full/nginx)<130'
+  tollgate run --threshold 'cpu(full/nginx)<130' --junit thresholds.xml
   tollgate run --width 1% --budget 15m    as many blocks as needed in 15 minutes
   tollgate run --aa                       the baseline twice, to show the noise
   tollgate run --matrix full.crs=packaged,4.25.0
   tollgate run rule-files --ablate modsecurity
+  tollgate run catch --corpus crs.mix     what WAFs block of rule tests
   tollgate run --resume runs/first-look-...
 
 Ctrl-C stops a run; finished trials are kept and shown, and --resume continues.
@@ -117,6 +120,12 @@ pub(crate) struct Args {
     /// Trials outside of a limit do not count: `steal`, `background_cpu`, `pause`, `window_skew`, `imbalance`.
     #[arg(long = "limit", value_name = "LIMIT=PERCENT")]
     limits: Vec<Limit>,
+    /// List of requests (.mix) to send once in each trial, to compare which of them the subjects block; repeatable
+    #[arg(long, value_name = "FILE.mix")]
+    corpus: Vec<PathBuf>,
+    /// Allow load to the host of a subject's `url`; repeatable, only for hosts that you may load
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
     /// Directory for records and reports [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -169,6 +178,8 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         aa: args.aa,
         matrix: args.matrix.clone(),
         limits: args.limits.clone(),
+        allow_hosts: args.allow_host.clone(),
+        corpus: args.corpus.clone(),
     };
     let side_by_side = args.side_by_side(&args.catalog.open()?).map_err(Failure::bad_input)?;
     let prepare = |adjustments: &Adjustments| {
@@ -234,7 +245,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         console::print(&format!("To continue it: {}\n", resume_command(&out)))?;
         return Ok(Exit::Interrupted);
     }
-    threshold::judge(&thresholds, &source, Format::Table, exit(analysis))
+    args.threshold.judge(&thresholds, &source, Format::Table, exit(analysis))
 }
 
 /// Returns the fallback if the system of the baseline is not installed, and prints why.
@@ -366,6 +377,10 @@ impl Args {
             .extend(self.limits.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]));
         words.extend(option("--ablate", self.ablate.as_ref().map(ToString::to_string)));
         words.extend(option("--baseline", baseline.map(str::to_owned)));
+        let corpus = self.corpus.iter().map(|path| path.display().to_string());
+        words.extend(corpus.flat_map(|path| ["--corpus".to_owned(), path]));
+        let hosts = self.allow_host.iter().cloned();
+        words.extend(hosts.flat_map(|host| ["--allow-host".to_owned(), host]));
         words.extend(self.threshold.words());
         words.extend(self.catalog.words());
         shell_words::join(words)
@@ -411,6 +426,9 @@ mod tests {
         for line in [
             "nginx haproxy:threads=2 --mix browse -c 9 -d 1.5",
             "wafs --case a,b --only nginx,full --limit pause=50% --limit steal=20%",
+            "wafs --threshold cpu(full/nginx)<130 --junit out/thresholds.xml",
+            "catch --corpus crs.mix --corpus own.mix",
+            "mine.toml --allow-host a.example --allow-host b.example",
         ] {
             let command = args(line).command(7, None);
             let words = shell_words::split(&command).unwrap();

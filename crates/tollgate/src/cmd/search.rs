@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Time after which no trial is started
     #[arg(long, value_name = "TIME", default_value = "10m")]
     budget: Span,
+    /// Allow load to the host of a subject's `url`; repeatable, only for hosts that you may load
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
     /// Directory for records and report [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -85,8 +88,12 @@ enum Format {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let parameters = args.parameters();
     parameters.check()?;
-    let adjustments =
-        Adjustments { quick: args.quick, only: args.only.clone(), ..Adjustments::default() };
+    let adjustments = Adjustments {
+        quick: args.quick,
+        only: args.only.clone(),
+        allow_hosts: args.allow_host.clone(),
+        ..Adjustments::default()
+    };
     let options = RunOptions {
         catalog: &args.catalog,
         experiment: &args.experiment,
@@ -197,6 +204,9 @@ impl Args {
         add("--width", self.width.to_string());
         add("--confirm", self.confirm.to_string());
         add("--budget", humantime::format_duration(self.budget.0).to_string());
+        for host in &self.allow_host {
+            add("--allow-host", host.clone());
+        }
         if !self.only.is_empty() {
             add("--only", self.only.join(","));
         }

@@ -2,9 +2,12 @@
 
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
+use std::path::PathBuf;
+use tollgate_experiment::files::write_atomic;
 use tollgate_report as report;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;
+use tollgate_report::junit;
 use tollgate_report::source::Source;
 use tollgate_report::threshold::{self, Judged, Outcome, Threshold};
 use tollgate_stats::text::Screen;
@@ -20,6 +23,29 @@ pub(crate) struct ThresholdArgs {
     /// and `false_positives` (%); ratios (x, %). Relations: < <= > >=.
     #[arg(long = "threshold", value_name = "CONDITION")]
     threshold: Vec<String>,
+    #[command(flatten)]
+    junit: JunitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JunitArgs {
+    /// Write the thresholds to this file as `JUnit` XML, for a CI system
+    ///
+    /// A test case per threshold and case of the experiment. One that is not settled is skipped, and one whose subject
+    /// has no figure is an error.
+    #[arg(long, value_name = "FILE", requires = "threshold")]
+    junit: Option<PathBuf>,
+}
+
+impl JunitArgs {
+    fn write(&self, title: &str, judged: &[Judged]) -> anyhow::Result<()> {
+        let Some(path) = &self.junit else { return Ok(()) };
+        let context = || format!("--junit: cannot write {}", path.display());
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(context)?;
+        }
+        write_atomic(path, &junit::render(title, judged)?).with_context(context)
+    }
 }
 
 impl ThresholdArgs {
@@ -49,7 +75,22 @@ impl ThresholdArgs {
 
     /// Returns the arguments, for the command that repeats a run.
     pub(crate) fn words(&self) -> impl Iterator<Item = String> {
-        self.threshold.iter().flat_map(|text| ["--threshold".to_owned(), text.clone()])
+        let thresholds = self.threshold.iter().map(|text| ["--threshold".to_owned(), text.clone()]);
+        let junit = self.junit.junit.iter();
+        let junit = junit.map(|path| ["--junit".to_owned(), path.display().to_string()]);
+        thresholds.chain(junit).flatten()
+    }
+
+    /// Judges a run, prints the result and writes the `JUnit` report. Returns `exit` if all thresholds pass.
+    pub(crate) fn judge(
+        &self,
+        thresholds: &[Threshold],
+        source: &Source,
+        format: report::Format,
+        exit: Exit,
+    ) -> Result<Exit, Failure> {
+        let judged = thresholds.iter().flat_map(|threshold| threshold.judge(source));
+        finish(&judged.collect::<Vec<_>>(), &source.analysis, &self.junit, format, exit)
     }
 }
 
@@ -86,20 +127,12 @@ fn names(analysis: &Analysis) -> (Vec<&str>, Vec<&str>) {
     (subjects, cases)
 }
 
-/// Judges a run and prints the result. Returns `exit` if all thresholds pass.
-pub(crate) fn judge(
-    thresholds: &[Threshold],
-    source: &Source,
-    format: report::Format,
-    exit: Exit,
-) -> Result<Exit, Failure> {
-    let judged = thresholds.iter().flat_map(|threshold| threshold.judge(source));
-    print(&judged.collect::<Vec<_>>(), format, exit)
-}
-
-/// Prints judged thresholds: to standard error if `format` is for programs. Returns `exit` if all pass.
-pub(crate) fn print(
+/// Prints the judged thresholds of a run, to standard error if `format` is for programs, and writes the `JUnit` report.
+/// Returns `exit` if all pass.
+pub(crate) fn finish(
     judged: &[Judged],
+    analysis: &Analysis,
+    junit: &JunitArgs,
     format: report::Format,
     exit: Exit,
 ) -> Result<Exit, Failure> {
@@ -115,6 +148,7 @@ pub(crate) fn print(
         }
         _ => eprint_line(as_table(Screen::PLAIN).trim_end()),
     }
+    junit.write(&analysis.title, judged)?;
     Ok(match threshold::overall(judged) {
         Outcome::Fail => Exit::ThresholdFailed,
         Outcome::NotSettled => Exit::NotSettled,

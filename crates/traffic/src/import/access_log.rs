@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
+use super::time::{LogTime, MICROS_PER_S};
 use super::{CONNECTION_HEADERS, Importer, Label, Recorded, Url};
 
 /// Limit of a line; longer ones are not understood.
@@ -27,6 +28,10 @@ pub struct Logged {
     pub has_body: bool,
     /// True if the log says that the request was blocked; `None` if the log does not say.
     pub was_blocked: Option<bool>,
+    /// Start of the request, or its end if the log has no other time.
+    pub time: Option<LogTime>,
+    /// Address of the client, without its port.
+    pub client: Option<Vec<u8>>,
 }
 
 /// Reason why a line is not understood.
@@ -40,12 +45,12 @@ pub struct Problem {
 /// Members of a JSON line; members of an object are written as `request.method`. The first that exists is taken.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    fields: [(&'static str, Vec<String>); 10],
+    fields: [(&'static str, Vec<String>); KNOWN.len()],
 }
 
 /// Names of the fields, and the members that they have in well-known logs: of this gateway, Caddy, and the variables of
 /// nginx.
-const KNOWN: [(&str, &[&str]); 10] = [
+const KNOWN: [(&str, &[&str]); 13] = [
     ("method", &["method", "request.method", "request_method"]),
     ("target", &["target", "request.uri", "request_uri", "uri", "path"]),
     ("request", &["request"]),
@@ -56,7 +61,14 @@ const KNOWN: [(&str, &[&str]); 10] = [
     ("status", &["status"]),
     ("size", &["body_bytes", "size", "body_bytes_sent"]),
     ("headers", &["headers", "request.headers"]),
+    ("time", &["time", "ts", "msec", "time_iso8601", "time_local", "@timestamp", "timestamp"]),
+    // In seconds, of a log whose time is the end of the request.
+    ("duration", &["request_time"]),
+    ("client", &["client", "request.client_ip", "request.remote_ip", "remote_addr", "client_ip"]),
 ];
+
+/// A longer duration of a request is ignored.
+const DURATION_S_MAX: f64 = 24.0 * 3600.0;
 
 impl Default for Fields {
     fn default() -> Self {
@@ -97,6 +109,25 @@ impl Fields {
 
     fn text<'a>(&self, entry: &'a Value, name: &str) -> Option<&'a str> {
         self.find(entry, name)?.as_str()
+    }
+
+    fn time(&self, entry: &Value) -> Option<LogTime> {
+        let ended = LogTime::from_json(self.find(entry, "time")?)?;
+        // `duration` has a known unit in Caddy's log alone.
+        let of_caddy =
+            || entry.get("request").filter(|it| it.is_object()).and(entry.get("duration"));
+        let duration = self.find(entry, "duration").or_else(of_caddy);
+        let seconds = duration
+            .and_then(|value| value.as_f64().or_else(|| value.as_str()?.parse().ok()))
+            .filter(|seconds: &f64| (0.0..=DURATION_S_MAX).contains(seconds));
+        // A time in whole seconds would move to the second before.
+        match seconds.filter(|_| !ended.is_whole_second) {
+            Some(seconds) => {
+                let us = (seconds * MICROS_PER_S as f64) as i64;
+                Some(LogTime { unix_us: ended.unix_us.saturating_sub(us), ..ended })
+            }
+            None => Some(ended),
+        }
     }
 
     /// Returns a number, which may be written as text.
@@ -213,6 +244,8 @@ impl Logged {
             status: self.status,
             body_bytes: self.body_bytes,
             lacks_body: self.has_body,
+            time: self.time,
+            client: self.client.map(|client| String::from_utf8_lossy(&client).into_owned()),
         })
     }
 }
@@ -227,7 +260,9 @@ fn from_text(line: &[u8]) -> Result<Logged, Problem> {
     let start = line.iter().position(|&byte| byte == b'"').ok_or(no_quotes)?;
     let mut rest = &line[start..];
     let request = quoted(&mut rest).ok_or(Problem { column: start + 1, ..no_quotes })?;
-    let mut logged = Logged::default();
+    let origin = origin(&line[..start]);
+    let time = origin.time.and_then(LogTime::from_log);
+    let mut logged = Logged { time, ..Logged::default() };
     let numbers = line.len() - rest.len();
     let mut words = rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let Some(status) = words.next() else {
@@ -236,6 +271,7 @@ fn from_text(line: &[u8]) -> Result<Logged, Problem> {
         if logged.status.is_none() {
             return Err(Problem { column: numbers + 1, reason: "no status after the request" });
         }
+        logged.client = origin.words.last().map(|client| without_port(client).to_vec());
         logged.header("Accept", Some(b"*/*".to_vec()));
         return Ok(logged);
     };
@@ -246,7 +282,9 @@ fn from_text(line: &[u8]) -> Result<Logged, Problem> {
     }
     // `-` is a body of no bytes.
     logged.body_bytes = words.next().map(|size| number(size).unwrap_or(0));
-    if let Some(host) = virtual_host(&line[..start]) {
+    let host = virtual_host(&origin.words);
+    logged.client = client(&origin.words).map(<[u8]>::to_vec);
+    if let Some(host) = host {
         logged.header("Host", Some(host.to_vec()));
     }
     let referer = quoted(&mut rest);
@@ -261,11 +299,45 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
+/// Start of a line, before its request.
+struct Origin<'a> {
+    /// Words before the time: client, identity and user, and what precedes them.
+    words: Vec<&'a [u8]>,
+    /// Without its brackets.
+    time: Option<&'a [u8]>,
+}
+
+/// Splits the start of a line at the first word that starts with a bracket.
+fn origin(before: &[u8]) -> Origin<'_> {
+    let starts =
+        |(index, byte): (usize, &u8)| *byte == b'[' && (index == 0 || before[index - 1] == b' ');
+    let bracket = before.iter().enumerate().position(starts);
+    let words = before[..bracket.unwrap_or(0)].split(|&byte| byte == b' ');
+    let time = bracket.and_then(|at| before[at + 1..].split(|&byte| byte == b']').next());
+    Origin { words: words.filter(|word| !word.is_empty()).collect(), time }
+}
+
+/// Returns the client of a line that ends in `CLIENT IDENTITY USER`. A prefix of syslog may precede it.
+fn client<'a>(words: &[&'a [u8]]) -> Option<&'a [u8]> {
+    let is_identity = |index: &usize| words[*index] == b"-";
+    let before_user = words.len().checked_sub(2).filter(|index| *index > 0);
+    let identity = before_user
+        .filter(is_identity)
+        // A user of several words.
+        .or_else(|| (1..words.len()).find(is_identity))
+        .or(before_user);
+    identity.map(|index| words[index - 1]).or(words.first().copied())
+}
+
+/// Returns an address without the port that HAProxy adds to it.
+fn without_port(client: &[u8]) -> &[u8] {
+    let colon = client.iter().rposition(|&byte| byte == b':');
+    colon.map_or(client, |colon| &client[..colon])
+}
+
 /// Returns the host of the format `vhost_combined`, which starts with it: `NAME:PORT CLIENT IDENTITY USER [TIME]`.
-fn virtual_host(before: &[u8]) -> Option<&[u8]> {
-    let end = before.iter().position(|&byte| byte == b'[')?;
-    let words = before[..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let [host, _, _, _] = <[&[u8]; 4]>::try_from(words.collect::<Vec<_>>()).ok()?;
+fn virtual_host<'a>(words: &[&'a [u8]]) -> Option<&'a [u8]> {
+    let &[host, _, _, _] = words else { return None };
     let colon = host.iter().rposition(|&byte| byte == b':')?;
     match &host[colon + 1..] {
         b"80" | b"443" => Some(&host[..colon]),
@@ -378,6 +450,8 @@ fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
     }
     logged.status = fields.number(&entry, "status").and_then(|status| u16::try_from(status).ok());
     logged.body_bytes = fields.number(&entry, "size");
+    logged.time = fields.time(&entry);
+    logged.client = fields.text(&entry, "client").map(|client| client.as_bytes().to_vec());
     let action = entry.get("action").and_then(Value::as_str);
     logged.was_blocked = action.map(|action| action == "blocked");
     Ok(logged)
@@ -460,6 +534,46 @@ mod tests {
             headers(&logged),
             ["Host: shop.example:8080", "User-Agent: b", "Accept: */*", "Referer: http://a/"]
         );
+    }
+
+    /// Time of the second 2026-11-21T19:38:08Z plus these microseconds, and the client.
+    fn origin_of(line: &str) -> (Option<(i64, bool)>, Option<String>) {
+        let Logged { time, client, .. } = parsed(line);
+        let time = time.map(|time| (time.unix_us - 1_795_289_888_000_000, time.is_whole_second));
+        (time, client.map(|client| String::from_utf8(client).unwrap()))
+    }
+
+    #[test]
+    fn every_format_has_times_and_clients() {
+        let request = r#""GET / HTTP/1.1""#;
+        for (line, time, client) in [
+            // nginx and Apache, combined and common, and this gateway.
+            (format!(r#"10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] {request} 200 26 "-" "x""#), Some((0, true)), "10.0.0.1"),
+            (format!("::1 - bob [21/Nov/2026:19:38:09 +0000] {request} 200 26"), Some((1_000_000, true)), "::1"),
+            // Apache's `vhost_combined`.
+            (format!("shop.example:80 ::1 - - [21/Nov/2026:19:38:08 +0000] {request} 200 26"), Some((0, true)), "::1"),
+            // HAProxy, also behind syslog.
+            (format!("127.0.0.1:3 [21/Nov/2026:19:38:08.655] web app/s1 0/0/0/1/1 200 99 - - ---- 1/1/0/0/0 0/0 {request}"), Some((655_000, false)), "127.0.0.1"),
+            (format!("Nov 21 19:38:08 host haproxy[7]: ::1:3 [21/Nov/2026:19:38:08.001] web app/s1 0/0/0/1/1 200 99 - - ---- 1/1/0/0/0 0/0 {{a}} {request}"), Some((1_000, false)), "::1"),
+            // Combined behind syslog, in the formats of RFC 3164 and RFC 5424, and a user of two words.
+            (format!("Nov 21 19:38:08 host nginx: 10.0.0.5 - - [21/Nov/2026:19:38:08 +0000] {request} 200 26"), Some((0, true)), "10.0.0.5"),
+            (format!("<13>1 2026-11-21T19:38:08Z host nginx - - - 10.0.0.6 - bob [21/Nov/2026:19:38:08 +0000] {request} 200 26"), Some((0, true)), "10.0.0.6"),
+            (format!("10.0.0.7 - bob smith [21/Nov/2026:19:38:08 +0000] {request} 200 26"), Some((0, true)), "10.0.0.7"),
+            // A duration of more than a day is ignored.
+            (r#"{"request":"GET / HTTP/1.1","msec":"1795289888.750","request_time":"1e10","remote_addr":"10.0.0.4"}"#.to_owned(), Some((750_000, false)), "10.0.0.4"),
+            // Caddy: the time is that of the end.
+            (r#"{"ts":1795289888.75,"request":{"remote_ip":"10.0.0.9","client_ip":"10.0.0.2","method":"GET","uri":"/"},"duration":0.25,"status":200}"#.to_owned(), Some((500_000, false)), "10.0.0.2"),
+            // This gateway.
+            (r#"{"time":"2026-11-21T20:38:08+01:00","client":"10.0.0.3","method":"GET","target":"/","status":200,"duration_ms":70.5}"#.to_owned(), Some((0, true)), "10.0.0.3"),
+            // nginx.
+            (r#"{"request":"GET / HTTP/1.1","msec":"1795289888.750","request_time":"0.750","remote_addr":"10.0.0.4"}"#.to_owned(), Some((0, false)), "10.0.0.4"),
+            (r#"{"request":"GET / HTTP/1.1","time_iso8601":"2026-11-21T19:38:08Z","request_time":"0.750","remote_addr":"10.0.0.4"}"#.to_owned(), Some((0, true)), "10.0.0.4"),
+            (format!("a - - [t] {request} 200 5"), None, "a"),
+        ] {
+            assert_eq!(origin_of(&line), (time, Some(client.to_owned())), "{line}");
+        }
+        let neither = (None, None);
+        assert_eq!(origin_of(r#"{"method":"GET","target":"/","duration":5}"#), neither);
     }
 
     #[test]

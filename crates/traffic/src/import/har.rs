@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::time::LogTime;
 use super::{CONNECTION_HEADERS, Importer, Label, Recorded, Url};
 
 #[derive(Debug, Deserialize)]
@@ -15,9 +16,11 @@ struct Log {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     request: Request,
     response: Option<Response>,
+    started_date_time: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -64,7 +67,7 @@ struct Response {
     body_size: Option<i64>,
 }
 
-/// Adds all requests of a file.
+/// Adds all requests of a file. A file is one client, as a browser keeps its cookies from page to page.
 ///
 /// # Errors
 ///
@@ -83,7 +86,9 @@ pub fn import(
     for (index, entry) in har.log.entries.into_iter().enumerate() {
         let place = format!("{file}, entry {}", index + 1);
         let shown = format!("{} {}", entry.request.method, entry.request.url);
-        match recorded(entry) {
+        let time = entry.started_date_time.as_deref().and_then(LogTime::from_iso_8601);
+        let recorded = recorded(entry);
+        match recorded.map(|one| Recorded { time, client: Some(file.to_owned()), ..one }) {
             Ok(recorded) => importer.add(recorded, label, &place),
             Err(reason) => importer.skip(reason, &place, &shown),
         }
@@ -134,6 +139,7 @@ fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
         status: status.filter(|status| (100..=599).contains(status)),
         body_bytes: length,
         lacks_body,
+        ..Recorded::default()
     })
 }
 
@@ -188,6 +194,29 @@ mod tests {
             (skipped.count, skipped.first.as_str()),
             (1, "a.har, entry 3: GET data:text/html,x")
         );
+    }
+
+    #[test]
+    fn a_file_is_one_client_in_the_order_of_its_times() {
+        let entry = |page: &str, second: &str, path: &str| {
+            format!(
+                r#"{{"pageref":"{page}","startedDateTime":"2026-11-21T20:38:{second}+01:00","request":{{"method":"GET","url":"http://a/{path}","headers":[]}}}}"#
+            )
+        };
+        let entries = [
+            entry("p1", "08.250", "1"),
+            entry("p2", "08.500", "2"),
+            entry("p1", "08.125", "3"),
+            r#"{"request":{"method":"GET","url":"http://a/4","headers":[]}}"#.to_owned(),
+        ];
+        let text = format!(r#"{{"log":{{"entries":[{}]}}}}"#, entries.join(","));
+        let mut importer = importer();
+        import(text.as_bytes(), "a.har", &benign(), &mut importer).unwrap();
+        let lines = lines(&importer);
+        assert!(lines[0].ends_with(r#""events":3}"#), "{}", lines[0]);
+        assert_eq!(lines.last().unwrap(), r#"{"order":[0,0,2,125000,0,0,250000,0,1]}"#);
+        assert_eq!((importer.ordered(), importer.unordered()), (3, 1));
+        assert!(!importer.is_in_seconds());
     }
 
     #[test]

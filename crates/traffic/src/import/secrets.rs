@@ -51,7 +51,7 @@ fn masked_header(name: &str, value: &str, keep: &[Secret]) -> Option<String> {
     let masks = |secret| !keep.contains(&secret);
     match name.to_ascii_lowercase().as_str() {
         "cookie" | "cookie2" => masks(Secret::Cookies).then(|| mask_cookies(value)),
-        "referer" => masks(Secret::Queries).then(|| mask_query(value)),
+        "referer" => masks(Secret::Queries).then(|| mask_target(value)),
         lower if is_secret(lower) && !PUBLIC.contains(&lower) => {
             masks(Secret::Headers).then(|| mask_credentials(value))
         }
@@ -73,7 +73,7 @@ pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
         }
     }
     if masks(Secret::Queries) {
-        let masked = mask_query(&recorded.target);
+        let masked = mask_target(&recorded.target);
         replace(&mut recorded.target, masked);
     }
     if masks(Secret::Bodies)
@@ -148,10 +148,11 @@ fn mask_credentials(value: &str) -> String {
     }
 }
 
-fn mask_query(url: &str) -> String {
+/// Masks secrets in a path and its query.
+fn mask_target(url: &str) -> String {
     match url.split_once('?') {
-        Some((path, query)) => format!("{path}?{}", mask_arguments(query)),
-        None => url.to_owned(),
+        Some((path, query)) => format!("{}?{}", mask_path(path), mask_arguments(query)),
+        None => mask_path(url),
     }
 }
 
@@ -161,6 +162,44 @@ fn mask_arguments(arguments: &str) -> String {
         _ => argument.to_owned(),
     };
     arguments.split('&').map(masked).collect::<Vec<_>>().join("&")
+}
+
+/// Masks secret fields of a body: those of a form or, if it starts like that, of JSON.
+pub fn mask_body(body: &str) -> String {
+    match body.trim_start().starts_with(['{', '[']) {
+        true => mask_matches(body, &JSON_MEMBER),
+        false => mask_arguments(body),
+    }
+}
+
+/// Masks secret parameters of a path, such as `;jsessionid=`.
+fn mask_path(path: &str) -> String {
+    let segment = |segment: &str| {
+        let masked = |parameter: &str| match parameter.split_once('=') {
+            Some((name, value)) if is_secret(name) => format!("{name}={}", mask_text(value)),
+            _ => parameter.to_owned(),
+        };
+        segment.split(';').map(masked).collect::<Vec<_>>().join(";")
+    };
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+/// Masks user, password, and secret parameters and arguments of a URL.
+pub fn mask_url(url: &str) -> String {
+    let (scheme, rest) = match url.find("://") {
+        Some(end) => url.split_at(end + 3),
+        None => ("", url),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    let authority = match authority.rsplit_once('@') {
+        Some((user, host)) => {
+            let parts: Vec<String> = user.split(':').map(mask_text).collect();
+            format!("{}@{host}", parts.join(":"))
+        }
+        None => authority.to_owned(),
+    };
+    format!("{scheme}{authority}{}", mask_target(target))
 }
 
 fn mask_text(text: &str) -> String {
@@ -208,6 +247,18 @@ mod tests {
         }
         let target = masked("/reset?Token=a%20b&q=token&sid=9&key=k&monkey=m", ("A", "b"), "").0;
         assert_eq!(target, "/reset?Token=xxxxx&q=token&sid=x&key=x&monkey=m");
+    }
+
+    #[test]
+    fn urls_have_no_user_and_no_secret_arguments() {
+        for (url, masked) in [
+            ("https://u:pa@a:8/b?token=abc&q=1", "https://x:xx@a:8/b?token=xxx&q=1"),
+            ("u:p@a/b@c?q=1", "x:x@a/b@c?q=1"),
+            ("http://[::1]:80/?Api_Key=k", "http://[::1]:80/?Api_Key=x"),
+            ("a?sid=1", "a?sid=x"),
+        ] {
+            assert_eq!(mask_url(url), masked);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{
     MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
-    MIN_INTERVAL, Protocol, Rate,
+    MIN_INTERVAL, Pace, Protocol, Rate,
 };
 
 /// Without a number of requests.
@@ -21,17 +21,21 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 /// Limit of the length of a measurement or a warm-up.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
+/// Factors of a recorded rate.
+const PACES: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
+
 /// Limit of CPU numbers: the size of the kernel's CPU masks.
 const MAX_CPU: usize = 1023;
 
 /// Arguments of `tollgate load`.
 #[derive(Debug, clap::Args)]
 #[command(args = foreign::options())]
+#[command(group = clap::ArgGroup::new("open_loop").args(["rate", "pace"]).multiple(true))]
 #[command(after_help = "\
-Closed loop (without --rate): each connection sends when its last response is complete. This finds
+Closed loop (without --rate or --pace): each connection sends when its last response is complete. This finds
 the capacity of a server.
 
-Open loop (with --rate): requests leave on a schedule, independent of responses. This finds the
+Open loop (with --rate or --pace): requests leave on a schedule, independent of responses. This finds the
 latency at a known load, from the moment when each request was due.
 
 Examples:
@@ -45,6 +49,7 @@ Examples:
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
+  tollgate load http://127.0.0.1:8000/ --mix ./access.mix --pace x2
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 
@@ -68,8 +73,8 @@ pub(crate) struct Args {
     /// Number of requests to send, all measured
     #[arg(short = 'n', long, value_name = "N", help_heading = "Length", conflicts_with = "duration", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: Option<u64>,
-    /// Length of the measurement, such as 10s or 1m 30s; a number alone is in seconds [default: 10s,
-    /// without -n]
+    /// Length of the measurement, such as 10s or 1m 30s; a number alone is in seconds [default: 10s
+    /// without -n; the whole recording with --pace]
     #[arg(short, long, short_alias = 'z', value_name = "TIME", help_heading = "Length", allow_hyphen_values = true, value_parser = length)]
     pub(super) duration: Option<Duration>,
     /// Warm-up before the measurement: a time, or `steady` to wait up to 30s until throughput and mean
@@ -81,13 +86,18 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", help_heading = "Load", default_value = "50", value_parser = number(MAX_CONNECTIONS))]
     pub(super) connections: usize,
     /// Open loop: limit of connections, added when a request is due and none is free [default:
-    /// --connections]
-    #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = number(MAX_CONNECTIONS))]
+    /// --connections; 1000 with --pace]
+    #[arg(long, value_name = "N", help_heading = "Load", requires = "open_loop", value_parser = number(MAX_CONNECTIONS))]
     pub(super) max_connections: Option<usize>,
     /// Open loop: requests per second, at constant gaps. A rate that changes has stages, each a rate or
     /// a ramp with its length: 100..5000/60s or 1000,2000,4000/10s or 10..500/30s,500/1m
     #[arg(long, short_alias = 'R', value_name = "N | STAGES", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
     pub(super) rate: Option<Rate>,
+    /// Open loop: send a recording of `tollgate mix import` once, in its order: at the recorded times, at N
+    /// times their rate (x2, x0.5), or at --rate. The requests of a client are a session, with its own
+    /// connections, cookies and variables
+    #[arg(long, value_name = "original | xN | rate", help_heading = "Load", requires = "mix", conflicts_with_all = ["requests", "warmup", "poisson", "timer_slack", "connections", "no_keepalive", "pipeline"], value_parser = pace)]
+    pub(super) pace: Option<Pace>,
     /// Open loop: exponential gaps, as from many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
@@ -195,7 +205,7 @@ pub(crate) struct Args {
     pub(super) tls_resume: bool,
 
     /// Make only TLS handshakes, each on a new connection; full ones, or resumed with --tls-resume
-    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "expect", "timer_slack", "method", "headers", "body", "body_file"])]
+    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "host", "expect", "timer_slack", "method", "headers", "body", "body_file"])]
     pub(super) handshakes: bool,
 
     /// Limit of the time to a complete response
@@ -274,7 +284,19 @@ impl Args {
     /// Length of the measurement; `None` if a number of requests ends it.
     pub(super) fn length(&self) -> Option<Duration> {
         let planned = self.duration.or_else(|| self.rate.as_ref().and_then(Rate::length));
-        planned.or(self.requests.is_none().then_some(DEFAULT_DURATION))
+        let is_endless = self.requests.is_none() && self.pace.is_none();
+        planned.or(is_endless.then_some(DEFAULT_DURATION))
+    }
+
+    /// Checks that a pace and a rate fit together.
+    pub(super) fn check_pace(&self) -> Result<()> {
+        match (self.pace, &self.rate) {
+            (Some(Pace::Rate), None) => bail!("--pace rate needs --rate N"),
+            (Some(pace @ Pace::Recorded { .. }), Some(_)) => {
+                bail!("--pace {pace} has the recorded times; remove --rate, or use --pace rate")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that nothing else sets the length of a rate with stages.
@@ -429,6 +451,21 @@ fn length(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Parses the pace of a replay.
+fn pace(text: &str) -> Result<Pace, String> {
+    let factor = text.strip_prefix('x').and_then(|digits| digits.parse().ok());
+    match (text, factor) {
+        ("original", _) => Ok(Pace::Recorded { factor: 1.0 }),
+        ("rate", _) => Ok(Pace::Rate),
+        (_, Some(factor)) if PACES.contains(&factor) => Ok(Pace::Recorded { factor }),
+        _ => Err(format!(
+            "expected `original`, `rate`, or a factor from x{} to x{}, such as x2 or x0.5",
+            PACES.start(),
+            PACES.end()
+        )),
+    }
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_TIMEOUT)
 }
@@ -528,6 +565,15 @@ mod tests {
             ("--metrics 0.0.0.0:1", "a loopback address with a port, such as 127.0.0.1:9090"),
             ("--metrics 0", "a loopback address with a port, such as 127.0.0.1:9090"),
             ("--handshakes -X HEAD", "--method"),
+            ("--handshakes --host a", "--host"),
+            ("--pace original", "--mix"),
+            ("--mix a.mix --pace x0", "a factor from x0.001 to x1000000, such as x2 or x0.5"),
+            ("--mix a.mix --pace 2", "expected `original`, `rate`, or a factor"),
+            ("--mix a.mix --pace x2 -n 5", "--requests"),
+            ("--mix a.mix --pace x2 -c 5", "--connections"),
+            ("--mix a.mix --pace x2 --warmup 1s", "--warmup"),
+            ("--mix a.mix --pace x2 --no-keepalive", "--no-keepalive"),
+            ("--mix a.mix --pace rate --rate 5 --poisson", "--poisson"),
             ("--handshakes -H a:b", "--header"),
             ("--handshakes --body a", "--body"),
             ("--handshakes --body-file a", "--body-file"),
@@ -537,6 +583,26 @@ mod tests {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn pace_and_rate_fit_together() {
+        for (options, expected) in [
+            ("--pace rate", Some("--pace rate needs --rate N")),
+            (
+                "--pace x2 --rate 5",
+                Some("--pace x2 has the recorded times; remove --rate, or use --pace rate"),
+            ),
+            ("--pace original --max-connections 9 -d 5s", None),
+            ("--pace rate --rate 5..9/1s", None),
+        ] {
+            let args = parse(&format!("127.0.0.1 --mix a.mix {options}")).unwrap();
+            let error = args.check_pace().err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected, "{options}");
+        }
+        let length = |options| parse(&format!("127.0.0.1 --mix a.mix {options}")).unwrap().length();
+        assert_eq!(length("--pace x0.5"), None);
+        assert_eq!(length("--pace x0.5 -d 5s"), Some(Duration::from_secs(5)));
     }
 
     #[test]

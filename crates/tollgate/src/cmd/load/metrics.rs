@@ -4,14 +4,8 @@ use anyhow::{Context, Result};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
-use tollgate_admin::{AdminServer, Page, Pages, Reply};
+use tollgate_admin::{AdminServer, DURATION_BOUNDS_US, Page, Pages, Reply};
 use tollgate_load::Interval;
-
-/// Upper bounds of the buckets of latencies, in microseconds, as in the metrics of the gateway.
-const BOUNDS_US: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
-];
 
 /// Serves `/metrics` until it is dropped. The figures are those of all intervals that are over.
 pub(super) struct MetricsServer {
@@ -89,11 +83,11 @@ fn render(total: &Interval, started_at: SystemTime) -> String {
         "Latency of responses and, as a lower bound, of timeouts; open loop: from the scheduled time.",
     );
     let latency = &total.latency;
-    let up_to = BOUNDS_US.map(|us| latency.count_up_to(us * 1_000));
+    let up_to = DURATION_BOUNDS_US.map(|us| latency.count_up_to(us * 1_000));
     let ends = up_to.into_iter().chain([latency.count()]);
     let counts: Vec<u64> =
         ends.scan(0, |before, end| Some(end - std::mem::replace(before, end))).collect();
-    let bounds = BOUNDS_US.map(|us| us as f64 / 1e6);
+    let bounds = DURATION_BOUNDS_US.map(|us| us as f64 / 1e6);
     let sum_s = latency.mean_ns().map_or(0.0, |ns| ns * latency.count() as f64 / 1e9);
     page.buckets("latency_seconds", &[], &bounds, &counts, sum_s);
     page.finish(started_at)

@@ -2,18 +2,18 @@
 
 use super::args::Args;
 use anyhow::{Context, Result, bail};
-use http::Uri;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::workload::{self, Delivery};
+use tollgate_experiment::workload::{self, Delivery, RecordedLoad};
 use tollgate_http1::RequestText;
-use tollgate_load::{Expectation, Request, Target as Address, TemplateLabel, Workload};
+use tollgate_load::{
+    Expectation, Rate, Replay, Request, ServerUrl, Target as Address, TemplateLabel, Workload,
+};
 use tollgate_traffic::Class;
 
 const USER_AGENT: &str = concat!("tollgate/", env!("CARGO_PKG_VERSION"));
@@ -43,62 +43,26 @@ pub(super) struct Content {
     pub(super) templates: Vec<TemplateLabel>,
     /// Name of the mix; `None` for a single request.
     pub(super) mix: Option<String>,
+    /// `None` without a pace.
+    pub(super) replay: Option<Arc<Replay>>,
+    /// Recorded times at the pace; `None` if they are not used.
+    pub(super) times: Option<Rate>,
 }
 
 impl Target {
     /// Parses a URL. Its host must be this machine or one of `allowed`. With a `unix_socket` the host is
     /// only a name.
     pub(super) fn parse(url: &str, unix_socket: Option<&Path>, allowed: &[String]) -> Result<Self> {
-        // Completes the URL as curl and other clients do.
-        let url = &match url.contains("://") {
-            true => url.to_owned(),
-            false => format!("http://{url}"),
-        };
-        let uri: Uri = url.parse().with_context(|| format!("invalid URL `{url}`"))?;
-        let is_tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            other => {
-                let other = other.unwrap_or_default();
-                bail!("invalid URL `{url}`: scheme {other} is not supported, use http or https")
-            }
-        };
-        if let Some((_, fragment)) = url.split_once('#') {
-            bail!("invalid URL `{url}`: remove `#{fragment}`, fragments are never sent");
-        }
-        let authority = uri.authority().with_context(|| format!("invalid URL `{url}`: no host"))?;
-        if authority.as_str().contains('@') {
-            bail!(
-                "invalid URL `{url}`: user and password are not supported, use -H 'Authorization: Basic ...'"
-            );
-        }
-        let host = authority.host();
-        // `Authority::port` ignores a number that is too large.
-        let after_host = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
-        let port = match after_host.strip_prefix(':') {
-            None | Some("") if is_tls => 443,
-            None | Some("") => 80,
-            Some(digits) => digits
-                .parse()
-                .with_context(|| format!("invalid URL `{url}`: the port must be at most 65535"))?,
-        };
-        let hostname = host.trim_start_matches('[').trim_end_matches(']');
+        let server = ServerUrl::parse(url)?;
         let address = match unix_socket {
             Some(path) => {
                 check_socket(path)?;
                 Address::Unix(path.to_owned())
             }
-            None => Address::Tcp(resolve(hostname, port, allowed)?),
+            None => Address::Tcp(server.resolve(allowed)?),
         };
-        Ok(Self {
-            url: url.to_owned(),
-            is_tls,
-            address,
-            hostname: hostname.to_owned(),
-            port,
-            host: authority.as_str().to_owned(),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-        })
+        let ServerUrl { url, is_tls, hostname, port, host, path } = server;
+        Ok(Self { url, is_tls, address, hostname, port, host, path })
     }
 }
 
@@ -109,24 +73,6 @@ fn check_socket(path: &Path) -> Result<()> {
         bail!("{}: not a socket", option());
     }
     Ok(())
-}
-
-/// Resolves a host that may be loaded.
-fn resolve(hostname: &str, port: u16, allowed: &[String]) -> Result<SocketAddr> {
-    let address = (hostname, port)
-        .to_socket_addrs()
-        .with_context(|| format!("cannot resolve host `{hostname}`"))?
-        .next()
-        .with_context(|| format!("cannot resolve host `{hostname}`: it has no address"))?;
-    let is_allowed = allowed.iter().any(|name| name.eq_ignore_ascii_case(hostname));
-    // The unspecified address connects to this machine.
-    let is_local = address.ip().is_loopback() || address.ip().is_unspecified();
-    if !is_local && !is_allowed {
-        bail!(
-            "cannot load `{hostname}`: not this machine; if you may load it, add --allow-host {hostname}"
-        );
-    }
-    Ok(address)
 }
 
 impl Content {
@@ -148,8 +94,19 @@ impl Content {
             keep_alive: !args.no_keepalive,
             blocks: None,
         };
-        let workload = workload::workload(&mix, &delivery, args.seed)
-            .with_context(|| format!("cannot render the requests of --mix {name}"))?;
+        let cannot = || format!("cannot render the requests of --mix {name}");
+        let (workload, replay, times) = match args.pace {
+            None => {
+                let workload = workload::workload(&mix, &delivery, args.seed);
+                (workload.with_context(cannot)?, None, None)
+            }
+            Some(pace) => {
+                let cannot = || format!("cannot send --mix {name} with --pace {pace}");
+                let RecordedLoad { workload, replay, times } =
+                    workload::replay(&mix, &delivery, pace).with_context(cannot)?;
+                (workload, Some(Arc::new(replay)), times)
+            }
+        };
         let class = |class| match class {
             Class::Benign => "benign".to_owned(),
             Class::Malicious => "malicious".to_owned(),
@@ -162,7 +119,8 @@ impl Content {
                 class: Some(class(template.class)),
             })
             .collect();
-        Ok(Self { workload: Arc::new(workload), templates, mix: Some(name.to_owned()) })
+        let mix = Some(name.to_owned());
+        Ok(Self { workload: Arc::new(workload), templates, mix, replay, times })
     }
 
     fn single(args: &Args, target: &Target) -> Result<Self> {
@@ -179,7 +137,7 @@ impl Content {
         let templates =
             vec![TemplateLabel { name: format!("{method} {}", target.path), class: None }];
         let workload = Arc::new(Workload::new(vec![request], vec![0])?);
-        Ok(Self { workload, templates, mix: None })
+        Ok(Self { workload, templates, mix: None, replay: None, times: None })
     }
 }
 
@@ -369,6 +327,10 @@ mod tests {
             ("-n 1 http://127.0.0.1/ --body-file /dev/zero", "longer than 67108864 bytes"),
             ("-n 1 http://127.0.0.1/a --mix browse", "remove `/a`"),
             ("-n 1 http://127.0.0.1/ --mix nowhere", "nowhere"),
+            (
+                "http://127.0.0.1/ --mix browse --pace x2",
+                "cannot send --mix browse with --pace x2: the mix has no recorded order: import",
+            ),
         ] {
             let (args, target) = parsed(line);
             let error =

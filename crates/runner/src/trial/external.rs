@@ -1,0 +1,78 @@
+//! Servers that run already: their address, certificate and processes.
+
+use super::exchange::Site;
+use crate::process::Interrupt;
+use crate::process::attach::{Attached, allowed_cpus};
+use crate::process::usage::ProcessTable;
+use crate::trial::servers::Servers;
+use anyhow::{Context, anyhow};
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+use tollgate_experiment::error::bad_input;
+use tollgate_experiment::experiment::{Experiment, External, Protocol, ServerTrust};
+use tollgate_experiment::machine::CpuLayout;
+use tollgate_tls::{Rejection, certificate_rejection};
+
+/// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,
+/// and that their processes exist. A server that does not respond is reported by its trials.
+pub(crate) fn check(experiment: &Experiment) -> anyhow::Result<()> {
+    for case in &experiment.cases {
+        for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
+            let Some(external) = &subject.external else { continue };
+            check_server(external, case.protocol)
+                .map_err(|error| bad_input(format!("subject `{}`: {error:#}", subject.name)))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
+    let site = site(external, protocol)?;
+    attached(external, &Interrupt::default())?;
+    let Some(client) = site.tls(false)? else { return Ok(()) };
+    let handshake = || -> io::Result<Option<Vec<u8>>> {
+        let stream = TcpStream::connect_timeout(&site.address, HANDSHAKE)?;
+        stream.set_read_timeout(Some(HANDSHAKE))?;
+        stream.set_write_timeout(Some(HANDSHAKE))?;
+        client.handshake(stream, false)
+    };
+    let Err(error) = handshake() else { return Ok(()) };
+    let advice = match (certificate_rejection(&error), &external.trust) {
+        (None, _) => return Ok(()),
+        (Some(Rejection::Untrusted), ServerTrust::System) => {
+            "; trust its authority with `cacert`, or skip the check with `insecure = true`"
+        }
+        (Some(_), _) => "; to skip the check, use `insecure = true`",
+    };
+    Err(anyhow!("cannot load {}: {error}{advice}", external.server.url))
+}
+
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Returns the server as clients reach it.
+pub(super) fn site(external: &External, protocol: Protocol) -> anyhow::Result<Site> {
+    Ok(Site {
+        address: external.resolve()?,
+        protocol,
+        name: external.server.hostname.clone(),
+        trust: external.trust.clone(),
+    })
+}
+
+/// Returns the processes of the server, as far as they are known.
+pub(super) fn servers(external: &External, interrupt: &Interrupt) -> anyhow::Result<Servers> {
+    Ok(Servers::of_attached(attached(external, interrupt)?))
+}
+
+fn attached(external: &External, interrupt: &Interrupt) -> anyhow::Result<Option<Attached>> {
+    external.attach.as_ref().map(|attach| Attached::find(attach, interrupt)).transpose()
+}
+
+/// Returns the layout with the CPUs that an attached server may use as those of the system, or without CPUs of a system
+/// for a server whose processes are not known.
+pub(super) fn layout(layout: &CpuLayout, system: &Servers) -> anyhow::Result<CpuLayout> {
+    let table = ProcessTable::read().context("cannot list processes")?;
+    let system = allowed_cpus(&system.pids(&table)).into_iter().collect();
+    Ok(CpuLayout { system, ..layout.clone() })
+}

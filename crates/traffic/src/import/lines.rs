@@ -1,0 +1,87 @@
+//! Lines of text, as of a corpus of sentences: each as an argument of a GET and as a field of a form.
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+
+use super::{Importer, Label, Recorded};
+
+/// Longer lines have no place in a target: servers limit request lines to 8 KiB.
+const TARGET_BYTES_MAX: usize = 4096;
+
+/// As of a browser, so that a firewall judges the text alone.
+const HEADERS: [(&str, &str); 3] = [
+    ("Host", "localhost"),
+    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
+    ("Accept", "*/*"),
+];
+
+/// Adds two requests for each line that is not blank. The names of their templates start with `name`.
+pub fn import(text: &[u8], file: &str, name: &str, label: &Label, importer: &mut Importer) {
+    let header = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let headers: Vec<_> = HEADERS.into_iter().map(header).collect();
+    let named = |part: &str| Label { name: Some(format!("{name} {part}")), ..label.clone() };
+    let (argument, body) = (named("argument"), named("body"));
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let place = format!("{file}:{number}:1");
+        let pair = format!("text={}", percent_encode(line, NON_ALPHANUMERIC));
+        let target = format!("/?{pair}");
+        match target.len() <= TARGET_BYTES_MAX {
+            true => {
+                let (method, headers) = ("GET".to_owned(), headers.clone());
+                let get = Recorded { method, target, headers, ..Recorded::default() };
+                importer.add(get, &argument, &place);
+            }
+            false => {
+                let reason = format!(
+                    "the line has more than {TARGET_BYTES_MAX} bytes as an argument; sent as a body only"
+                );
+                importer.skip(&reason, &place, &String::from_utf8_lossy(line));
+            }
+        }
+        let post = Recorded {
+            method: "POST".to_owned(),
+            target: "/".to_owned(),
+            headers: headers.iter().cloned().chain([header(form)]).collect(),
+            body: pair.into_bytes(),
+            ..Recorded::default()
+        };
+        importer.add(post, &body, &place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{benign, importer, lines};
+    use super::*;
+
+    #[test]
+    fn each_line_is_an_argument_and_a_body() {
+        let mut importer = importer();
+        import(b"a b&c\r\n\n  \n\xff'\n", "en.txt", "en", &benign(), &mut importer);
+        let written = lines(&importer);
+        assert_eq!(written.len(), 1 + 4, "{written:#?}");
+        assert!(
+            written[0].contains(r#"{"name":"en argument","class":"benign"}"#),
+            "{}",
+            written[0]
+        );
+        assert!(written[1].contains(r#""path":"/?text=a%20b%26c""#), "{}", written[1]);
+        assert!(written[2].contains(r#""body":"text=a%20b%26c""#), "{}", written[2]);
+        assert!(written[3].contains(r#""path":"/?text=%FF%27""#), "{}", written[3]);
+        assert!(written[4].contains(r#""template":"en body""#), "{}", written[4]);
+    }
+
+    #[test]
+    fn long_line_is_sent_as_a_body_only() {
+        let mut importer = importer();
+        import(&b"a ".repeat(2_000), "en.txt", "en", &benign(), &mut importer);
+        assert_eq!(importer.distinct_requests(), 1);
+        let (reason, skipped) = importer.skipped().first_key_value().unwrap();
+        assert!(reason.ends_with("sent as a body only"), "{reason}");
+        assert!(skipped.first.starts_with("en.txt:1:1: a a"), "{}", skipped.first);
+    }
+}
