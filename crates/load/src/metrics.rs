@@ -74,7 +74,8 @@ impl Metrics {
         Self { summary, window: None, progress, shared, has_templates, series }
     }
 
-    /// Opens the window. Later calls have no effect. `origin`: start of the series, set by the first thread.
+    /// Opens the window. Later calls have no effect. `origin`: start of the windows of all threads, set by the first one.
+    /// A thread may have read its clock before that and set its window after it.
     pub(crate) fn open_window(
         &mut self,
         now: Instant,
@@ -82,11 +83,12 @@ impl Metrics {
         origin: &OnceLock<Instant>,
     ) -> io::Result<()> {
         if self.window.is_none() {
-            self.window =
-                Some(Window { opened_at: now, cpu: clock.read()?, polled: Duration::ZERO });
+            let origin = *origin.get_or_init(|| now);
+            let (opened_at, cpu) = (now.max(origin), clock.read()?);
+            self.window = Some(Window { opened_at, cpu, polled: Duration::ZERO });
             self.summary.warm_up = self.progress;
             if let Some(series) = &mut self.series {
-                series.open(origin, now, &self.summary);
+                series.open(origin, cpu.total(), &self.summary);
             }
         }
         Ok(())
@@ -103,7 +105,8 @@ impl Metrics {
             && series.is_due(now)
         {
             let Progress { responses, failed, .. } = self.progress;
-            series.cut(now, &self.summary, self.summary.sent - responses - failed);
+            let cpu = cpu_time();
+            series.cut(now, cpu, &self.summary, self.summary.sent - responses - failed);
         }
     }
 
@@ -315,9 +318,10 @@ impl Metrics {
         unsent: (u64, Option<Duration>),
     ) -> io::Result<ThreadSummary> {
         let mut summary = self.summary;
+        let cpu = clock.read()?;
         if let Some(series) = self.series {
             let Progress { responses, failed, .. } = self.progress;
-            series.finish(now, &summary, summary.sent - responses - failed);
+            series.finish(now, cpu.total(), &summary, summary.sent - responses - failed);
         }
         for age in ages {
             summary.in_flight += 1;
@@ -330,7 +334,6 @@ impl Metrics {
             summary.warm_up = self.progress;
             return Ok(ThreadSummary { summary, window: None });
         };
-        let cpu = clock.read()?;
         summary.threads.push(ThreadUsage {
             // CPU times of the kernel never decrease.
             user: cpu.user.saturating_sub(window.cpu.user),
@@ -401,6 +404,12 @@ struct CpuTime {
     waited: Duration,
 }
 
+impl CpuTime {
+    fn total(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
 /// Reads the CPU time of the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct ThreadCpuClock {
@@ -444,7 +453,7 @@ fn waited(schedstat: &str) -> io::Result<Duration> {
 }
 
 /// CPU time of the calling thread, in user mode and in the kernel.
-pub(crate) fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux has the usage of a thread");
     duration(usage.user_time()) + duration(usage.system_time())
 }
@@ -463,11 +472,32 @@ mod tests {
     fn cpu_clock_advances_with_work() {
         let clock = ThreadCpuClock::open().unwrap();
         let before = clock.read().unwrap();
-        let is_later = |now: CpuTime| now.user + now.system > before.user + before.system;
+        let is_later = |now: CpuTime| now.total() > before.total();
         let end = Instant::now() + Duration::from_secs(10);
         while !is_later(clock.read().unwrap()) {
             assert!(Instant::now() < end);
         }
+    }
+
+    #[test]
+    fn windows_of_all_threads_start_when_the_first_one_opens() {
+        let clock = ThreadCpuClock::open().unwrap();
+        let (origin, start, ms) = (OnceLock::new(), Instant::now(), Duration::from_millis(1));
+        // The second thread has read its clock before the first, and opens its window after it.
+        let windows = [start + 2 * ms, start].map(|now| {
+            let mut metrics = Metrics {
+                summary: Summary::default(),
+                window: None,
+                progress: Progress::default(),
+                shared: Arc::default(),
+                has_templates: false,
+                series: None,
+            };
+            metrics.open_window(now, &clock, &origin).unwrap();
+            let ended = metrics.finish(start + 9 * ms, &clock, std::iter::empty(), (0, None));
+            ended.unwrap().window.unwrap()
+        });
+        assert_eq!(windows, [(start + 2 * ms, start + 9 * ms); 2]);
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Figures over time: the measurement in intervals of equal length, of each thread and of all.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use tollgate_stats::LatencyHistogram;
 
-use crate::metrics::cpu_time;
 use crate::rate::Rate;
 use crate::summary::{Failures, Summary};
 
@@ -139,16 +137,15 @@ impl Recorder {
         Self { thread, length, parts, current: None }
     }
 
-    /// Opens the window. The first thread sets the `origin`.
-    pub(crate) fn open(&mut self, origin: &OnceLock<Instant>, now: Instant, summary: &Summary) {
-        let origin = *origin.get_or_init(|| now);
+    /// Opens the window. `cpu`: CPU time of the thread now, here and below.
+    pub(crate) fn open(&mut self, origin: Instant, cpu: Duration, summary: &Summary) {
         self.current = Some(Current {
             origin,
             index: 0,
             end: origin + self.length,
             latency: LatencyHistogram::new(),
             counts: Counts::of(summary),
-            cpu: cpu_time(),
+            cpu,
         });
     }
 
@@ -169,12 +166,12 @@ impl Recorder {
     }
 
     /// Ends the current interval, which is due, and starts the one that contains `now`.
-    pub(crate) fn cut(&mut self, now: Instant, summary: &Summary, in_flight: u64) {
+    pub(crate) fn cut(&mut self, now: Instant, cpu: Duration, summary: &Summary, in_flight: u64) {
         let Some(current) = &self.current else { return };
         let index = (now.saturating_duration_since(current.origin).as_nanos()
             / self.length.as_nanos()) as u64;
         let end = end_of(index, self.length);
-        self.send(None, summary, in_flight);
+        self.send(None, cpu, summary, in_flight);
         if let Some(current) = &mut self.current {
             current.index = index;
             current.end = current.origin + end;
@@ -182,19 +179,25 @@ impl Recorder {
     }
 
     /// Ends the last interval with the window.
-    pub(crate) fn finish(mut self, now: Instant, summary: &Summary, in_flight: u64) {
+    pub(crate) fn finish(mut self, now: Instant, cpu: Duration, summary: &Summary, in_flight: u64) {
         if self.is_due(now) {
-            self.cut(now, summary, in_flight);
+            self.cut(now, cpu, summary, in_flight);
         }
         let origin = self.current.as_ref().map(|current| current.origin);
         if let Some(origin) = origin {
-            self.send(Some(now.saturating_duration_since(origin)), summary, in_flight);
+            self.send(Some(now.saturating_duration_since(origin)), cpu, summary, in_flight);
         }
     }
 
-    fn send(&mut self, closed_at: Option<Duration>, summary: &Summary, in_flight: u64) {
+    fn send(
+        &mut self,
+        closed_at: Option<Duration>,
+        cpu: Duration,
+        summary: &Summary,
+        in_flight: u64,
+    ) {
         let Some(current) = &mut self.current else { return };
-        let (counts, cpu) = (Counts::of(summary), cpu_time());
+        let counts = Counts::of(summary);
         let part = Part {
             thread: self.thread,
             index: current.index,
@@ -319,16 +322,18 @@ mod tests {
     /// intervals and the sum of the summaries.
     fn run(threads: &[(Vec<Event>, u32)], length: Duration) -> (Vec<Interval>, Summary) {
         let (sender, receiver) = channel();
-        let (origin, start) = (OnceLock::new(), Instant::now());
+        let start = Instant::now();
+        // CPU time of a thread that works half of the time.
+        let cpu = |now: Instant| (now - start) / 2;
         let mut sum = Summary::default();
         for (thread, (events, end_ms)) in threads.iter().enumerate() {
             let mut recorder = Recorder::new(thread, length, sender.clone());
             let mut summary = Summary::default();
-            recorder.open(&origin, start, &summary);
+            recorder.open(start, Duration::ZERO, &summary);
             for event in events {
                 let now = start + event.at_ms * MS;
                 if recorder.is_due(now) {
-                    recorder.cut(now, &summary, 1);
+                    recorder.cut(now, cpu(now), &summary, 1);
                 }
                 summary.sent += 1;
                 if event.is_failure {
@@ -339,7 +344,8 @@ mod tests {
                     recorder.latency(event.latency_us * 1_000);
                 }
             }
-            recorder.finish(start + *end_ms * MS, &summary, 1);
+            let end = start + *end_ms * MS;
+            recorder.finish(end, cpu(end), &summary, 1);
             sum.merge(summary);
         }
         drop(sender);
@@ -399,9 +405,9 @@ mod tests {
         let start = Instant::now();
         let mut recorder = Recorder::new(0, 10 * MS, sender);
         let mut summary = Summary::default();
-        recorder.open(&OnceLock::new(), start, &summary);
+        recorder.open(start, Duration::ZERO, &summary);
         summary.responses = 3;
-        recorder.cut(start + 10 * MS, &summary, 2);
+        recorder.cut(start + 10 * MS, MS, &summary, 2);
         let mut series = Series::new(receiver, 10 * MS, 1);
         let first = series.next().unwrap();
         assert_eq!((first.responses, first.in_flight), (3, 2));
@@ -428,6 +434,7 @@ mod tests {
                 })
                 .collect();
             let last_end_ms = threads.iter().map(|(_, end_ms)| *end_ms).max();
+            let cpu: Duration = threads.iter().map(|(_, end_ms)| *end_ms * MS / 2).sum();
             let (intervals, summary) = run(&threads, length_ms * MS);
             let mut sum = Interval::default();
             for interval in &intervals {
@@ -435,10 +442,12 @@ mod tests {
                 sum.end = interval.end;
                 sum.sent += interval.sent;
                 sum.responses += interval.responses;
+                sum.cpu += interval.cpu;
                 sum.failures.merge(interval.failures.clone());
                 sum.latency.merge(&interval.latency);
             }
             prop_assert_eq!(Some(sum.end), last_end_ms.map(|end_ms| end_ms * MS));
+            prop_assert_eq!(sum.cpu, cpu);
             prop_assert_eq!((sum.sent, sum.responses), (summary.sent, summary.responses));
             prop_assert_eq!(sum.failures, summary.failures);
             prop_assert!(sum.latency == summary.latency);

@@ -77,7 +77,7 @@ fn status_of_a_rule_opens_no_tunnel() {
     assert_eq!(client.response(5).text(), ("403", "Forbidden\n"));
     client.request(7, true, &[GET_FIELDS, &[("x-status", "102")]].concat());
     let redirect = client.response(7);
-    assert_eq!((&*redirect.status, redirect.header("location")), ("403", Some("/login")));
+    assert_eq!((&*redirect.status, redirect.header("location")), ("302", Some("/login")));
     // Other requests get the status of the rule.
     client.request(9, true, &[GET_FIELDS, &[("x-status", "200")]].concat());
     assert_eq!(client.response(9).text(), ("200", "Blocked\n"));
