@@ -147,6 +147,10 @@ pub struct CpuRecord {
     pub servers_window_s: f64,
     /// `None` for a subject without processes, or if it is unknown.
     pub system: Option<CpuTime>,
+    /// Part of it in softirqs, by samples at clock ticks. Over loopback, the TCP work of a receiver is a softirq of the
+    /// sender. `None` if the system shares its CPUs or if the kernel accounts softirqs apart from processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_softirq_us: Option<u64>,
     /// True for a server whose processes are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,

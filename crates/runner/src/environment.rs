@@ -80,6 +80,8 @@ fn line(path: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 pub(crate) struct Counters {
     busy: Duration,
+    /// Time in softirqs by CPU; `None` if it is not part of the CPU time of processes.
+    softirq: Option<BTreeMap<usize, Duration>>,
     steal: Duration,
     pressure: Option<Duration>,
     context_switches: u64,
@@ -96,12 +98,22 @@ impl Counters {
             return Err(ProcError::Other(reason));
         }
         let with_interrupts = !counts_interrupts_separately();
+        let softirq = |(cpu, time): (&usize, &&CpuTime)| Some((*cpu, time.softirq_duration()?));
         Ok(Self {
+            softirq: with_interrupts
+                .then(|| cpus.iter().zip(&in_use).map(softirq).collect())
+                .flatten(),
             busy: in_use.iter().map(|cpu| busy(cpu, with_interrupts)).sum(),
             steal: in_use.iter().filter_map(|cpu| cpu.steal_duration()).sum(),
             pressure: cpu_pressure()?.map(|pressure| Duration::from_micros(pressure.some.total)),
             context_switches: stats.ctxt,
         })
+    }
+
+    /// Returns the time in softirqs of these CPUs, which were read, between these counters and later ones.
+    pub(crate) fn softirq_until(&self, later: &Self, cpus: &[usize]) -> Option<Duration> {
+        let (earlier, later) = (self.softirq.as_ref()?, later.softirq.as_ref()?);
+        cpus.iter().map(|cpu| Some(later.get(cpu)?.saturating_sub(*earlier.get(cpu)?))).sum()
     }
 
     /// Returns the noise between these counters and later ones. `own` is the CPU time of the trial's processes.
@@ -187,12 +199,14 @@ mod tests {
     fn noise_is_a_share_of_the_measured_cpus() {
         let earlier = Counters {
             busy: Duration::from_secs(10),
+            softirq: Some([(0, 1), (1, 2)].map(|(cpu, s)| (cpu, Duration::from_secs(s))).into()),
             steal: Duration::from_secs(1),
             pressure: Some(Duration::from_secs(3)),
             context_switches: 100,
         };
         let later = Counters {
             busy: Duration::from_millis(13_000),
+            softirq: Some([(0, 9), (1, 5)].map(|(cpu, s)| (cpu, Duration::from_secs(s))).into()),
             steal: Duration::from_millis(1_200),
             pressure: Some(Duration::from_millis(4_000)),
             context_switches: 350,
@@ -203,5 +217,7 @@ mod tests {
         assert!((noise.background_cpu_percent - 5.0).abs() < 1e-9, "{noise:?}");
         assert_eq!(noise.cpu_pressure_percent, Some(50.0));
         assert_eq!(noise.context_switches, 250);
+        assert_eq!(earlier.softirq_until(&later, &[1]), Some(Duration::from_secs(3)));
+        assert_eq!(earlier.softirq_until(&later, &[1, 2]), None);
     }
 }

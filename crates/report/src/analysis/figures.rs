@@ -17,6 +17,9 @@ pub struct Figures {
     pub cpu_us_per_request: Option<f64>,
     /// The part of it in user mode.
     pub user_cpu_us_per_request: Option<f64>,
+    /// Share of it in softirqs, from 0 to 1: over loopback, the TCP work of its peers as receivers. Missing if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub softirq_share: Option<f64>,
     /// CPU of the origin per response, in microseconds; null without an origin.
     pub origin_cpu_us_per_request: Option<f64>,
     /// CPU of the generator per response, in microseconds.
@@ -80,6 +83,7 @@ impl Figures {
             n: valid.len(),
             cpu_us_per_request: median(&Measurement::system_cpu_us_per_request),
             user_cpu_us_per_request: median(&Measurement::system_user_us_per_request),
+            softirq_share: softirq_share(valid),
             origin_cpu_us_per_request: median(&Measurement::origin_cpu_us_per_request),
             generator_cpu_us_per_request: median(&|m| Some(m.generator_cpu_us_per_request())),
             throughput_per_s: median(&|m| Some(m.throughput_per_s)),
@@ -98,6 +102,14 @@ impl Figures {
             bottleneck: commonest(valid.values().map(|m| m.bottleneck)),
         })
     }
+}
+
+/// Over all trials, as a trial has few samples. `None` if one lacks it.
+fn softirq_share(valid: &ByBlock<'_>) -> Option<f64> {
+    let times = valid.values().map(|m| Some((m.cpu.system_softirq_us?, m.cpu.system?.total_us())));
+    let times: Vec<(u64, u64)> = times.collect::<Option<_>>()?;
+    let (softirq_us, all_us) = times.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (all_us > 0).then(|| as_f64(softirq_us) / as_f64(all_us))
 }
 
 impl Summaries {

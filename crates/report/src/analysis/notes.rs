@@ -40,6 +40,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         }
         notes.extend(lowered_rate(&case.case, &run.trials));
         notes.extend(warm_up_lengths(run, case, cases.len() == 1));
+        notes.extend(receive_work(case, cases.len() == 1));
         for subject in &case.subjects {
             let name = case.qualified(&subject.name, cases.len());
             notes.extend(status(&name, subject, blocks));
@@ -223,6 +224,23 @@ fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) ->
     let of_case = if is_only_case { String::new() } else { format!(" ({name})") };
     let longest = significant(*warmup_s);
     Some(format!("Warm-up until steady, at most {longest} s{of_case}: {}.", lengths.join(", ")))
+}
+
+/// Shares of CPU time that depend on the network: a network card would give this work to the peers.
+fn receive_work(case: &CaseAnalysis, is_only_case: bool) -> Option<String> {
+    let share = |subject: &SubjectAnalysis| {
+        let share = subject.figures.as_ref()?.softirq_share?;
+        Some(format!("{} {:.0} %", subject.name, 100.0 * share))
+    };
+    let shares: Vec<String> = case.subjects.iter().filter_map(share).collect();
+    let of_case = if is_only_case { String::new() } else { format!(" ({})", case.case.name) };
+    (!shares.is_empty()).then(|| {
+        format!(
+            "Receive work of the client and the origin, which over loopback runs in the system that sends to them, \
+             as a share of its CPU{of_case}: {}.",
+            shares.join(", ")
+        )
+    })
 }
 
 /// Duration of a warm-up, and true if the system was steady at its end. `None` if the duration was fixed.

@@ -185,6 +185,29 @@ fn notes_warm_up_durations() {
 }
 
 #[test]
+fn share_of_receive_work_is_over_all_trials() {
+    let trial = |subject, block, softirq_us| {
+        let mut measurement = costing(10);
+        let all_us = measurement.cpu.system.unwrap().total_us();
+        measurement.cpu.system_softirq_us = Some(all_us * softirq_us / 100);
+        measured(subject, block, measurement)
+    };
+    let subjects = ["nginx", "full"];
+    let trials = || {
+        let all = [("nginx", 1, 30), ("full", 1, 0), ("nginx", 2, 40), ("full", 2, 4)];
+        all.map(|(subject, block, percent)| trial(subject, block, percent)).to_vec()
+    };
+    let mut two_blocks = run(&subjects, trials());
+    two_blocks.manifest.experiment.stop.blocks = 2;
+    let expected = "Receive work of the client and the origin, which over loopback runs in the system that sends to \
+                    them, as a share of its CPU: nginx 35 %, full 2 %.";
+    assert_eq!(analyse(&two_blocks).notes, [expected]);
+    // A trial of an earlier version lacks it.
+    two_blocks.trials[2] = measured("nginx", 2, costing(10));
+    assert_eq!(analyse(&two_blocks).notes, [expected.replace("nginx 35 %, ", "")]);
+}
+
+#[test]
 fn counts_trials_that_were_not_steady() {
     let mut measurement = costing(10);
     measurement.invalid = vec![Invalid::NoResponse];

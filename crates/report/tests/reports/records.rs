@@ -202,6 +202,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             is_unknown: false,
             origin: Some(CpuTime { user_us: 1_000, system_us: 1_000 }),
             generator: CpuTime { user_us: 2_000, system_us: 1_000 },
+            system_softirq_us: None,
             origin_polled_us: 0,
             generator_polled_us: 0,
         },

@@ -10,6 +10,7 @@ use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tollgate_experiment::experiment::{LoadFile, Window};
+use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, ProbeOutcome,
     TemplateRecord, as_f64,
@@ -55,6 +56,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
             Ok(spent) => (!pids.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
+        system_softirq_us: system_softirq(subject, &at_start, &at_end).map(micros),
         is_unknown: false,
         origin: match pids.origin.is_empty() {
             true => None,
@@ -193,6 +195,13 @@ fn sleeping_cpus(subject: &Subject<'_>) -> Vec<usize> {
         true => subject.layout.system.clone(),
         false => subject.layout.all(),
     }
+}
+
+/// Returns the time in softirqs on the CPUs of the system if no other role uses them.
+fn system_softirq(subject: &Subject<'_>, start: &Edge, end: &Edge) -> Option<Duration> {
+    let CpuLayout { generator, origin, system } = subject.layout;
+    let is_alone = !system.iter().any(|cpu| generator.contains(cpu) || origin.contains(cpu));
+    is_alone.then(|| start.counters.softirq_until(&end.counters, system)).flatten()
 }
 
 fn noise(subject: &Subject<'_>, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
