@@ -117,8 +117,8 @@ impl ServerUrl {
         let is_local =
             |address: &SocketAddr| address.ip().is_loopback() || address.ip().is_unspecified();
         let may_load = |address: &SocketAddr| is_allowed || is_local(address);
-        first_open(addresses.into_iter().filter(may_load).collect())
-            .ok_or_else(|| UrlError::NotAllowed { hostname: hostname() })
+        let permitted: Vec<SocketAddr> = addresses.into_iter().filter(may_load).collect();
+        first_open(&permitted).ok_or_else(|| UrlError::NotAllowed { hostname: hostname() })
     }
 }
 
@@ -126,7 +126,7 @@ impl ServerUrl {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the only address, or the first to which a connection can be opened, or the first.
-fn first_open(addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
+fn first_open(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let is_open =
         |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_TIMEOUT).is_ok();
     let open = if addresses.len() > 1 { addresses.iter().find(is_open) } else { None };
@@ -157,11 +157,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
         let closed = SocketAddr::from(([127, 0, 0, 2], open.port()));
-        assert_eq!(first_open(vec![closed, open]), Some(open));
-        assert_eq!(first_open(vec![open, closed]), Some(open));
+        assert_eq!(first_open(&[closed, open]), Some(open));
+        assert_eq!(first_open(&[open, closed]), Some(open));
         drop(listener);
-        assert_eq!(first_open(vec![closed, open]), Some(closed));
-        assert_eq!(first_open(vec![]), None);
+        assert_eq!(first_open(&[closed, open]), Some(closed));
+        assert_eq!(first_open(&[]), None);
     }
 
     #[test]
