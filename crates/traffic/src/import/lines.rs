@@ -87,11 +87,10 @@ mod tests {
         let paths = |text: &str| -> Vec<String> {
             let mut importer = importer();
             import(text.as_bytes(), "en.txt", "en", &benign(), &mut importer);
-            let paths = lines(&importer)[1..]
+            lines(&importer)[1..]
                 .iter()
                 .filter_map(|line| Some(line.split_once("?text=")?.1.split_once('"')?.0.to_owned()))
-                .collect();
-            paths
+                .collect()
         };
         assert_eq!(paths("1\ta b\n\n20\tc\n"), ["a%20b", "c"]);
         assert_eq!(paths("1\ta\nb\n"), ["1%09a", "b"]);
