@@ -3,8 +3,9 @@
 use http::Uri;
 use http::uri::InvalidUri;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::num::ParseIntError;
+use std::time::Duration;
 use thiserror::Error;
 
 /// A URL of http or https.
@@ -93,33 +94,49 @@ impl ServerUrl {
         })
     }
 
-    /// Returns the address of a server that may be loaded: this machine, or a host in `allowed`.
+    /// Returns the address of a server that may be loaded: this machine, or a host in `allowed`. Of several, that is the
+    /// first to which a connection can be opened: `localhost` may have an address of IPv6, on which many servers do not
+    /// listen.
     ///
     /// # Errors
     ///
     /// The host has no address, or may not be loaded.
     pub fn resolve(&self, allowed: &[String]) -> Result<SocketAddr, UrlError> {
         let hostname = || self.hostname.clone();
-        let address = (self.hostname.as_str(), self.port)
+        let addresses: Vec<SocketAddr> = (self.hostname.as_str(), self.port)
             .to_socket_addrs()
             .map_err(|source| UrlError::Resolve { hostname: hostname(), source })?
-            .next()
-            .ok_or_else(|| UrlError::NoAddress { hostname: hostname() })?;
+            .collect();
+        if addresses.is_empty() {
+            return Err(UrlError::NoAddress { hostname: hostname() });
+        }
         let without_brackets = |name: &String| name.trim_matches(['[', ']']).to_owned();
         let mut allowed = allowed.iter().map(without_brackets);
         let is_allowed = allowed.any(|name| name.eq_ignore_ascii_case(&self.hostname));
         // The unspecified address connects to this machine.
-        let is_local = address.ip().is_loopback() || address.ip().is_unspecified();
-        match is_local || is_allowed {
-            true => Ok(address),
-            false => Err(UrlError::NotAllowed { hostname: hostname() }),
-        }
+        let is_local =
+            |address: &SocketAddr| address.ip().is_loopback() || address.ip().is_unspecified();
+        let may_load = |address: &SocketAddr| is_allowed || is_local(address);
+        let permitted: Vec<SocketAddr> = addresses.into_iter().filter(may_load).collect();
+        first_open(&permitted).ok_or_else(|| UrlError::NotAllowed { hostname: hostname() })
     }
+}
+
+/// Time limit of the connection that chooses between several addresses.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns the only address, or the first to which a connection can be opened, or the first.
+fn first_open(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let is_open =
+        |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_TIMEOUT).is_ok();
+    let open = if addresses.len() > 1 { addresses.iter().find(is_open) } else { None };
+    open.or(addresses.first()).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn ports_are_those_behind_the_host() {
@@ -133,6 +150,18 @@ mod tests {
             let url = ServerUrl::parse(url).unwrap();
             assert_eq!((url.hostname.as_str(), url.port), (hostname, port));
         }
+    }
+
+    #[test]
+    fn address_with_a_listener_is_preferred() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = SocketAddr::from(([127, 0, 0, 2], open.port()));
+        assert_eq!(first_open(&[closed, open]), Some(open));
+        assert_eq!(first_open(&[open, closed]), Some(open));
+        drop(listener);
+        assert_eq!(first_open(&[closed, open]), Some(closed));
+        assert_eq!(first_open(&[]), None);
     }
 
     #[test]

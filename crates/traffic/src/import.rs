@@ -151,9 +151,10 @@ impl Importer {
         }
     }
 
-    /// Counts a part of a file that is not a request.
+    /// Counts a part of a file that is not a request. The first text is shown, without its secrets.
     pub fn skip(&mut self, reason: &str, place: &dyn fmt::Display, text: &str) {
         let new = || {
+            let text = secrets::mask_unknown(text);
             let text: String = text.escape_debug().take(MAX_EXAMPLE_CHARS).collect();
             Skipped { count: 0, first: format!("{place}: {text}") }
         };

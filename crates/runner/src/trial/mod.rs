@@ -281,11 +281,13 @@ impl<'a> Trial<'a> {
     fn corpus(&self, requests: &Requests<'_>, servers: &mut TrialServers) -> Result<String, Stop> {
         let corpus = requests.corpus(self.context.corpus).map_err(failed(Step::Configure))?;
         let (site, interrupt) = (&servers.site, self.context.interrupt);
-        let verdicts = probe::verdicts(site, &corpus, requests.blocked_status, interrupt)?;
+        let verdicts = probe::verdicts(site, &corpus, requests.blocked_status, interrupt);
         check_origin(&mut servers.origin)?;
-        match servers.system.process_exit() {
-            Some(_) => Err(not_probed(anyhow!("cannot send the corpus"), &mut servers.system)),
-            None => Ok(verdicts),
+        let system = &mut servers.system;
+        match (verdicts, system.process_exit()) {
+            (Ok(verdicts), None) => Ok(verdicts),
+            (Ok(_), Some(_)) => Err(not_probed(anyhow!("cannot send the corpus"), system)),
+            (Err(error), _) => Err(not_probed(error, system)),
         }
     }
 

@@ -38,26 +38,46 @@ pub(crate) fn probe(
 }
 
 /// Sends the requests of a corpus, each with the status code of its response if nothing blocks it, and returns the verdict on
-/// each. A request without a response has none: servers close the
-/// connection on some malformed ones. The error may be [`Interrupted`].
+/// each. A request without a response has none: servers close the connection on some malformed ones. The error may be
+/// [`Interrupted`].
+///
+/// # Errors
+///
+/// Too many requests in a row got no response.
 pub(crate) fn verdicts(
     site: &Site,
     requests: &[(Request, Option<u16>)],
     blocked_status: u16,
     interrupt: &Interrupt,
-) -> Result<String, Interrupted> {
-    let verdict = |(request, passed): &(Request, Option<u16>)| {
-        let outcome = match exchange(site, request, CORPUS_TIMEOUT, interrupt) {
-            Ok(reply) => ProbeOutcome::of(reply.response.status, blocked_status, *passed),
-            Err(error) => match error.downcast_ref::<Interrupted>() {
-                Some(interrupted) => return Err(*interrupted),
-                None => ProbeOutcome::Other,
-            },
-        };
-        Ok(outcome.letter())
+) -> anyhow::Result<String> {
+    let mut unanswered = 0;
+    let mut verdict = |(request, passed): &(Request, Option<u16>)| match exchange(
+        site,
+        request,
+        CORPUS_TIMEOUT,
+        interrupt,
+    ) {
+        Ok(reply) => {
+            unanswered = 0;
+            let status = reply.response.status;
+            Ok(ProbeOutcome::of(status, blocked_status, *passed).letter())
+        }
+        Err(error) if error.is::<Interrupted>() => Err(error),
+        Err(error) => {
+            unanswered += 1;
+            if unanswered == UNANSWERED_MAX {
+                let what =
+                    format!("{UNANSWERED_MAX} requests of the corpus in a row got no response");
+                return Err(error.context(what));
+            }
+            Ok(ProbeOutcome::Other.letter())
+        }
     };
-    requests.iter().map(verdict).collect()
+    requests.iter().map(&mut verdict).collect()
 }
+
+/// Limit of requests without a response in a row, which bounds the time on a server that does not respond to five minutes.
+const UNANSWERED_MAX: usize = 100;
 
 /// Timeout of a request of a corpus: short, because a server may ignore many of them.
 const CORPUS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -260,6 +280,7 @@ fn count(log: &DetectionLog, page: &str) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::sync::Arc;
     use tollgate_traffic::{Mix, MixFile};
 
@@ -292,6 +313,43 @@ mod tests {
         assert_eq!(
             refusal_reason(&both).unwrap(),
             "1 of 2 attacks passed; attack `shell`: got 500 with 9 bytes, expected 403"
+        );
+    }
+
+    #[test]
+    fn corpus_ends_after_many_requests_without_a_response() {
+        const REQUEST: &[u8; 18] = b"GET / HTTP/1.1\r\n\r\n";
+        // Closes the connection after each request, and responds to every hundredth.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let site = Site::plain(listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            for number in 1..=200 {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+                if number % UNANSWERED_MAX == 0 {
+                    stream
+                        .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                        .unwrap();
+                }
+            }
+        });
+        let request = Request {
+            bytes: Arc::from(*REQUEST),
+            is_head: false,
+            expect: Expectation::default(),
+            template: 0,
+        };
+        let requests = vec![(request, None); 2 * UNANSWERED_MAX];
+        let verdicts = || verdicts(&site, &requests, 403, &Interrupt::default());
+        let hundred = "o".repeat(UNANSWERED_MAX - 1) + "b";
+        assert_eq!(verdicts().unwrap(), hundred.repeat(2));
+        server.join().unwrap();
+        // Nothing listens any more.
+        let error = format!("{:#}", verdicts().unwrap_err());
+        assert!(
+            error
+                .starts_with("100 requests of the corpus in a row got no response: cannot connect"),
+            "{error}"
         );
     }
 

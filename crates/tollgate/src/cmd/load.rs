@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let saved = match (&args.html, timeline) {
         (Some(path), Some(timeline)) => {
             // A page is shown to others.
-            let [url, target] = [&args.url, &load.target.path].map(|text| mask_url(text));
+            let [url, target] = [&args.url, &load.target.server.path].map(|text| mask_url(text));
             let report = Report { url: &url, path: &target, ..load.report(end, &summary) };
             html::load::render(&report, &timeline, command_line(args_os(), &args.url))
                 .and_then(|page| write_atomic(path, &page))
@@ -162,7 +162,7 @@ impl Load {
         let plan = Plan {
             target: target.address.clone(),
             workload: content.workload.clone(),
-            protocol: args.requested_protocol(target.is_tls)?,
+            protocol: args.requested_protocol(target.server.is_tls)?,
             tls: None,
             arrivals,
             connections,
@@ -210,10 +210,10 @@ impl Load {
 
     fn report<'a>(&'a self, end: RunEnd, summary: &'a Summary) -> Report<'a> {
         Report {
-            url: &self.target.url,
-            hostname: &self.target.hostname,
-            port: self.target.port,
-            path: &self.target.path,
+            url: &self.target.server.url,
+            hostname: &self.target.server.hostname,
+            port: self.target.server.port,
+            path: &self.target.server.path,
             plan: &self.plan,
             duration: self.duration,
             seed: self.seed,

@@ -14,18 +14,19 @@ const HEADERS: [(&str, &str); 3] = [
     ("Accept", "*/*"),
 ];
 
-/// Adds two requests for each line that is not blank. The names of their templates start with `name`.
+/// Adds two requests for each line that is not blank. The names of their templates start with `name`. If all lines start with
+/// a number and a tab, as in the corpora of Leipzig, the text begins behind them.
 pub fn import(text: &[u8], file: &str, name: &str, label: &Label, importer: &mut Importer) {
     let header = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let headers: Vec<_> = HEADERS.into_iter().map(header).collect();
     let named = |part: &str| Label { name: Some(format!("{name} {part}")), ..label.clone() };
     let (argument, body) = (named("argument"), named("body"));
     let form = ("Content-Type", "application/x-www-form-urlencoded");
-    for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).zip(1..);
+    let lines = lines.filter(|(line, _)| !line.is_empty());
+    let is_numbered = lines.clone().all(|(line, _)| behind_number(line).is_some());
+    for (line, number) in lines {
+        let line = behind_number(line).filter(|_| is_numbered).unwrap_or(line);
         let place = format!("{file}:{number}:1");
         let pair = format!("text={}", percent_encode(line, NON_ALPHANUMERIC));
         let target = format!("/?{pair}");
@@ -53,6 +54,12 @@ pub fn import(text: &[u8], file: &str, name: &str, label: &Label, importer: &mut
     }
 }
 
+/// Returns the text behind a number and a tab.
+fn behind_number(line: &[u8]) -> Option<&[u8]> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    line[digits..].strip_prefix(b"\t").filter(|text| digits > 0 && !text.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{benign, importer, lines};
@@ -73,6 +80,21 @@ mod tests {
         assert!(written[2].contains(r#""body":"text=a%20b%26c""#), "{}", written[2]);
         assert!(written[3].contains(r#""path":"/?text=%FF%27""#), "{}", written[3]);
         assert!(written[4].contains(r#""template":"en body""#), "{}", written[4]);
+    }
+
+    #[test]
+    fn numbers_of_all_lines_are_not_a_part_of_the_text() {
+        let paths = |text: &str| -> Vec<String> {
+            let mut importer = importer();
+            import(text.as_bytes(), "en.txt", "en", &benign(), &mut importer);
+            lines(&importer)[1..]
+                .iter()
+                .filter_map(|line| Some(line.split_once("?text=")?.1.split_once('"')?.0.to_owned()))
+                .collect()
+        };
+        assert_eq!(paths("1\ta b\n\n20\tc\n"), ["a%20b", "c"]);
+        assert_eq!(paths("1\ta\nb\n"), ["1%09a", "b"]);
+        assert_eq!(paths("\ta\n"), ["a"]);
     }
 
     #[test]

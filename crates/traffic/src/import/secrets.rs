@@ -1,8 +1,9 @@
 //! Masking of secrets: credentials in headers, cookies, queries and bodies become the letter `x`, as often as they had
-//! characters, so that a request keeps its size.
+//! characters, so that a request keeps its size. The digits of numbers in JSON become 1.
 
 use std::sync::LazyLock;
 
+use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 
 use super::Recorded;
@@ -85,10 +86,10 @@ pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case("content-type"))
             .map_or(String::new(), |(_, value)| value.to_ascii_lowercase());
-        let masked = if content_type.contains("json") {
-            mask_matches(text, &JSON_MEMBER)
-        } else if content_type.starts_with("multipart/") {
-            mask_matches(text, &FORM_PART)
+        let masked = if content_type.starts_with("multipart/") {
+            mask_matches(text, &FORM_PART, mask_text)
+        } else if content_type.contains("json") || is_json(text) {
+            mask_matches(text, &JSON_MEMBER, mask_json)
         } else if content_type.contains("form-urlencoded") {
             mask_arguments(text)
         } else {
@@ -100,10 +101,17 @@ pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
     was_masked
 }
 
-/// A text member of a JSON object: everything before the value with the name, and the value.
+/// A member of a JSON object: everything before the value with the name, and the value. That is a text, a number, or a list
+/// of them.
 static JSON_MEMBER: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r#"(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*")(?P<value>(?:[^"\\]|\\.)*)"#)
+    regex(
+        r#"(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*)(?P<value>"(?:[^"\\]|\\.)*"?|-?[0-9][0-9.eE+-]*|\[(?:"(?:[^"\\]|\\.)*"|[^"\[\]{}])*\])"#,
+    )
 });
+
+/// A text without its quotes, or a digit.
+static JSON_SCALAR: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"(?P<text>"(?P<inner>(?:[^"\\]|\\.)*)"?)|[0-9]"#));
 
 /// A part of a multipart body: its head with the name, and its content.
 static FORM_PART: LazyLock<Regex> = LazyLock::new(|| {
@@ -117,15 +125,33 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a valid pattern")
 }
 
-fn mask_matches(text: &str, pattern: &Regex) -> String {
+/// Masks the values of secrets by `mask`. A pattern has the groups `before`, `name` and `value`.
+fn mask_matches(text: &str, pattern: &Regex, mask: fn(&str) -> String) -> String {
     let masked = |found: &Captures<'_>| match is_secret(&found["name"]) {
-        true => format!("{}{}", &found["before"], mask_text(&found["value"])),
+        true => format!("{}{}", &found["before"], mask(&found["value"])),
         false => found[0].to_owned(),
     };
     pattern.replace_all(text, masked).into_owned()
 }
 
+/// Masks the texts and numbers in a value of JSON, which stays valid.
+fn mask_json(value: &str) -> String {
+    let masked = |found: &Captures<'_>| match (found.name("text"), found.name("inner")) {
+        (Some(text), Some(inner)) => {
+            let end = if text.len() == inner.len() + 2 { "\"" } else { "" };
+            format!("\"{}{end}", mask_text(inner.as_str()))
+        }
+        _ => "1".to_owned(),
+    };
+    JSON_SCALAR.replace_all(value, masked).into_owned()
+}
+
+fn is_json(body: &str) -> bool {
+    body.trim_start().starts_with(['{', '['])
+}
+
 fn is_secret(name: &str) -> bool {
+    let name = percent_decode_str(name).decode_utf8_lossy();
     let plain: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
     let plain = plain.to_ascii_lowercase();
     NAMES.contains(&plain.as_str()) || WORDS.iter().any(|word| plain.contains(word))
@@ -166,11 +192,44 @@ fn mask_arguments(arguments: &str) -> String {
 
 /// Masks secret fields of a body: those of a form or, if it starts like that, of JSON.
 pub fn mask_body(body: &str) -> String {
-    match body.trim_start().starts_with(['{', '[']) {
-        true => mask_matches(body, &JSON_MEMBER),
+    match is_json(body) {
+        true => mask_matches(body, &JSON_MEMBER, mask_json),
         false => mask_arguments(body),
     }
 }
+
+/// Masks what may be a secret in a text that is not understood: values behind names of secrets, cookies, and the user of a
+/// URL.
+pub(super) fn mask_unknown(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(found) = NAME.captures(rest) {
+        let (start, value) = rest.split_at(found.get_match().end());
+        let name = found["name"].to_ascii_lowercase();
+        let end = match name.as_str() {
+            "cookie" => value.find(['"', '\'']).unwrap_or(value.len()),
+            "http" | "https" => {
+                let authority = value.find(['/', '?', '"', '\'', ' ']).unwrap_or(value.len());
+                value[..authority].find('@').unwrap_or(0)
+            }
+            _ if is_secret(&name) => value
+                .find(|c: char| c.is_whitespace() || "&;,\"'".contains(c))
+                .unwrap_or(value.len()),
+            _ => 0,
+        };
+        masked += start;
+        masked += &mask_text(&value[..end]);
+        rest = &value[end..];
+    }
+    masked + rest
+}
+
+/// A name before `=` or `:`, with quotes around it, a scheme of credentials, or the slashes of a URL.
+static NAME: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r#"(?i)(?P<name>[a-z0-9_%-]{1,100})["']?\s*[=:]\s*["']?(?://|(?:basic|bearer|digest|token)\s+)?"#,
+    )
+});
 
 /// Masks secret parameters of a path, such as `;jsessionid=`.
 fn mask_path(path: &str) -> String {
@@ -245,8 +304,8 @@ mod tests {
         ] {
             assert_eq!(masked("/", (name, value), "").1, expected, "{name}");
         }
-        let target = masked("/reset?Token=a%20b&q=token&sid=9&key=k&monkey=m", ("A", "b"), "").0;
-        assert_eq!(target, "/reset?Token=xxxxx&q=token&sid=x&key=x&monkey=m");
+        let target = masked("/r?Token=a%20b&q=token&sid=9&%6bey=k&monkey=m", ("A", "b"), "").0;
+        assert_eq!(target, "/r?Token=xxxxx&q=token&sid=x&%6bey=x&monkey=m");
     }
 
     #[test]
@@ -271,10 +330,50 @@ mod tests {
         );
         assert_eq!(
             body(
+                r#"{"pin":-20.5e3,"codes" : [ "ab", 27,"c]" ],"otp":true,"keys":{"a":[1]},"code":["d"],"n":[2]}"#
+            ),
+            r#"{"pin":-11.1e1,"codes" : [ "ab", 27,"c]" ],"otp":true,"keys":{"a":[1]},"code":["x"],"n":[2]}"#
+        );
+        // Cut off.
+        assert_eq!(
+            body(r#"{"tokens":["a", 27,"c]"],"token":"ab"#),
+            r#"{"tokens":["x", 11,"xx"],"token":"xx"#
+        );
+        assert_eq!(
+            body(
                 "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\npass\r\n--b\r\nContent-Disposition: form-data; name=\"pwd\"\r\nX: y\r\n\r\nabc\r\n--b--\r\n"
             ),
             "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\npass\r\n--b\r\nContent-Disposition: form-data; name=\"pwd\"\r\nX: y\r\n\r\nxxx\r\n--b--\r\n"
         );
+    }
+
+    #[test]
+    fn json_is_recognized_without_its_type() {
+        let text = r#" {"token":"ab"}"#;
+        for content_type in ["text/plain;charset=UTF-8", "application/x-www-form-urlencoded"] {
+            let mut request = recorded("/", &[("Content-Type", content_type)], text);
+            assert!(mask(&mut request, &[]), "{content_type}");
+            assert_eq!(request.body, br#" {"token":"xx"}"#);
+        }
+        let mut other = recorded("/", &[("Content-Type", "text/plain")], "token=ab");
+        assert!(!mask(&mut other, &[]));
+    }
+
+    #[test]
+    fn texts_that_are_not_understood_have_no_secrets() {
+        for (text, masked) in [
+            ("GET /b?q=1&password=a/b= x HTTP/1.1", "GET /b?q=1&password=xxxx x HTTP/1.1"),
+            (r#"{"target":"/?token=ab","pin" : 12,}"#, r#"{"target":"/?token=xx","pin" : xx,}"#),
+            (
+                r#"curl -H "Authorization: Bearer ab" -H 'Cookie: a=b; c' d"#,
+                r#"curl -H "Authorization: Bearer xx" -H 'Cookie: xxxxxx' d"#,
+            ),
+            ("ws https://u:p@a/?q=b@c https://a/@b?", "ws https://xxx@a/?q=b@c https://a/@b?"),
+            ("no é secret: ä", "no é secret: x"),
+            ("", ""),
+        ] {
+            assert_eq!(mask_unknown(text), masked);
+        }
     }
 
     #[test]

@@ -24,17 +24,8 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 /// A server that may be loaded.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// URL as given, with its scheme.
-    pub(super) url: String,
-    pub(super) is_tls: bool,
+    pub(super) server: ServerUrl,
     pub(super) address: Address,
-    pub(super) hostname: String,
-    /// Port of the URL, or 80 or 443.
-    pub(super) port: u16,
-    /// Host header: host, and port if the URL has one.
-    pub(super) host: String,
-    /// Path and query, as sent.
-    pub(super) path: String,
 }
 
 #[derive(Debug)]
@@ -61,8 +52,7 @@ impl Target {
             }
             None => Address::Tcp(server.resolve(allowed)?),
         };
-        let ServerUrl { url, is_tls, hostname, port, host, path } = server;
-        Ok(Self { url, is_tls, address, hostname, port, host, path })
+        Ok(Self { server, address })
     }
 }
 
@@ -84,8 +74,8 @@ impl Content {
     }
 
     fn mix(name: &str, args: &Args, target: &Target, catalog: &Catalog) -> Result<Self> {
-        if target.path != "/" {
-            bail!("--mix has its own paths: remove `{}` from the URL", target.path);
+        if target.server.path != "/" {
+            bail!("--mix has its own paths: remove `{}` from the URL", target.server.path);
         }
         let (mix, _) = catalog.mix(name, Path::new(""))?;
         let delivery = Delivery {
@@ -135,7 +125,7 @@ impl Content {
         }
         let request = render(args, target, method, &body)?;
         let templates =
-            vec![TemplateLabel { name: format!("{method} {}", target.path), class: None }];
+            vec![TemplateLabel { name: format!("{method} {}", target.server.path), class: None }];
         let workload = Arc::new(Workload::new(vec![request], vec![0])?);
         Ok(Self { workload, templates, mix: None, replay: None, times: None })
     }
@@ -160,7 +150,7 @@ fn body(args: &Args) -> Result<Cow<'_, [u8]>> {
 
 fn render(args: &Args, target: &Target, method: &str, body: &[u8]) -> Result<Request> {
     let headers = headers(args, target)?;
-    let text = RequestText { method, target: &target.path, headers: &headers, body };
+    let text = RequestText { method, target: &target.server.path, headers: &headers, body };
     Ok(Request {
         bytes: text.render().context("cannot render the request")?.into(),
         is_head: method == "HEAD",
@@ -176,7 +166,7 @@ fn headers(args: &Args, target: &Target) -> Result<Vec<(String, String)>> {
     if args.host.is_some() && is_given("Host") {
         bail!("--host and --header set two Host headers: remove one");
     }
-    let host = args.host.as_deref().unwrap_or(&target.host);
+    let host = args.host.as_deref().unwrap_or(&target.server.host);
     let mut headers = Vec::new();
     for (name, value) in [("Host", host), ("User-Agent", USER_AGENT)] {
         if !is_given(name) {
@@ -209,14 +199,20 @@ mod tests {
     #[test]
     fn url_keeps_its_path_and_has_a_default_port() {
         let target = Target::parse("http://127.0.0.1:8000/a/../b?x=%27&y=..", None, &[]).unwrap();
-        assert_eq!(target.path, "/a/../b?x=%27&y=..");
-        assert_eq!((target.host.as_str(), target.port), ("127.0.0.1:8000", 8000));
+        assert_eq!(target.server.path, "/a/../b?x=%27&y=..");
+        assert_eq!((target.server.host.as_str(), target.server.port), ("127.0.0.1:8000", 8000));
         assert_eq!(target.address, Address::Tcp("127.0.0.1:8000".parse().unwrap()));
         let target = Target::parse("http://[::1]", None, &[]).unwrap();
-        assert_eq!((target.host.as_str(), target.hostname.as_str()), ("[::1]", "::1"));
-        assert_eq!((target.path.as_str(), target.port, target.is_tls), ("/", 80, false));
+        assert_eq!(
+            (target.server.host.as_str(), target.server.hostname.as_str()),
+            ("[::1]", "::1")
+        );
+        assert_eq!(
+            (target.server.path.as_str(), target.server.port, target.server.is_tls),
+            ("/", 80, false)
+        );
         let target = Target::parse("https://127.0.0.1", None, &[]).unwrap();
-        assert_eq!((target.port, target.is_tls), (443, true));
+        assert_eq!((target.server.port, target.server.is_tls), (443, true));
     }
 
     #[test]
@@ -228,7 +224,7 @@ mod tests {
             ("http://[::]:8000/", "http://[::]:8000/", "[::]:8000"),
         ] {
             let target = Target::parse(url, None, &[]).unwrap();
-            assert_eq!(target.url, full);
+            assert_eq!(target.server.url, full);
             assert_eq!(target.address, Address::Tcp(address.parse().unwrap()));
         }
         assert!(rejected("/a").contains("invalid URL `http:///a`"));
@@ -258,7 +254,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let target = parse().unwrap();
         assert_eq!(target.address, Address::Unix(path.clone()));
-        assert_eq!(target.host, "shop.invalid");
+        assert_eq!(target.server.host, "shop.invalid");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn check_scheme(args: &Args, target: &Target) -> Result<()> {
         ("--tls-resume", args.tls_resume),
     ];
     match options.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) if !target.is_tls => bail!("{option} needs a URL with https"),
+        Some((option, _)) if !target.server.is_tls => bail!("{option} needs a URL with https"),
         _ => Ok(()),
     }
 }
@@ -35,7 +35,7 @@ pub(super) fn check_scheme(args: &Args, target: &Target) -> Result<()> {
 /// Sets TLS and the protocol of a plan for an https URL. Makes one handshake before the load, so that a certificate that
 /// is not accepted is an error and not a failure of every request.
 pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result<(), Failure> {
-    if !target.is_tls {
+    if !target.server.is_tls {
         return Ok(());
     }
     let version = args.version();
@@ -51,20 +51,21 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
     let reached = match handshake(&client, &target.address, args.connect_timeout, awaits_end) {
         Ok(chosen) => Some(chosen),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            let error = anyhow!("cannot load {}: {error}{}", target.url, advice(args, &error));
+            let error =
+                anyhow!("cannot load {}: {error}{}", target.server.url, advice(args, &error));
             return Err(Failure::bad_input(error));
         }
         // The load reports a server that cannot be reached.
         Err(_) if version != Version::Auto => None,
         Err(error) => {
-            let url = &target.url;
+            let url = &target.server.url;
             let negotiating = format!("cannot negotiate the HTTP version with {url}");
             return Err(anyhow!(error).context(negotiating).into());
         }
     };
     let version = match (version, reached) {
         (Version::Http2, Some(chosen)) if chosen.as_deref() != Some(HTTP2) => {
-            let url = &target.url;
+            let url = &target.server.url;
             let reason = anyhow!("{url} does not offer HTTP/2 (h2) by ALPN; use --http 1.1");
             return Err(Failure::bad_input(reason));
         }
@@ -99,7 +100,7 @@ fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient
     };
     let options = ClientOptions {
         trust,
-        name: &target.hostname,
+        name: &target.server.hostname,
         identity: args.cert.as_deref().zip(args.key.as_deref()),
         version: args.tls.map(|version| match version {
             Tls::Tls12 => TlsVersion::Tls12,
@@ -116,7 +117,7 @@ fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient
             (ClientError::Authorities(_) | ClientError::Authority(_), Trust::File(path), _) => {
                 format!("--cacert {}", path.display())
             }
-            _ => format!("cannot load {}", target.url),
+            _ => format!("cannot load {}", target.server.url),
         };
         anyhow!(error).context(about)
     })
