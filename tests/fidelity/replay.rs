@@ -59,15 +59,15 @@ fn spacing(checks: &mut Checks, pace: f64, gap_us_max: u64, most_us: f64) {
     checks.equal("requests", log.records.len(), REQUESTS);
     checks.equal("responses", report.count("/responses"), REQUESTS as u64);
     checks.equal("sessions", report.count("/replay/sessions"), CLIENTS);
-    let read_us = log.reads_us();
+    let arrived_us = log.arrivals_us();
     let due_us: Vec<f64> = times_us.iter().map(|at| at / pace).collect();
     let gaps =
         |times: &[f64]| -> Vec<f64> { times.windows(2).map(|pair| pair[1] - pair[0]).collect() };
     let errors =
-        gaps(&read_us).into_iter().zip(gaps(&due_us)).map(|(seen, due)| (seen - due).abs());
+        gaps(&arrived_us).into_iter().zip(gaps(&due_us)).map(|(seen, due)| (seen - due).abs());
     let errors = Sample::new(errors);
     checks.within("spacing p99", errors.quantile(0.99), 0.0..=most_us);
     // Times since the first request do not drift either.
-    let drift = Sample::new(read_us.iter().zip(&due_us).map(|(seen, due)| (seen - due).abs()));
+    let drift = Sample::new(arrived_us.iter().zip(&due_us).map(|(seen, due)| (seen - due).abs()));
     checks.within("time since the start p99", drift.quantile(0.99), 0.0..=most_us);
 }

@@ -116,6 +116,8 @@ pub(crate) struct Record {
     pub(crate) connection: u64,
     /// A letter of `enum outcome` in `delay_server/response.h`.
     pub(crate) outcome: char,
+    /// Arrival at the kernel, which does not depend on when the server wakes up.
+    pub(crate) arrived_ns: u64,
     /// Just after the read.
     pub(crate) read_ns: u64,
     /// Just before the write of the last byte; 0 without one.
@@ -161,6 +163,13 @@ impl Log {
         Sample::new(written.map(|record| (record.written_ns - record.read_ns) as f64 / 1e3))
     }
 
+    /// Times of the arrivals, in their order, in microseconds after the first.
+    pub(crate) fn arrivals_us(&self) -> Vec<f64> {
+        let mut all_ns: Vec<u64> = self.records.iter().map(|record| record.arrived_ns).collect();
+        all_ns.sort_unstable();
+        all_ns.iter().map(|at_ns| (at_ns - all_ns[0]) as f64 / 1e3).collect()
+    }
+
     /// Times of the reads, in microseconds after the first.
     pub(crate) fn reads_us(&self) -> Vec<f64> {
         let first_ns = self.records.first().expect("a request").read_ns;
@@ -174,6 +183,7 @@ impl Record {
         Self {
             connection: number(words.next()),
             outcome: words.next().and_then(|word| word.chars().next()).expect("a letter"),
+            arrived_ns: number(words.next()),
             read_ns: number(words.next()),
             written_ns: number(words.next()),
         }

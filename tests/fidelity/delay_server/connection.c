@@ -64,8 +64,8 @@ static void schedule(struct connection *connection) {
     timer_set(connection, from_ns + response->delay_ns);
 }
 
-static void request(struct connection *connection, const char *path, int64_t read_ns) {
-    struct record *record = log_request(connection->serial, read_ns);
+static void request(struct connection *connection, const char *path, int64_t arrived_ns, int64_t read_ns) {
+    struct record *record = log_request(connection->serial, arrived_ns, read_ns);
     if (connection->closing) {
         record->outcome = OUTCOME_IGNORED;
         return;
@@ -79,7 +79,7 @@ static void request(struct connection *connection, const char *path, int64_t rea
 }
 
 /* Takes complete requests out of the input. They have no bodies. */
-static void take_requests(struct connection *connection, int64_t read_ns) {
+static void take_requests(struct connection *connection, int64_t arrived_ns, int64_t read_ns) {
     char *rest = connection->input;
     char *end_of_input = connection->input + connection->received;
     char *end;
@@ -87,17 +87,33 @@ static void take_requests(struct connection *connection, int64_t read_ns) {
         *end = '\0';
         char path[256];
         if (sscanf(rest, "%*15s %255s", path) != 1) fail("a request has no path");
-        request(connection, path, read_ns);
+        request(connection, path, arrived_ns, read_ns);
         rest = end + 4;
     }
     connection->received = (size_t)(end_of_input - rest);
     memmove(connection->input, rest, connection->received);
 }
 
+/* Returns the arrival of the last packet of what was read. The kernel stamps it with CLOCK_REALTIME. */
+static int64_t arrival_ns(struct msghdr *message, int64_t read_ns) {
+    struct cmsghdr *control = CMSG_FIRSTHDR(message);
+    if (control == NULL || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_TIMESTAMPNS) {
+        fail("a packet has no timestamp");
+    }
+    struct timespec stamp, now;
+    memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return read_ns - (in_ns(now) - in_ns(stamp));
+}
+
 void connection_read(struct connection *connection) {
     size_t room = MAX_REQUEST_BYTES - connection->received;
     if (room == 0) fail("request too long");
-    ssize_t got = read(connection->fd, connection->input + connection->received, room);
+    struct iovec input = {.iov_base = connection->input + connection->received, .iov_len = room};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct timespec))];
+    struct msghdr message = {
+        .msg_iov = &input, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t got = recvmsg(connection->fd, &message, 0);
     int64_t read_ns = now_ns();
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
@@ -105,7 +121,7 @@ void connection_read(struct connection *connection) {
         return;
     }
     connection->received += (size_t)got;
-    take_requests(connection, read_ns);
+    take_requests(connection, arrival_ns(&message, read_ns), read_ns);
 }
 
 static void finish(struct connection *connection) {

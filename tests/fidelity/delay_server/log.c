@@ -12,13 +12,14 @@ static uint64_t length;
 
 void log_prepare(void) { memset(records, 0xff, sizeof records); }
 
-struct record *log_request(uint64_t connection, int64_t read_ns) {
+struct record *log_request(uint64_t connection, int64_t arrived_ns, int64_t read_ns) {
     if (length == MAX_RECORDS) {
         fprintf(stderr, "delay_server: the log is full at %" PRIu64 " requests\n", length);
         exit(1);
     }
     struct record *record = &records[length++];
-    *record = (struct record){.connection = connection, .outcome = OUTCOME_SILENT, .read_ns = read_ns};
+    *record = (struct record){
+        .connection = connection, .outcome = OUTCOME_SILENT, .arrived_ns = arrived_ns, .read_ns = read_ns};
     return record;
 }
 
@@ -32,8 +33,8 @@ void log_write(const char *path) {
     }
     for (uint64_t i = 0; i < length; i++) {
         const struct record *record = &records[i];
-        fprintf(file, "%" PRIu64 " %c %" PRId64 " %" PRId64 "\n",
-                record->connection, (char)record->outcome, record->read_ns, record->written_ns);
+        fprintf(file, "%" PRIu64 " %c %" PRId64 " %" PRId64 " %" PRId64 "\n", record->connection,
+                (char)record->outcome, record->arrived_ns, record->read_ns, record->written_ns);
     }
     if (ferror(file) || fclose(file) != 0) {
         perror(path);
