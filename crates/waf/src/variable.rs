@@ -21,6 +21,14 @@ macro_rules! variables {
                 }
             }
 
+            /// Variable of a name in upper case.
+            fn of_name(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
             /// True if its values have names, so that it takes a selector.
             pub(crate) fn is_collection(self) -> bool {
                 match self {
@@ -151,8 +159,8 @@ pub(crate) enum Source {
 impl Variable {
     /// Returns the variable of that name, ignoring case.
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        let known = Self::ALL.iter().copied().find(|v| v.name().eq_ignore_ascii_case(name));
-        known.or_else(|| match name.to_ascii_uppercase().as_str() {
+        let upper = name.to_ascii_uppercase();
+        Self::of_name(&upper).or(match upper.as_str() {
             "MULTIPART_SEMICOLON_MISSING" => Some(Self::MultipartMissingSemicolon),
             "RESPONSE_BODY_LENGTH" => Some(Self::ResponseContentLength),
             _ => None,

@@ -119,7 +119,7 @@ impl FactTable {
             exact,
             repeated: None,
             literals,
-            sets: self.push_sets(sets_of_text(text)),
+            sets: self.add_sets(|sets| sets.extend(text.iter().map(|&byte| set_of_byte(byte)))),
             possible: text.iter().fold(!0, |all, &byte| all & ALPHABETS_OF[usize::from(byte)]),
         }
     }
@@ -135,7 +135,7 @@ impl FactTable {
             exact: few.then(|| self.push_texts(lower.iter().map(|b| Literal::cut(&[b])))),
             repeated: None,
             literals: None,
-            sets: self.push_sets(vec![weighted(class)]),
+            sets: self.add_sets(|sets| sets.push(weighted(class))),
             possible: class.iter().fold(0, |some, b| some | ALPHABETS_OF[usize::from(b)]),
         }
     }
@@ -185,7 +185,7 @@ impl FactTable {
             parts.iter().try_fold(empty, |all, &part| self.product(all, self.get(part).exact?))
         });
         let literals = if exact.is_some() { None } else { self.literals_of_sequence(parts) };
-        let sets = parts.iter().flat_map(|&part| self.sets(part).iter().copied()).collect();
+        let ranges: Vec<(usize, usize)> = parts.iter().map(|&part| self.get(part).sets).collect();
         let facts = || parts.iter().map(|&part| self.get(part));
         let facts = Facts {
             states: facts().map(|part| part.states).fold(2, usize::saturating_add),
@@ -200,7 +200,9 @@ impl FactTable {
         Facts {
             exact: exact.map(|texts| self.keep(start, texts)),
             literals: literals.map(|texts| self.keep(start, texts)),
-            sets: self.push_sets(sets),
+            sets: self.add_sets(|sets| {
+                ranges.iter().for_each(|&(start, end)| sets.extend_from_within(start..end));
+            }),
             ..facts
         }
     }
@@ -224,7 +226,7 @@ impl FactTable {
             sets: (0, 0),
             possible: facts().fold(0, |some, part| some | part.possible),
         };
-        Facts { sets: self.push_sets(sets), ..facts }
+        Facts { sets: self.add_sets(|all| all.extend(sets)), ..facts }
     }
 
     /// Texts of all alternatives, if each has some and they are not too many.
@@ -344,14 +346,20 @@ impl FactTable {
         Texts { start, end, ..texts }
     }
 
-    /// Adds the rarest sets.
-    fn push_sets(&mut self, mut sets: Vec<Weighted>) -> (usize, usize) {
-        sets.sort_unstable();
-        sets.dedup();
-        sets.truncate(SETS_MAX);
+    /// Adds the rarest of the sets that `add` appends to the table.
+    fn add_sets(&mut self, add: impl FnOnce(&mut Vec<Weighted>)) -> (usize, usize) {
         let start = self.sets.len();
-        self.sets.append(&mut sets);
-        (start, self.sets.len())
+        add(&mut self.sets);
+        self.sets[start..].sort_unstable();
+        let mut end = start;
+        for at in start..self.sets.len() {
+            if end - start < SETS_MAX && (end == start || self.sets[at] != self.sets[end - 1]) {
+                self.sets[end] = self.sets[at];
+                end += 1;
+            }
+        }
+        self.sets.truncate(end);
+        (start, end)
     }
 }
 
@@ -359,12 +367,17 @@ fn weighted(set: Bytes) -> Weighted {
     (set.weight(), set)
 }
 
-/// Sets with at least one byte in a text.
-pub(super) fn sets_of_text(text: &[u8]) -> Vec<Weighted> {
+/// The byte in both cases.
+fn set_of_byte(byte: u8) -> Weighted {
     static SETS: LazyLock<[Weighted; 256]> = LazyLock::new(|| {
         std::array::from_fn(|byte| weighted(Bytes::of(&[byte as u8]).fold_case()))
     });
-    let mut sets: Vec<Weighted> = text.iter().map(|&byte| SETS[usize::from(byte)]).collect();
+    SETS[usize::from(byte)]
+}
+
+/// Sets with at least one byte in a text.
+pub(super) fn sets_of_text(text: &[u8]) -> Vec<Weighted> {
+    let mut sets: Vec<Weighted> = text.iter().map(|&byte| set_of_byte(byte)).collect();
     sets.sort_unstable();
     sets
 }

@@ -12,6 +12,8 @@ use super::{LENGTHS, PhasePlan, Plan, TestGate};
 
 /// Masks whose result is remembered, a power of two.
 const MEMORY: usize = 512;
+/// Longest text in which plain literals are searched: longer prose contains some of them anyway.
+const PLAIN_LENGTH_MAX: usize = 2048;
 /// Bytes of transformed texts that are kept between values.
 const RETAINED: usize = 64 << 10;
 
@@ -62,8 +64,8 @@ struct Text {
     /// Range of the buffer; `None` for the value itself.
     range: Option<(usize, usize)>,
     mask: u128,
-    /// Position of the search result in `found`, if its literals were searched.
-    found: Option<usize>,
+    /// Positions of the search results in `found`, if its literals or plain literals were searched.
+    found: [Option<usize>; 2],
 }
 
 impl Gate {
@@ -302,11 +304,16 @@ impl Run<'_> {
                 return false;
             }
         }
-        if !plan.with_literals.get(probe) {
+        let plain = !plan.with_literals.get(probe);
+        if plain && (!plan.with_plain.get(probe) || mask & (plan.quoting | needs.plain_bytes) != 0)
+        {
             return true;
         }
         let searched = self.texts.of_step(plan, value, needs.searched);
-        let found = self.texts.literals(plan, value, searched, self.row);
+        if plain && self.texts.bytes(searched, value).len() > PLAIN_LENGTH_MAX {
+            return true;
+        }
+        let found = self.texts.literals(plan, value, searched, plain, self.row);
         self.texts.found[found + probe / 64] >> (probe % 64) & 1 == 1
     }
 }
@@ -316,7 +323,7 @@ impl Texts {
         self.bytes.clear();
         self.bytes.shrink_to(RETAINED);
         self.texts.clear();
-        self.texts.push(Text { range: None, mask, found: None });
+        self.texts.push(Text { range: None, mask, found: [None; 2] });
         if self.value == u32::MAX || self.by_step.len() < plan.chains.steps.len() {
             self.by_step.clear();
             self.by_step.resize(plan.chains.steps.len().max(self.by_step.len()), (0, 0));
@@ -351,7 +358,11 @@ impl Texts {
                 let start = self.bytes.len();
                 self.bytes.extend_from_slice(&spare);
                 let mask = plan.atoms.mask(&spare);
-                self.texts.push(Text { range: Some((start, self.bytes.len())), mask, found: None });
+                self.texts.push(Text {
+                    range: Some((start, self.bytes.len())),
+                    mask,
+                    found: [None; 2],
+                });
                 text = self.texts.len() - 1;
             }
             self.spare = spare;
@@ -361,17 +372,25 @@ impl Texts {
     }
 
     /// Searches the literals in a text, once, and returns the position of the result.
-    fn literals(&mut self, plan: &PhasePlan, value: &[u8], text: usize, row: &[u64]) -> usize {
-        if let Some(found) = self.texts[text].found {
+    fn literals(
+        &mut self,
+        plan: &PhasePlan,
+        value: &[u8],
+        text: usize,
+        plain: bool,
+        row: &[u64],
+    ) -> usize {
+        if let Some(found) = self.texts[text].found[usize::from(plain)] {
             return found;
         }
+        let grams = if plain { &plan.plain_grams } else { &plan.grams };
         let start = self.found.len();
         let mut found = std::mem::take(&mut self.found);
         // The literals of already excluded probes do not matter.
         found.extend(row.iter().map(|word| !word));
-        plan.grams.find(self.bytes(text, value), &mut found[start..]);
+        grams.find(self.bytes(text, value), &mut found[start..]);
         self.found = found;
-        self.texts[text].found = Some(start);
+        self.texts[text].found[usize::from(plain)] = Some(start);
         start
     }
 }

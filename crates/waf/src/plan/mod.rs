@@ -31,7 +31,7 @@ use bytes::{Bits, Bytes};
 use effect::{Effect, can_grow, ignores_case};
 use grams::Grams;
 pub(crate) use requirement::Requirements;
-use requirement::{Requirement, alphanumeric};
+use requirement::{Requirement, alphanumeric, quoting};
 pub(crate) use structure::{Id, Structures};
 
 /// Lengths that are distinguished; longer values form one class.
@@ -92,6 +92,10 @@ struct PhasePlan {
     grams: Grams,
     /// Probes with literals.
     with_literals: Bits,
+    /// Literals of values without quoting bytes, probes with alternatives for such values, and the quoting bytes.
+    plain_grams: Grams,
+    with_plain: Bits,
+    quoting: u128,
 }
 
 /// Probes of the values of one variable.
@@ -114,6 +118,8 @@ struct Probe {
     decoded: usize,
     /// Step at which literals are searched.
     searched: usize,
+    /// Bytes of which a value without quoting bytes has one, unless it has a plain literal.
+    plain_bytes: u128,
     /// True for SQL injection, which no single word or number is.
     not_one_word: bool,
 }
@@ -299,6 +305,7 @@ impl PhasePlan {
         let mut lengths = vec![Bits::all(count); LENGTHS + 1];
         let mut raw_lengths = lengths.clone();
         let mut with_literals = Bits::none(count);
+        let mut with_plain = Bits::none(count);
         let mut probes = Vec::new();
         for (index, draft) in drafts.iter().enumerate() {
             let usable = draft.requirement.sets.iter().filter(|set| !set.intersects(&draft.adds));
@@ -322,6 +329,11 @@ impl PhasePlan {
             if draft.requirement.literals.is_some() {
                 with_literals.set(index);
             }
+            let plain = draft.requirement.plain.as_ref();
+            let plain = plain.filter(|it| !it.bytes.union(quoting()).intersects(&draft.adds));
+            if plain.is_some() {
+                with_plain.set(index);
+            }
             let decoded = chains.decoded_step(&atoms, draft.chain, index, count);
             let searched = chains.step(&atoms, searched_chain(draft.chain));
             probes.push(Probe {
@@ -329,6 +341,7 @@ impl PhasePlan {
                 sets: masks,
                 decoded,
                 searched,
+                plain_bytes: plain.map_or(0, |plain| atoms.covering(plain.bytes)),
                 not_one_word: matches!(draft.test.condition, Condition::SqlInjection),
             });
         }
@@ -336,6 +349,9 @@ impl PhasePlan {
             sources: sources(drafts),
             grams: Grams::new(drafts.iter().enumerate().filter_map(|(index, draft)| {
                 Some((index, draft.requirement.literals.as_deref()?))
+            })),
+            plain_grams: Grams::new(drafts.iter().enumerate().filter_map(|(index, draft)| {
+                Some((index, draft.requirement.plain.as_ref()?.literals.as_slice()))
             })),
             alphabets: alphabets(drafts, &atoms),
             probes,
@@ -345,6 +361,8 @@ impl PhasePlan {
             word: atoms.within(alphanumeric().union(Bytes::of(b"_"))),
             chains,
             with_literals,
+            with_plain,
+            quoting: atoms.covering(quoting()),
             atoms,
         }
     }
@@ -361,6 +379,7 @@ fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
     }
     sets.extend(requirement::alphabets().map(|alphabet| alphabet.without(alphanumeric())));
     sets.push(alphanumeric());
+    sets.push(quoting());
     sets.push(Bytes::range(128, 255));
     let mut wanted: Vec<Bytes> =
         drafts.iter().flat_map(|draft| draft.requirement.sets.iter().copied()).collect();
@@ -527,6 +546,23 @@ mod tests {
             transaction.process_request_headers(&mut worker);
             let expected = usize::from(target.contains("abc&l=2"));
             assert_eq!(transaction.matches().len(), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn values_without_quotes_are_gated_as_they_match() {
+        let text = "SecRuleEngine On\nSecRule ARGS \"@rx (?i)(?:e['`]*n|[;|])[a-z ]{0,300}x\" \"id:1,phase:1,pass\"\n\
+                    SecRule ARGS \"@rx (?i)(?:e['`]*n|[;|])[a-z ]{0,300}x\" \"id:2,phase:1,pass,t:urlDecodeUni,t:cmdLine\"";
+        let rules = Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap());
+        for (target, expected) in [
+            ("/?q=EN+x", vec![1, 2]),
+            ("/?q=e'n+x", vec![1, 2]),
+            ("/?q=e%2527n+x", vec![2]),
+            ("/?q=;+x", vec![1]),
+            ("/?q=e%255en+x", vec![1, 2]),
+            ("/?q=e+x", vec![]),
+        ] {
+            assert_eq!(ids(&rules, target), [expected.clone(), expected], "{target}");
         }
     }
 

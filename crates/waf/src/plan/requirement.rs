@@ -23,14 +23,27 @@ pub(crate) struct Requirement {
     pub(crate) sets: Vec<Bytes>,
     /// The value contains one of these, in lower case.
     pub(crate) literals: Option<Vec<Literal>>,
+    /// The same for a value without [`quoting`] bytes, if there are no literals for all values.
+    pub(crate) plain: Option<Plain>,
     /// Alphabets that suffice to form a matching value.
     possible: Alphabets,
+}
+
+/// Alternatives for a value without [`quoting`] bytes: it contains one of the literals or one of the bytes. Without any,
+/// no such value can match.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plain {
+    /// In lower case, of two and more bytes.
+    pub(crate) literals: Vec<Literal>,
+    pub(crate) bytes: Bytes,
 }
 
 /// Conditions of regexes by their text, while a rule set is loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Requirements {
     structures: Structures,
+    /// Parts of regexes that match values without [`quoting`] bytes, by the whole part.
+    plain_parts: HashMap<Id, Option<Id>, NodeHash>,
     by_text: HashMap<String, Rc<Requirement>, NodeHash>,
 }
 
@@ -39,10 +52,38 @@ impl Requirements {
     pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
         if !self.by_text.contains_key(pattern) {
             let structure = crate::regex::check(pattern, &mut self.structures)?;
-            let requirement = Requirement::of_structure(&self.structures, structure);
+            let mut requirement = Requirement::of_structure(&self.structures, structure);
+            if requirement.literals.is_none() {
+                requirement.plain = self.plain(structure);
+            }
             self.by_text.insert(pattern.to_owned(), Rc::new(requirement));
         }
         Ok(())
+    }
+
+    fn plain(&mut self, id: Id) -> Option<Plain> {
+        let rarest = self.structures.sets(id).next();
+        if self.structures.facts(id).states < STATES_PLAIN
+            || rarest.is_some_and(|set| set.weight() < WEIGHT_PLAIN)
+        {
+            return None;
+        }
+        let Some(part) = self.structures.without(id, quoting(), &mut self.plain_parts) else {
+            return Some(Plain::default());
+        };
+        let found = self.structures.literals(part).filter(|_| part != id)?;
+        if found.len() > LITERALS_MAX {
+            return None;
+        }
+        let mut plain = Plain::default();
+        for literal in found {
+            match **literal {
+                [byte] => plain.bytes.insert(byte),
+                _ => plain.literals.push(*literal),
+            }
+        }
+        plain.bytes = plain.bytes.fold_case();
+        Some(plain)
     }
 }
 
@@ -79,13 +120,24 @@ pub(crate) fn alphabets() -> impl Iterator<Item = Bytes> {
     ALPHABETS.iter().map(|extra| alphanumeric().union(Bytes::of(extra)))
 }
 
+/// States of a regex for which plain alternatives are derived: smaller ones cost little when they run.
+const STATES_PLAIN: usize = 200;
+/// Weight of the rarest set of such a regex, at least: with a rarer one, few values reach it.
+const WEIGHT_PLAIN: u32 = 50_000;
+
+/// Bytes that quote, expand, group or redirect in a shell, and are rare in values. Regexes of shell commands allow them
+/// between any two letters, so that they have literals only for values without them.
+pub(crate) fn quoting() -> Bytes {
+    Bytes::of(b"\"'`()[]{}<>|&$\\")
+}
+
 pub(crate) fn alphanumeric() -> Bytes {
     Bytes::range(b'0', b'9').union(Bytes::range(b'a', b'z')).union(Bytes::range(b'A', b'Z'))
 }
 
 impl Default for Requirement {
     fn default() -> Self {
-        Self { length_min: 0, sets: Vec::new(), literals: None, possible: !0 }
+        Self { length_min: 0, sets: Vec::new(), literals: None, plain: None, possible: !0 }
     }
 }
 
@@ -134,6 +186,7 @@ impl Requirement {
             length_min: structures.facts(id).length_min,
             sets: structures.sets(id).collect(),
             literals: literals.map(|found| distinct(found.to_vec())),
+            plain: None,
             possible: structures.facts(id).possible,
         }
     }
@@ -152,6 +205,7 @@ impl Requirement {
             literals: (literals.len() <= LITERALS_MAX
                 && literals.iter().all(|literal| literal.len() > 1))
             .then(|| distinct(literals.iter().map(|literal| Literal::lower(literal)).collect())),
+            plain: None,
             possible: !0,
         }
     }
@@ -274,6 +328,27 @@ mod tests {
         assert!(sets.contains(&Bytes::of(b"<>")));
         assert!(requirement("a?").sets.is_empty());
         assert_eq!(requirement("a<|b>").length_min, 2);
+    }
+
+    #[test]
+    fn plain_values_have_alternatives_without_quotes() {
+        let mut requirements = Requirements::default();
+        let mut plain = |pattern: &str| {
+            let many = "[a-z]{100}".repeat(3);
+            let id = crate::regex::check(
+                &format!("(?:{pattern})(?:{many})?"),
+                &mut requirements.structures,
+            );
+            requirements.plain(id.unwrap_or_else(|error| panic!("{pattern}: {error}")))
+        };
+        let found = plain(r#"e["\\]*n|[;|]"#).unwrap();
+        assert_eq!(
+            (found.literals.as_slice(), found.bytes),
+            (&[Literal::cut(b"en")][..], Bytes::of(b";"))
+        );
+        // A rare set suffices; nothing is known of the other one.
+        assert!(plain(r"\$|\(x").is_none());
+        assert!(plain("[a-z]|x").is_none());
     }
 
     #[test]

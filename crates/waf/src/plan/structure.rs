@@ -6,6 +6,7 @@
 //! Equal parts of all regexes are one node, so that their properties are derived once: generated
 //! regexes repeat long parts hundreds of times.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use indexmap::{Equivalent, IndexSet};
@@ -121,6 +122,44 @@ impl Structures {
             }
         };
         self.node(node)
+    }
+
+    /// Adds the part of a regex that matches values without some bytes; `None` if it matches none of them.
+    pub(super) fn without(
+        &mut self,
+        id: Id,
+        bytes: Bytes,
+        known: &mut HashMap<Id, Option<Id>, NodeHash>,
+    ) -> Option<Id> {
+        if let Some(&known) = known.get(&id) {
+            return known;
+        }
+        let node = self.nodes.get_index(id as usize)?.clone();
+        let mut part = |structures: &mut Self, id: Id| structures.without(id, bytes, known);
+        let without = match node {
+            Node::Text(text, _) => (!Bytes::of(&text).intersects(&bytes)).then_some(id),
+            Node::Look(_) => Some(id),
+            Node::Class(set) => {
+                let left = set.without(bytes);
+                (!left.is_empty()).then(|| self.node(Node::Class(left)))
+            }
+            Node::Repetition { min, max, greedy, sub } => match part(self, sub) {
+                Some(sub) => Some(self.node(Node::Repetition { min, max, greedy, sub })),
+                None if min == 0 => Some(self.node(Node::Text(&[], false))),
+                None => None,
+            },
+            Node::Capture(sub) => part(self, sub),
+            Node::Concat(parts) => {
+                let parts: Option<Vec<Id>> = parts.iter().map(|&id| part(self, id)).collect();
+                parts.map(|parts| self.node(Node::Concat(&parts)))
+            }
+            Node::Alternation(parts) => {
+                let parts: Vec<Id> = parts.iter().filter_map(|&id| part(self, id)).collect();
+                (!parts.is_empty()).then(|| self.node(Node::Alternation(&parts)))
+            }
+        };
+        known.insert(id, without);
+        without
     }
 
     /// Properties of a regex.

@@ -52,7 +52,7 @@ const SAMPLES: [Sample; 4] = [
     (
         [b"POST", b"/form"],
         b"application/x-www-form-urlencoded",
-        b"name=Jane+Doe&count=17&zero=0&phone=%2B44+20+7946+0958&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two.+What+is+it%3F+No%21%0D%0AYes%3A+a+long+sentence%2C+with+numbers+like+3.5+and+17%2C+from+here+to+there+-+as+ever&url=https%3A%2F%2Fexample.com%2Fa%3Fb%3Dc%23d&mail=jane.doe%40example.com&empty=",
+        b"name=Jane+Doe&count=17&zero=0&phone=%2B44+20+7946+0958&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two.+What+is+it%3F+No%21%0D%0AYes%3A+a+long+sentence%2C+with+numbers+like+3.5+and+17%2C+from+here+to+there+-+as+ever&time=In+time+we+saw+that+all+of+this+could+not+have+been+made+by+one+person+alone.+Some+people+who+work+here+would+rather+be+at+home+with+their+children+than+go+out+again%2C+but+when+the+new+house+was+ready+they+came+back+and+found+two+large+rooms%2C+a+small+kitchen+and+a+garden+under+great+old+trees.+How+long+does+it+take%3F+Just+call+us+before+the+end+of+next+week%2C+give+the+number+of+your+order%2C+and+we+shall+send+what+you+need+on+the+same+day%21+Which+country+do+you+live+in%3F+Most+things+cost+less+if+they+are+brought+by+ship%3B+others+come+through+the+air.+You+may+also+look+for+a+different+size%2C+colour+or+picture+on+our+page%3A+every+part+has+its+own+name.+My+mother+always+said%3A+think+first%2C+then+say+it+well.+Her+answer+was+very+good%2C+so+I+must+still+study+how+such+words+should+be+used&url=https%3A%2F%2Fexample.com%2Fa%3Fb%3Dc%23d&mail=jane.doe%40example.com&empty=",
     ),
     (
         [b"POST", b"/api"],
