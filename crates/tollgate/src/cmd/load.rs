@@ -23,7 +23,7 @@ use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::files::write_atomic;
-use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
+use tollgate_load::{Arrivals, Generator, Plan, Report, Shard, Spacing, Summary, UNSENT_SHARE_MAX};
 use tollgate_report::html;
 use tollgate_runner::process;
 use tollgate_traffic::import::{mask_body, mask_header, mask_url};
@@ -181,6 +181,7 @@ impl Load {
             // It costs CPU per response, so only the formats that print it record it.
             first_byte: matches!(args.format(), Format::Ab | Format::Json) && timer_slack.is_zero(),
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
+            shard: Shard::WHOLE,
         };
         plan.validate()?;
         let (duration, seed, format) = (args.length(), args.seed, args.format());
@@ -222,6 +223,7 @@ impl Load {
             warm_up: end.warm_up,
             is_interrupted: end.is_interrupted,
             summary,
+            generators: &[],
         }
     }
 
