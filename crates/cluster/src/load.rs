@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tollgate_load::{Generator, GeneratorResult, Plan, Summary};
+use tollgate_load::{Generator, GeneratorResult, Plan, Progress, Summary};
 use tollgate_runner::process::{self, Interrupt};
 
 /// Time between the command to start and the start, in which the command reaches all hosts.
@@ -70,14 +70,7 @@ impl AgentLoad {
 
     pub(crate) fn progress(&self) -> anyhow::Result<LoadProgress> {
         let generator = self.running()?;
-        let progress = generator.progress();
-        Ok(LoadProgress {
-            responses: progress.responses,
-            failed: progress.failed,
-            unexpected: progress.unexpected,
-            latency_ns_sum: progress.latency_ns_sum,
-            is_done: generator.is_done(),
-        })
+        Ok(LoadProgress { counts: generator.progress(), is_done: generator.is_done() })
     }
 
     pub(crate) fn open_window(&self, at_ns: u64, interrupt: &Interrupt) -> anyhow::Result<u64> {
@@ -169,20 +162,17 @@ impl<'a> SharedLoad<'a> {
         self.starts_at
     }
 
-    /// Sum of the counts of all hosts.
-    pub fn progress(&mut self) -> Result<LoadProgress, AgentError> {
+    /// Sum of the counts of all hosts, and true if all requests have finished.
+    pub fn progress(&mut self) -> Result<(Progress, bool), AgentError> {
         let tickets = self.agents.iter_mut().map(|agent| agent.send(Command::Progress)).collect();
         let replies = receive_all(self.agents, tickets, self.interrupt)?;
-        let mut sum = LoadProgress { is_done: true, ..LoadProgress::default() };
+        let (mut sum, mut is_done) = (Progress::default(), true);
         for (agent, reply) in self.agents.iter().zip(replies) {
             let Reply::Progress(progress) = reply else { return Err(agent.unexpected(&reply)) };
-            sum.responses += progress.responses;
-            sum.failed += progress.failed;
-            sum.unexpected += progress.unexpected;
-            sum.latency_ns_sum += progress.latency_ns_sum;
-            sum.is_done &= progress.is_done;
+            sum.add(&progress.counts);
+            is_done &= progress.is_done;
         }
-        Ok(sum)
+        Ok((sum, is_done))
     }
 
     /// Opens the windows of all hosts at the same time. Returns that time.
@@ -212,7 +202,8 @@ impl<'a> SharedLoad<'a> {
             let Reply::Load(result) = reply else { return Err(agent.unexpected(&reply)) };
             drifts.push(clock.drift(&agent.clock_offset(self.interrupt)?));
             let (name, summary) = (agent.host().to_owned(), result.summary.into());
-            generators.push(GeneratorResult { name, summary });
+            let clock_error = Duration::from_nanos(clock.error_ns());
+            generators.push(GeneratorResult { name, summary, clock_error });
         }
         let sum = Summary::sum(generators.iter().map(|one| one.summary.clone()));
         Ok(SharedResult { sum, generators, clocks: self.clocks, drifts })

@@ -8,6 +8,7 @@ use crate::describe::HostFacts;
 use crate::shard::{LoadPlan, ShardResult};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tollgate_load::Progress;
 
 /// Version of the messages. Both sides must have the same one.
 pub const PROTOCOL: u32 = 1;
@@ -109,10 +110,7 @@ pub enum Reply {
 /// Counts of a running load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadProgress {
-    pub responses: u64,
-    pub failed: u64,
-    pub unexpected: u64,
-    pub latency_ns_sum: u64,
+    pub counts: Progress,
     /// True if all requests of the plan have finished.
     pub is_done: bool,
 }

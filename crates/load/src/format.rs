@@ -51,6 +51,8 @@ pub struct GeneratorResult {
     /// Host of the generator.
     pub name: String,
     pub summary: Summary,
+    /// Limit of the error of its clock, and so of the time at which it started.
+    pub clock_error: Duration,
 }
 
 #[derive(Debug, Clone)]

@@ -453,7 +453,7 @@ impl TemplateSummary {
 }
 
 impl Progress {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.responses += other.responses;
         self.failed += other.failed;
         self.unexpected += other.unexpected;

@@ -301,7 +301,10 @@ mod verdict {
 
     #[test]
     fn one_saturated_generator_limits_the_load() {
-        let generator = |name: &str, summary| GeneratorResult { name: name.to_owned(), summary };
+        let generator = |name: &str, summary| {
+            let (name, clock_error) = (name.to_owned(), Duration::from_micros(20));
+            GeneratorResult { name, summary, clock_error }
+        };
         let fine = on_schedule(0, 1_000);
         let late = on_schedule(200, 5_000_000);
         let sum = Summary::sum([&fine, &fine, &fine, &late].map(Clone::clone));

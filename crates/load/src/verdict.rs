@@ -81,7 +81,7 @@ impl Verdict {
         if whole.measured == Measured::Nothing {
             return whole;
         }
-        let limited = generators.iter().find_map(|GeneratorResult { name, summary }| {
+        let limited = generators.iter().find_map(|GeneratorResult { name, summary, .. }| {
             let own = Self::new(plan, summary);
             let reason = format!("{name}: {}", own.reason);
             (own.measured == Measured::Generator).then_some(reason)

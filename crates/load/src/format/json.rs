@@ -199,12 +199,17 @@ struct Generator<'a> {
     p99_ms: Option<f64>,
     /// Open loop: 99th percentile of the lateness; null if fewer than ten times lie beyond.
     lateness_p99_ms: Option<f64>,
+    /// Limit of the error of its clock, and so of the time at which it started, in microseconds.
+    clock_error_us: f64,
     /// Verdict on this generator alone.
     verdict: Verdict,
 }
 
 impl<'a> Generator<'a> {
-    fn new(plan: &Plan, GeneratorResult { name, summary }: &'a GeneratorResult) -> Self {
+    fn new(
+        plan: &Plan,
+        GeneratorResult { name, summary, clock_error }: &'a GeneratorResult,
+    ) -> Self {
         let in_ms = |histogram: &LatencyHistogram, q| histogram.quantile_ns(q).map(ns_to_ms);
         Self {
             name,
@@ -215,6 +220,7 @@ impl<'a> Generator<'a> {
             p50_ms: in_ms(&summary.latency, 0.5),
             p99_ms: in_ms(&summary.latency, 0.99),
             lateness_p99_ms: summary.lateness.as_ref().and_then(|lateness| in_ms(lateness, 0.99)),
+            clock_error_us: clock_error.as_secs_f64() * 1e6,
             verdict: Verdict::new(plan, summary),
         }
     }

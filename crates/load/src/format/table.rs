@@ -390,7 +390,7 @@ fn generators(generators: &[GeneratorResult]) -> String {
     }
     let heads = ["generator", "responses", "failed", "/s", "p50 ms", "p99 ms", "busiest"];
     let in_ms = |ns: Option<u64>| ms(ns.map(ns_to_ms));
-    let row = |GeneratorResult { name, summary }: &GeneratorResult| {
+    let row = |GeneratorResult { name, summary, .. }: &GeneratorResult| {
         let busiest = summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max);
         vec![
             truncate(name, GENERATOR_COLUMNS),
