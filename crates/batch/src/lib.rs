@@ -16,5 +16,6 @@ pub mod report;
 pub mod repository;
 mod rounds;
 pub mod run;
+pub mod schedule;
 pub mod series;
 pub mod store;

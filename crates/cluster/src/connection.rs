@@ -10,6 +10,7 @@ use crate::protocol::{
 };
 use crate::staging::{self, Binary};
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
@@ -28,7 +29,7 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time in which a carrier ends after TERM.
-const CARRIER_LIMIT: Duration = Duration::from_secs(2);
+const CARRIER_LIMIT: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -92,6 +93,8 @@ pub struct Ticket {
 struct CarrierProcess {
     child: Child,
     errors: Arc<Mutex<VecDeque<String>>>,
+    /// Disconnects when all errors were read. Nothing is sent.
+    errors_end: Receiver<Infallible>,
 }
 
 #[derive(Debug)]
@@ -146,7 +149,8 @@ impl Agent {
             .map_err(|error| failed(format!("cannot run `{program}`: {error}; install it")))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let errors = Arc::<Mutex<VecDeque<String>>>::default();
-        let carrier = CarrierProcess { child, errors: Arc::clone(&errors) };
+        let (reads_errors, errors_end) = mpsc::channel();
+        let carrier = CarrierProcess { child, errors: Arc::clone(&errors), errors_end };
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed("its pipes are missing".to_owned()));
         };
@@ -156,7 +160,10 @@ impl Agent {
         let seen = Arc::clone(&last_byte_ns);
         thread::spawn(move || write_all(stdin, &to_write));
         thread::spawn(move || read_all(stdout, &arrived, &seen));
-        thread::spawn(move || keep_last_lines(stderr, &errors));
+        thread::spawn(move || {
+            keep_last_lines(stderr, &errors);
+            drop(reads_errors);
+        });
         Ok(Self {
             host: host.clone(),
             place: place.clone(),
@@ -377,6 +384,8 @@ impl Agent {
     fn end_reason(&mut self, reason: &str) -> String {
         // The pipe ends a moment before the process.
         let status = self.carrier.wait(EXIT_WAIT);
+        // The last messages of a process that has ended are in the pipe. Another process may keep it open.
+        self.carrier.errors_end.recv_timeout(EXIT_WAIT).ok();
         let exit = status.map_or(String::new(), |status| format!(" ({status})"));
         self.with_errors(format!("{reason}{exit}"))
     }

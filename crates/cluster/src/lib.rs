@@ -8,6 +8,7 @@ pub mod carrier;
 pub mod clock;
 pub mod connection;
 pub mod describe;
+pub mod doctor;
 pub mod frame;
 pub mod hosts;
 pub mod load;

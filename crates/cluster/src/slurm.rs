@@ -93,6 +93,37 @@ impl Allocation {
     }
 }
 
+/// Nodes of the cluster with their states and features, as `sinfo` lists them.
+pub fn list_nodes(interrupt: &Interrupt) -> anyhow::Result<Vec<ListedNode>> {
+    let mut sinfo = Command::new("sinfo");
+    sinfo.args(["--noheader", "--Node", "--format=%N %T %f"]);
+    let text = command::output(&mut sinfo, QUERY_LIMIT, interrupt)?;
+    let mut nodes: Vec<ListedNode> = text.lines().filter_map(parse_listed).collect();
+    // A node has a line for each of its partitions.
+    nodes.dedup();
+    Ok(nodes)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedNode {
+    pub name: String,
+    pub state: String,
+    pub features: String,
+}
+
+impl ListedNode {
+    pub fn is_idle(&self) -> bool {
+        self.state == "idle"
+    }
+}
+
+fn parse_listed(line: &str) -> Option<ListedNode> {
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let (name, state) = (words.next()?, words.next()?);
+    let features = words.next().filter(|it| it != "(null)").unwrap_or_default();
+    Some(ListedNode { name, state, features })
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.stdin.take());
@@ -243,6 +274,15 @@ mod tests {
         );
         assert_eq!(parse_granted("salloc: Granted job allocation 17"), None);
         assert_eq!(parse_granted("tollgate-job x y"), None);
+    }
+
+    #[test]
+    fn listed_node_has_state_and_features() {
+        let node = parse_listed("gen1 idle gen,fast").unwrap();
+        assert_eq!((node.name.as_str(), node.features.as_str()), ("gen1", "gen,fast"));
+        assert!(node.is_idle());
+        let down = parse_listed("a down* (null)").unwrap();
+        assert!(!down.is_idle() && down.features.is_empty());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(folder) => folder,
         Err(error) => return console::exit_code(Err(error.into())),
     };
-    let code = signals::supervise(|| console::exit_code(serve(&folder)));
+    let code = signals::supervise_with_input(|| console::exit_code(serve(&folder)));
     match folder.remove() {
         Ok(()) => code,
         Err(error) => console::exit_code(Err(error.into())),
