@@ -1,409 +1,381 @@
-//! Schedule of rounds over nodes. Pure: times are arguments, and effects are the caller's.
+//! Assigns rounds to nodes.
 //!
-//! A round runs on one exclusive node. Nodes differ in speed and fail, and the batch ends with its last round. So a slow
-//! node gets no round that a faster one would finish earlier, and at the end idle nodes repeat rounds of nodes that are
-//! slow or silent. The first result of a round counts. Prices are ratios to the anchor in the same round, so they do not
-//! depend on the node.
+//! Longest rounds first, and near the end each to the node that is expected to finish it first, so that no slow node
+//! starts a round that a faster one would finish earlier. A round that fails on a node is repeated on another one. All
+//! times come from the caller.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-pub type Node = usize;
-pub type Round = usize;
-
-/// Runs of one round at the same time.
-const COPIES_MAX: usize = 2;
-
-/// Failed runs of a round after which it is given up: its products may crash nodes.
-pub const FAILURES_MAX: usize = 4;
-
-/// Gain that a second run of a round must promise, as a share of its length.
-const COPY_GAIN_MIN: f64 = 0.25;
-
-/// Rounds that wait, run and have ended.
-#[derive(Debug, Clone)]
-pub struct Schedule {
-    waiting: VecDeque<Round>,
-    running: BTreeMap<Node, Run>,
-    nodes: BTreeMap<Node, NodeHistory>,
-    failures: BTreeMap<Round, usize>,
-    finished: BTreeSet<Round>,
-    given_up: BTreeSet<Round>,
-    /// Expected length of a round before any has ended.
-    first_guess: Duration,
+/// The state of all rounds and nodes. Rounds and nodes are indices.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    rounds: Vec<RoundState>,
+    nodes: Vec<NodeState>,
+    /// Rounds to start, the longest first.
+    waiting: Vec<usize>,
+    attempts_max: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    round: Round,
-    started: Duration,
+#[derive(Debug)]
+struct RoundState {
+    /// Expected duration on a node of average speed, in any unit.
+    work: f64,
+    attempts: u32,
+    failed_on: BTreeSet<usize>,
+    outcome: Option<Outcome>,
 }
 
-/// Finished rounds of a node.
-#[derive(Debug, Clone, Copy, Default)]
-struct NodeHistory {
-    rounds: u32,
-    busy: Duration,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Finished,
+    /// All attempts failed.
+    GivenUp,
 }
 
-/// Effect of a finished round.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finished {
-    /// The result counts. Other runs of the round are to be stopped.
-    First { stop: Vec<Node> },
-    /// Another run has ended before.
-    Repeated,
+#[derive(Debug, Default)]
+struct NodeState {
+    is_up: bool,
+    /// Round, and its start.
+    running: Option<(usize, f64)>,
+    /// Sums over finished rounds.
+    work: f64,
+    time_s: f64,
 }
 
 impl Schedule {
-    /// Creates a schedule of these rounds, in this order. `first_guess` is the expected length of a round.
-    pub fn new(rounds: impl IntoIterator<Item = Round>, first_guess: Duration) -> Self {
-        Self {
-            waiting: rounds.into_iter().collect(),
-            running: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            finished: BTreeSet::new(),
-            given_up: BTreeSet::new(),
-            first_guess,
+    /// `work`: expected duration of each round. `attempts_max`: of one round. All nodes are up.
+    pub(crate) fn new(work: &[f64], nodes: usize, attempts_max: u32) -> Self {
+        let round = |work: &f64| RoundState {
+            work: *work,
+            attempts: 0,
+            failed_on: BTreeSet::new(),
+            outcome: None,
+        };
+        let mut schedule = Self {
+            rounds: work.iter().map(round).collect(),
+            nodes: (0..nodes).map(|_| NodeState { is_up: true, ..NodeState::default() }).collect(),
+            waiting: (0..work.len()).collect(),
+            attempts_max,
+        };
+        schedule.sort();
+        schedule
+    }
+
+    /// Starts a round on an idle node. `None` if there is none for it now; ask again after each change.
+    pub(crate) fn start(&mut self, node: usize, now_s: f64) -> Option<usize> {
+        if !self.nodes[node].is_up || self.nodes[node].running.is_some() {
+            return None;
         }
-    }
-
-    /// Adds a node, or one that is back.
-    pub fn add_node(&mut self, node: Node) {
-        self.nodes.entry(node).or_default();
-    }
-
-    /// True if every round has a result or was given up.
-    pub fn is_done(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty()
-    }
-
-    pub fn finished(&self) -> &BTreeSet<Round> {
-        &self.finished
-    }
-
-    /// Rounds that failed [`FAILURES_MAX`] times.
-    pub fn given_up(&self) -> &BTreeSet<Round> {
-        &self.given_up
-    }
-
-    /// Starts a round on an idle node. `None` leaves the node idle for now; ask again when a round ends, a node is
-    /// lost or comes, and from time to time, because a busy node may become silent.
-    ///
-    /// # Panics
-    ///
-    /// If the node is unknown or busy.
-    pub fn start(&mut self, node: Node, now: Duration) -> Option<Round> {
-        assert!(self.nodes.contains_key(&node), "node {node} is unknown");
-        assert!(!self.running.contains_key(&node), "node {node} is busy");
-        let round = match self.waiting.is_empty() {
-            false => self.is_worth_a_round(node, now).then(|| self.waiting.pop_front()).flatten(),
-            true => self.round_to_copy(node, now),
+        let round = match self.waiting.len() > NEAR_THE_END * self.nodes.len() {
+            true => self.waiting.iter().copied().find(|round| self.may_run(*round, node)),
+            false => self.first_to_finish_on(node, now_s),
         }?;
-        self.running.insert(node, Run { round, started: now });
+        self.waiting.retain(|waiting| *waiting != round);
+        self.nodes[node].running = Some((round, now_s));
         Some(round)
     }
 
-    /// Ends a run with a result.
-    ///
-    /// # Panics
-    ///
-    /// If the node runs nothing.
-    pub fn finish(&mut self, node: Node, now: Duration) -> Finished {
-        let run = self.running.remove(&node).expect("the node runs a round");
-        let history = self.nodes.entry(node).or_default();
-        history.rounds += 1;
-        history.busy += now - run.started;
-        if !self.finished.insert(run.round) {
-            return Finished::Repeated;
+    /// Records the result of the round that runs on a node.
+    pub(crate) fn finish(&mut self, node: usize, now_s: f64) -> Option<usize> {
+        let state = &mut self.nodes[node];
+        let (round, started_s) = state.running.take()?;
+        state.work += self.rounds[round].work;
+        state.time_s += now_s - started_s;
+        self.rounds[round].outcome = Some(Outcome::Finished);
+        Some(round)
+    }
+
+    /// Puts the round that runs on a node back, or gives it up after its last attempt.
+    pub(crate) fn fail(&mut self, node: usize) -> Option<usize> {
+        let (round, _) = self.nodes[node].running.take()?;
+        let state = &mut self.rounds[round];
+        state.attempts += 1;
+        state.failed_on.insert(node);
+        if state.attempts < self.attempts_max {
+            self.waiting.push(round);
+            self.sort();
+        } else {
+            state.outcome = Some(Outcome::GivenUp);
         }
-        let others = self.running.iter().filter(|(_, other)| other.round == run.round);
-        let stop: Vec<Node> = others.map(|(node, _)| *node).collect();
-        for node in &stop {
-            self.running.remove(node);
+        Some(round)
+    }
+
+    /// A node that is down gets no rounds. What runs there fails.
+    pub(crate) fn set_up(&mut self, node: usize, is_up: bool) {
+        if !is_up {
+            self.fail(node);
         }
-        Finished::First { stop }
+        self.nodes[node].is_up = is_up;
     }
 
-    /// Ends a run without a result. The round waits again, before all others, unless another node runs it.
-    pub fn fail(&mut self, node: Node) {
-        let Some(run) = self.running.remove(&node) else { return };
-        let failures = self.failures.entry(run.round).or_default();
-        *failures += 1;
-        let runs_elsewhere = self.running.values().any(|other| other.round == run.round);
-        match *failures >= FAILURES_MAX {
-            _ if runs_elsewhere => {}
-            true => drop(self.given_up.insert(run.round)),
-            false => self.waiting.push_front(run.round),
-        }
+    pub(crate) fn outcome(&self, round: usize) -> Option<Outcome> {
+        self.rounds[round].outcome
     }
 
-    /// Removes a node, with what it runs.
-    pub fn lose_node(&mut self, node: Node) {
-        self.fail(node);
-        self.nodes.remove(&node);
+    /// True if each round was finished or given up.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.rounds.iter().all(|round| round.outcome.is_some())
     }
 
-    /// Expected length of a round on a node: the mean of its own, or of all nodes for a new one.
-    fn expected(&self, node: Node) -> Duration {
-        match self.nodes.get(&node) {
-            Some(NodeHistory { rounds, busy }) if *rounds > 0 => *busy / *rounds,
-            _ => self.typical(),
-        }
-    }
-
-    fn typical(&self) -> Duration {
-        let rounds: u32 = self.nodes.values().map(|node| node.rounds).sum();
-        let busy: Duration = self.nodes.values().map(|node| node.busy).sum();
-        if rounds == 0 { self.first_guess } else { busy / rounds }
-    }
-
-    /// Expected end of a run. One that is late is expected to take as long again as it has been late.
-    fn expected_end(&self, node: Node, run: Run, now: Duration) -> Duration {
-        let end = run.started + self.expected(node);
-        if end > now { end } else { now + (now - end) }
-    }
-
-    /// True if the node gets one of the waiting rounds when each goes where it ends earliest.
-    fn is_worth_a_round(&self, node: Node, now: Duration) -> bool {
-        // The end of the next round of each node, the earliest first; idle nodes before busy ones.
-        let ends = self.nodes.keys().map(|one| {
-            let free = self.running.get(one).map_or(now, |run| self.expected_end(*one, *run, now));
-            Reverse((free + self.expected(*one), *one != node, *one))
+    fn sort(&mut self) {
+        let rounds = &self.rounds;
+        self.waiting.sort_by(|one, other| {
+            rounds[*other].work.total_cmp(&rounds[*one].work).then(one.cmp(other))
         });
-        let mut ends: BinaryHeap<_> = ends.collect();
-        for _ in 0..self.waiting.len() {
-            let Some(Reverse((end, _, next))) = ends.pop() else { return false };
-            if next == node {
-                return true;
-            }
-            ends.push(Reverse((end + self.expected(next), next != node, next)));
-        }
-        false
     }
 
-    /// Returns the running round that ends last, if the node is expected to end it clearly earlier.
-    fn round_to_copy(&self, node: Node, now: Duration) -> Option<Round> {
-        let own_end = now + self.expected(node).mul_f64(1.0 + COPY_GAIN_MIN);
-        let copies = |round| self.running.values().filter(|run| run.round == round).count();
-        let ends = self
-            .running
-            .iter()
-            .map(|(other, run)| (self.expected_end(*other, *run, now), run.round));
-        let single = ends.filter(|(_, round)| copies(*round) < COPIES_MAX);
-        single.max().filter(|(end, _)| *end > own_end).map(|(_, round)| round)
+    /// False if the round failed there, and another node is up on which it did not.
+    fn may_run(&self, round: usize, node: usize) -> bool {
+        let failed_on = &self.rounds[round].failed_on;
+        let is_better =
+            |(other, state): (usize, &NodeState)| state.is_up && !failed_on.contains(&other);
+        !failed_on.contains(&node) || !self.nodes.iter().enumerate().any(is_better)
+    }
+
+    /// Plans all waiting rounds, each on the node that finishes it first, and returns the first one of a node.
+    fn first_to_finish_on(&self, node: usize, now_s: f64) -> Option<usize> {
+        let speeds = self.speeds();
+        let mut free_s: Vec<f64> =
+            (0..self.nodes.len()).map(|other| self.free_at(other, now_s, &speeds)).collect();
+        for round in &self.waiting {
+            let end_s = |other: usize| free_s[other] + self.rounds[*round].work / speeds[other];
+            let usable = |other: &usize| self.nodes[*other].is_up && self.may_run(*round, *other);
+            let all = (0..self.nodes.len()).filter(usable);
+            let best = all.min_by(|one, other| end_s(*one).total_cmp(&end_s(*other)))?;
+            if best == node {
+                return Some(*round);
+            }
+            free_s[best] = end_s(best);
+        }
+        None
+    }
+
+    /// Expected time at which a node becomes idle. A round that is late by some time is expected to take as long again.
+    fn free_at(&self, node: usize, now_s: f64, speeds: &[f64]) -> f64 {
+        let Some((round, started_s)) = self.nodes[node].running else { return now_s };
+        let end_s = started_s + self.rounds[round].work / speeds[node];
+        if end_s >= now_s { end_s } else { now_s + (now_s - end_s) }
+    }
+
+    /// Work per second of each node, as if each had also done an average round at the average speed.
+    fn speeds(&self) -> Vec<f64> {
+        let work: f64 = self.nodes.iter().map(|node| node.work).sum();
+        let time_s: f64 = self.nodes.iter().map(|node| node.time_s).sum();
+        let average = if time_s > 0.0 { work / time_s } else { 1.0 };
+        let rounds: f64 = self.rounds.iter().map(|round| round.work).sum();
+        let typical = rounds / self.rounds.len().max(1) as f64;
+        let speed = |node: &NodeState| {
+            let time_s = node.time_s + typical / average;
+            if time_s > 0.0 { (node.work + typical) / time_s } else { average }
+        };
+        self.nodes.iter().map(speed).collect()
     }
 }
+
+/// Waiting rounds per node below which nodes are compared.
+const NEAR_THE_END: usize = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn schedule(rounds: usize, nodes: usize) -> Schedule {
-        let mut schedule = Schedule::new(0..rounds, MINUTE);
-        (0..nodes).for_each(|node| schedule.add_node(node));
-        schedule
-    }
-
-    #[test]
-    fn rounds_start_in_order_and_each_ends_once() {
-        let mut schedule = schedule(3, 2);
-        assert_eq!(schedule.start(0, Duration::ZERO), Some(0));
-        assert_eq!(schedule.start(1, Duration::ZERO), Some(1));
-        assert_eq!(schedule.finish(1, MINUTE), Finished::First { stop: vec![] });
-        assert_eq!(schedule.start(1, MINUTE), Some(2));
-        schedule.finish(0, MINUTE);
-        schedule.finish(1, 2 * MINUTE);
-        assert!(schedule.is_done());
-        assert_eq!(*schedule.finished(), BTreeSet::from([0, 1, 2]));
-    }
-
-    #[test]
-    fn failed_round_waits_before_the_others_and_is_given_up_in_the_end() {
-        let mut schedule = schedule(2, 1);
-        for _ in 0..FAILURES_MAX {
-            assert_eq!(schedule.start(0, Duration::ZERO), Some(0));
-            schedule.lose_node(0);
-            schedule.add_node(0);
-        }
-        assert_eq!(schedule.start(0, Duration::ZERO), Some(1));
-        schedule.finish(0, MINUTE);
-        assert!(schedule.is_done());
-        assert_eq!(*schedule.given_up(), BTreeSet::from([0]));
-        assert_eq!(*schedule.finished(), BTreeSet::from([1]));
-    }
-
-    #[test]
-    fn slow_node_gets_no_round_that_a_fast_one_ends_earlier() {
-        let mut schedule = schedule(4, 2);
-        schedule.start(0, Duration::ZERO);
-        schedule.start(1, Duration::ZERO);
-        schedule.finish(0, MINUTE);
-        assert_eq!(schedule.start(0, MINUTE), Some(2));
-        // Node 1 takes three minutes for a round; node 0 has two minutes of work, and takes one for the last round.
-        schedule.finish(0, 2 * MINUTE);
-        schedule.finish(1, 3 * MINUTE);
-        assert_eq!(schedule.start(1, 3 * MINUTE), None);
-        assert_eq!(schedule.start(0, 3 * MINUTE), Some(3));
-    }
-
-    #[test]
-    fn last_round_of_a_silent_node_runs_again_elsewhere() {
-        let mut schedule = schedule(2, 2);
-        schedule.start(0, Duration::ZERO);
-        schedule.start(1, Duration::ZERO);
-        schedule.finish(0, MINUTE);
-        // Node 1 is not late yet.
-        assert_eq!(schedule.start(0, MINUTE), None);
-        assert_eq!(schedule.start(0, 3 * MINUTE), Some(1));
-        assert_eq!(schedule.finish(0, 4 * MINUTE), Finished::First { stop: vec![1] });
-        assert!(schedule.is_done());
-    }
-}
-
-#[cfg(test)]
-mod simulation {
-    use super::*;
-    use rand::{RngExt as _, SeedableRng as _};
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const NODES: usize = 100;
-    const ROUNDS: usize = 2_000;
-    /// Length of a round on a node of the common speed, in seconds.
-    const ROUND_S: f64 = 600.0;
-    /// Chance that a node fails during one round, and its absence.
-    const FAILS: f64 = 0.01;
-    const ABSENCE_S: f64 = 1_800.0;
-
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-    enum Event {
-        Ends { node: Node, run: u64 },
-        Fails { node: Node },
-        IsBack { node: Node },
-    }
-
-    struct Outcome {
-        makespan_s: f64,
-        /// Length if no work were lost and the last rounds could be divided among all nodes.
-        ideal_s: f64,
-        /// Number of nodes' failures.
-        failures: usize,
-    }
-
-    fn exponential(random: &mut ChaCha8Rng, mean: f64) -> f64 {
-        let draw: f64 = random.random();
-        -(1.0 - draw).ln() * mean
-    }
-
-    /// Four in five nodes have the common speed, within five percent; the others are up to four times slower.
-    fn speed(node: Node, random: &mut ChaCha8Rng) -> f64 {
-        let draw: f64 = random.random();
-        if node % 5 == 0 { 0.25 + 0.5 * draw } else { 0.95 + 0.1 * draw }
-    }
-
-    fn seconds(time: f64) -> Duration {
-        Duration::from_secs_f64(time)
-    }
-
-    fn simulate(seed: u64) -> Outcome {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let speeds: Vec<f64> = (0..NODES).map(|node| speed(node, &mut random)).collect();
-        let work: Vec<f64> =
-            (0..ROUNDS).map(|_| ROUND_S * (0.9 + 0.2 * random.random::<f64>())).collect();
-        let mut schedule = Schedule::new(0..ROUNDS, seconds(ROUND_S));
-        let mut events: BinaryHeap<Reverse<(Duration, Event)>> = BinaryHeap::new();
-        let mut is_up = vec![true; NODES];
-        // Runs that were stopped or lost have events that do not count.
-        let mut runs: BTreeMap<Node, u64> = BTreeMap::new();
-        let mut run_count = 0;
-        for node in 0..NODES {
-            schedule.add_node(node);
-            let at = seconds(exponential(&mut random, ROUND_S / FAILS));
-            events.push(Reverse((at, Event::Fails { node })));
-        }
-        // Changes of the speed of all nodes together.
-        let mut capacity: Vec<(f64, f64)> = vec![(0.0, speeds.iter().sum())];
-        let (mut now, mut failures, mut results) = (Duration::ZERO, 0, vec![0; ROUNDS]);
-        loop {
-            let idle = |node: &Node| is_up[*node] && !runs.contains_key(node);
-            for node in (0..NODES).filter(idle).collect::<Vec<_>>() {
-                if let Some(round) = schedule.start(node, now) {
-                    run_count += 1;
-                    runs.insert(node, run_count);
-                    let end = now + seconds(work[round] / speeds[node]);
-                    events.push(Reverse((end, Event::Ends { node, run: run_count })));
-                }
-            }
-            if schedule.is_done() {
-                break;
-            }
-            let Some(Reverse((at, event))) = events.pop() else { panic!("nothing happens") };
-            now = at;
-            match event {
-                Event::Ends { node, run } if runs.get(&node) == Some(&run) => {
-                    runs.remove(&node);
-                    let finished_before = schedule.finished().clone();
-                    if let Finished::First { stop } = schedule.finish(node, now) {
-                        let new = schedule.finished().difference(&finished_before);
-                        new.for_each(|round| results[*round] += 1);
-                        stop.iter().for_each(|node| drop(runs.remove(node)));
-                    }
-                }
-                Event::Ends { .. } => {}
-                Event::Fails { node } => {
-                    failures += 1;
-                    is_up[node] = false;
-                    runs.remove(&node);
-                    schedule.lose_node(node);
-                    events.push(Reverse((now + seconds(ABSENCE_S), Event::IsBack { node })));
-                    let last = capacity.last().unwrap().1;
-                    capacity.push((now.as_secs_f64(), last - speeds[node]));
-                }
-                Event::IsBack { node } => {
-                    is_up[node] = true;
-                    schedule.add_node(node);
-                    let next = exponential(&mut random, ROUND_S / FAILS);
-                    events.push(Reverse((now + seconds(next), Event::Fails { node })));
-                    let last = capacity.last().unwrap().1;
-                    capacity.push((now.as_secs_f64(), last + speeds[node]));
-                }
-            }
-        }
-        assert!(results.iter().all(|count| *count == 1), "a round is lost or counted twice");
-        Outcome {
-            makespan_s: now.as_secs_f64(),
-            ideal_s: ideal(&capacity, work.iter().sum()),
-            failures,
-        }
-    }
-
-    /// Time at which the integral of the capacity reaches the work.
-    fn ideal(capacity: &[(f64, f64)], mut work_s: f64) -> f64 {
-        for (index, (from, speed)) in capacity.iter().enumerate() {
-            let until = capacity.get(index + 1).map_or(f64::INFINITY, |(at, _)| *at);
-            let done = speed * (until - from);
-            if done >= work_s {
-                return from + work_s / speed;
-            }
-            work_s -= done;
-        }
-        unreachable!("the last interval has no end")
+    #[test]
+    fn longest_round_starts_first() {
+        let mut schedule = Schedule::new(&[1.0, 3.0, 2.0], 2, 3);
+        assert_eq!(schedule.start(0, 0.0), Some(1));
+        assert_eq!(schedule.start(1, 0.0), Some(2));
+        assert_eq!((schedule.start(1, 0.0), schedule.finish(1, 2.0)), (None, Some(2)));
+        assert_eq!(schedule.start(1, 2.0), Some(0));
+        assert_eq!((schedule.finish(0, 3.0), schedule.finish(1, 3.0)), (Some(1), Some(0)));
+        assert!(schedule.is_complete());
     }
 
     #[test]
-    fn two_thousand_rounds_on_a_hundred_nodes_take_at_most_a_tenth_longer_than_ideal() {
-        for seed in 1..=10 {
-            let Outcome { makespan_s, ideal_s, failures } = simulate(seed);
-            let ratio = makespan_s / ideal_s;
-            assert!(failures >= 10, "seed {seed}: {failures} failures");
-            assert!(
-                (1.0..=1.1).contains(&ratio),
-                "seed {seed}: {makespan_s:.0} s instead of {ideal_s:.0} s, with {failures} failures"
-            );
+    fn slow_node_leaves_last_round_to_a_faster_one() {
+        let mut schedule = Schedule::new(&[1.0; 9], 2, 3);
+        // Node 0 takes 1 s per round, node 1 takes 4 s.
+        for second in 0..4 {
+            let now_s = f64::from(second);
+            assert!(schedule.start(0, now_s).is_some());
+            assert_eq!(schedule.start(1, now_s).is_some(), second == 0);
+            schedule.finish(0, now_s + 1.0);
+        }
+        schedule.finish(1, 4.0);
+        // Four rounds are left: node 0 would have finished them at 8 s, as node 1 one of them, if it starts it now.
+        assert!(schedule.start(0, 4.0).is_some() && schedule.start(1, 4.0).is_some());
+        for now_s in [5.0, 6.0] {
+            schedule.finish(0, now_s);
+            assert!(schedule.start(0, now_s).is_some());
+        }
+        assert_eq!(schedule.start(0, 7.0), None, "the last round runs");
+        schedule.set_up(1, false);
+        schedule.set_up(1, true);
+        schedule.finish(0, 7.0);
+        assert_eq!(schedule.start(1, 7.0), None, "it failed there, and is shorter on the other");
+        assert!(schedule.start(0, 7.0).is_some());
+        schedule.finish(0, 8.0);
+        assert!(schedule.is_complete());
+    }
+
+    #[test]
+    fn failed_round_is_repeated_elsewhere_and_given_up_at_the_limit() {
+        let mut schedule = Schedule::new(&[1.0], 2, 3);
+        assert_eq!(schedule.start(0, 0.0), Some(0));
+        assert_eq!(schedule.fail(0), Some(0));
+        assert_eq!(schedule.start(0, 1.0), None);
+        assert_eq!(schedule.start(1, 1.0), Some(0));
+        schedule.set_up(1, false);
+        // There is no other node left.
+        assert_eq!(schedule.start(0, 2.0), Some(0));
+        assert_eq!(schedule.fail(0), Some(0));
+        assert_eq!(schedule.outcome(0), Some(Outcome::GivenUp));
+        assert_eq!(schedule.start(0, 3.0), None);
+        assert!(schedule.is_complete());
+    }
+
+    /// Nodes in virtual time.
+    struct Simulation {
+        /// Work of each round, as the schedule expects it and as it is.
+        work: Vec<(f64, f64)>,
+        /// Work per second of each node.
+        speeds: Vec<f64>,
+        /// Mean time between failures of a node, and the time until it is up again.
+        failures_s: f64,
+        repair_s: f64,
+        attempts_max: u32,
+        seed: u64,
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Simulated {
+        /// Time of the last result.
+        end_s: f64,
+        /// Shortest time in which the nodes, while they are up, can do all work.
+        ideal_s: f64,
+        /// Results of each round.
+        results: Vec<u32>,
+        given_up: usize,
+        failures: u32,
+    }
+
+    impl Simulation {
+        fn run(&self) -> Simulated {
+            let nodes = self.speeds.len();
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+            // Exponential distribution.
+            let mut lifetime = || -self.failures_s * (1.0 - rng.random::<f64>()).ln();
+            let expected: Vec<f64> = self.work.iter().map(|work| work.0).collect();
+            let mut schedule = Schedule::new(&expected, nodes, self.attempts_max);
+            let mut results = vec![0; self.work.len()];
+            let mut is_up = vec![true; nodes];
+            // Of each node: the next failure or the end of the repair, and the end of its round.
+            let mut change_s: Vec<f64> = (0..nodes).map(|_| lifetime()).collect();
+            let mut end_s: Vec<Option<f64>> = vec![None; nodes];
+            let (mut now_s, mut capacity, mut ideal_s, mut failures) = (0.0, 0.0, None, 0);
+            let total: f64 = self.work.iter().map(|work| work.1).sum();
+            while !schedule.is_complete() {
+                for node in 0..nodes {
+                    if let Some(round) = schedule.start(node, now_s) {
+                        end_s[node] = Some(now_s + self.work[round].1 / self.speeds[node]);
+                    }
+                }
+                let next = |node: &usize| change_s[*node].min(end_s[*node].unwrap_or(f64::MAX));
+                let node = (0..nodes)
+                    .min_by(|one, other| next(one).total_cmp(&next(other)))
+                    .expect("nodes");
+                let then_s = next(&node);
+                let speed: f64 = (0..nodes).filter(|n| is_up[*n]).map(|n| self.speeds[n]).sum();
+                let added = speed * (then_s - now_s);
+                if ideal_s.is_none() && capacity + added >= total {
+                    ideal_s = Some(now_s + (total - capacity) / speed);
+                }
+                capacity += added;
+                now_s = then_s;
+                if end_s[node] == Some(now_s) {
+                    end_s[node] = None;
+                    let round = schedule.finish(node, now_s).expect("a round");
+                    results[round] += 1;
+                    continue;
+                }
+                is_up[node] = !is_up[node];
+                schedule.set_up(node, is_up[node]);
+                change_s[node] = now_s + if is_up[node] { lifetime() } else { self.repair_s };
+                if !is_up[node] {
+                    failures += 1;
+                    end_s[node] = None;
+                }
+            }
+            let given_up = |round: &usize| schedule.outcome(*round) == Some(Outcome::GivenUp);
+            Simulated {
+                end_s: now_s,
+                ideal_s: ideal_s.unwrap_or(now_s),
+                given_up: (0..results.len()).filter(given_up).count(),
+                results,
+                failures,
+            }
+        }
+    }
+
+    /// 2,000 rounds on 100 nodes. A round takes 150 s on average, differs by up to a tenth from what is expected, and a
+    /// tenth of the nodes needs two to four times as long. Each node fails every 50 rounds on average.
+    fn hundred_nodes(seed: u64, equal: bool) -> Simulation {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut work = || {
+            let expected = if equal { 150.0 } else { 60.0 * f64::from(rng.random_range(1..5_u8)) };
+            (expected, expected * rng.random_range(0.9..1.1))
+        };
+        let work = (0..2_000).map(|_| work()).collect();
+        let speed = |node: usize| match node % 10 {
+            0 => 1.0 / rng.random_range(2.0..4.0),
+            _ => rng.random_range(0.9..1.1),
+        };
+        let speeds = (0..100).map(speed).collect();
+        let (failures_s, repair_s) = (50.0 * 150.0, 600.0);
+        Simulation { work, speeds, failures_s, repair_s, attempts_max: 10, seed }
+    }
+
+    #[test]
+    fn hundred_nodes_finish_two_thousand_rounds_near_the_ideal() {
+        for seed in 0..10 {
+            for equal in [false, true] {
+                let simulated = hundred_nodes(seed, equal).run();
+                let ratio = simulated.end_s / simulated.ideal_s;
+                assert!((1.0..1.1).contains(&ratio), "seed {seed}, equal {equal}: {ratio}");
+                assert!(simulated.failures > 20, "{}", simulated.failures);
+                assert!(simulated.results.iter().all(|results| *results == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn same_seed_gives_the_same_schedule() {
+        let run = |seed| hundred_nodes(seed, false).run();
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+    }
+
+    proptest! {
+        /// Each round has one result, or was given up, whatever fails.
+        #[test]
+        fn no_round_is_lost_or_counted_twice(
+            rounds in 0_usize..40,
+            nodes in 1_usize..8,
+            failures_s in 1.0..100.0,
+            attempts_max in 1_u32..5,
+            seed in any::<u64>(),
+        ) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let work = (0..rounds).map(|_| (rng.random_range(1.0..20.0), rng.random_range(1.0..20.0)));
+            let work = work.collect();
+            let speeds = (0..nodes).map(|_| rng.random_range(0.2..2.0)).collect();
+            let simulation = Simulation { work, speeds, failures_s, repair_s: 5.0, attempts_max, seed };
+            let simulated = simulation.run();
+            let finished = simulated.results.iter().filter(|results| **results == 1).count();
+            prop_assert!(simulated.results.iter().all(|results| *results <= 1));
+            prop_assert_eq!(finished + simulated.given_up, rounds);
         }
     }
 }

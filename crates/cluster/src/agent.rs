@@ -8,6 +8,7 @@ use crate::clock;
 use crate::describe::{self, HostFacts};
 use crate::frame::{self, FrameError};
 use crate::load::AgentLoad;
+use crate::program::AgentProgram;
 use crate::protocol::{
     COORDINATOR_LIMIT, Command, FromAgent, FromCoordinator, HEARTBEAT, Hello, PROTOCOL, Reply,
     Request,
@@ -115,7 +116,8 @@ pub fn run(
     thread::spawn(move || reader.run(input));
     let (alive, stop) = (output.clone(), interrupt.clone());
     thread::spawn(move || send_heartbeats(&alive, &stop));
-    let mut agent = Agent { folder, interrupt, load: AgentLoad::default() };
+    let (load, program) = (AgentLoad::default(), AgentProgram::default());
+    let mut agent = Agent { folder, interrupt, load, program };
     let ended = agent.run(&requests, &heard_ns, &output);
     // The other threads end with the process.
     interrupt.flag().store(true, Ordering::Relaxed);
@@ -126,6 +128,7 @@ struct Agent<'a> {
     folder: &'a Path,
     interrupt: &'a Interrupt,
     load: AgentLoad,
+    program: AgentProgram,
 }
 
 impl Agent<'_> {
@@ -185,6 +188,9 @@ impl Agent<'_> {
                 Ok(Reply::DoneAt { at_ns: self.load.close_window(at_ns, self.interrupt)? })
             }
             Command::FinishLoad => Ok(Reply::Load(Box::new(self.load.finish()?))),
+            Command::Program(command) => {
+                Ok(Reply::Program(self.program.execute(command, self.folder)?))
+            }
             Command::Stop => Ok(Reply::Done),
         }
     }

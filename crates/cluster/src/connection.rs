@@ -475,6 +475,7 @@ fn name(command: &Command) -> &'static str {
         Command::OpenWindow { .. } => "open_window",
         Command::CloseWindow { .. } => "close_window",
         Command::FinishLoad => "finish_load",
+        Command::Program(_) => "program",
         Command::Stop => "stop",
     }
 }

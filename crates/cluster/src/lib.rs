@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod frame;
 pub mod hosts;
 pub mod load;
+pub mod program;
 pub mod protocol;
 pub mod shard;
 pub mod slurm;

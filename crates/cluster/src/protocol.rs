@@ -5,6 +5,7 @@
 //! sides send a sign of life while they have nothing else to send.
 
 use crate::describe::HostFacts;
+use crate::program::{ProgramCommand, ProgramReply};
 use crate::shard::{LoadPlan, ShardResult};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -84,6 +85,8 @@ pub enum Command {
     CloseWindow { at_ns: u64 },
     /// Returns the result of a load, ending it if it still runs.
     FinishLoad,
+    /// Files and a run of the program.
+    Program(ProgramCommand),
     /// Stops everything, removes the folder of the agent and ends it.
     Stop,
 }
@@ -102,6 +105,7 @@ pub enum Reply {
     },
     Progress(LoadProgress),
     Load(Box<ShardResult>),
+    Program(ProgramReply),
     Error {
         message: String,
     },
