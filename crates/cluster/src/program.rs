@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::files::remove_folder;
 use tollgate_runner::process::Interrupt;
-use tollgate_runner::process::group::{Launch, ProcessGroup};
+use tollgate_runner::process::group::{self, Launch, ProcessGroup};
 
 /// Bytes of a file in one message.
 const PIECE_BYTES: usize = 4 << 20;
@@ -87,6 +87,15 @@ pub struct ProgramEnd {
 #[derive(Debug, Default)]
 pub(crate) struct AgentProgram {
     running: Option<ProcessGroup>,
+}
+
+impl Drop for AgentProgram {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            // A carrier may kill an agent soon after TERM, and its folder would stay.
+            group::kill_now();
+        }
+    }
 }
 
 impl AgentProgram {
