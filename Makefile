@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run install deb packages test lint format documentation systems fidelity fuzz differential bench soak truth batch clean
+.PHONY: run install deb packages test lint format documentation systems cluster-test fidelity fuzz differential bench soak truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
@@ -44,6 +44,11 @@ systems: packages ## of that, the systems under test alone: Caddy, Coraza and Cr
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
 	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
 	cargo test -p tollgate --features e2e --locked --test e2e -- systems:: --test-threads=256
+
+cluster-test: ## of that, the lab on a Slurm cluster inside this machine: root and network namespaces are needed
+	@scripts/setup iproute2 munge openssh-server slurm-client slurmctld slurmd nginx
+	@tests/cluster/cluster --check
+	cargo test -p tollgate --features e2e --locked --test e2e -- cluster:: --test-threads=256
 
 fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk nginx

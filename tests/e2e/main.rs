@@ -59,6 +59,10 @@ mod doctor; // `tollgate doctor --noise`.
 #[cfg(feature = "e2e")]
 mod report; // `report.html` in Chromium, and exported formats.
 
+// `--on slurm`: hosts of a Slurm cluster inside this machine.
+#[cfg(feature = "e2e")]
+mod cluster;
+
 // `tollgate gateway` as a web application firewall.
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.

@@ -3,6 +3,7 @@
 use crate::build::{self, Place};
 use crate::config::RevisionSource;
 use crate::manifest::BatchManifest;
+use crate::nodes::Nodes;
 use crate::repository::{Repository, Revision};
 use crate::rounds::RoundSubject;
 use crate::store::{BatchDir, BatchRecords, BuildOutcome, BuildRecord, Failure, Round, SCHEMA};
@@ -31,6 +32,8 @@ pub struct Request<'a> {
     pub steps: Option<usize>,
     /// Repeats failed builds and products that did not run.
     pub retries: bool,
+    /// Where rounds run. `None`: on this machine.
+    pub nodes: Option<&'a Nodes>,
 }
 
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub enum Event<'a> {
     RoundEnded,
     /// A step of a search, in words.
     Search(&'a str),
+    /// A change on the nodes of a cluster, in words.
+    Nodes(&'a str),
 }
 
 /// Copies the files of a list of versions into the batch, to `stored`, so that every build gets the files that were hashed.
@@ -129,6 +134,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) repository: Repository<'a>,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) tollgate: &'a Path,
+    pub(crate) nodes: Option<&'a Nodes>,
     /// Input folders: those of the manifest, once verified to have the same content.
     pub(crate) catalog: Vec<PathBuf>,
     /// CPUs of this process before its first round, which pins it.
@@ -150,7 +156,7 @@ impl<'a> Builder<'a> {
         catalog: Vec<PathBuf>,
         request: &Request<'a>,
     ) -> anyhow::Result<Self> {
-        let Request { tollgate, interrupt, retries, .. } = *request;
+        let Request { tollgate, interrupt, retries, nodes, .. } = *request;
         let cpus = available_cpus().context("cannot read the CPU affinity")?;
         // Orphans of a build become children of this process, which stops them.
         set_child_subreaper(true).context("cannot become a subreaper")?;
@@ -162,6 +168,7 @@ impl<'a> Builder<'a> {
             repository,
             interrupt,
             tollgate,
+            nodes,
             catalog,
             cpus,
             tools: None,

@@ -277,7 +277,7 @@ fn probe(
                 subjects: vec![(revision.name.clone(), product.clone())],
                 duplicates: BTreeMap::new(),
             };
-            builder.measure(Purpose::Bisection, share, blocks, notify)?;
+            builder.measure_all(&Purpose::Bisection, vec![share], blocks, notify)?;
         }
         let points = points(&builder.records()?);
         let point = points.iter().find(|point| point.revision == revision.id);
@@ -324,7 +324,7 @@ fn confirm(
             (first_bad.name.clone(), products.1.clone()),
         ];
         let share = Share { subjects, duplicates: BTreeMap::new() };
-        builder.measure(purpose, share, blocks, notify)?;
+        builder.measure_all(&purpose, vec![share], blocks, notify)?;
     }
     Ok(products)
 }

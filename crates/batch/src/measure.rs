@@ -4,21 +4,24 @@ use crate::build;
 use crate::builder::{Builder, Event};
 use crate::config::Settings;
 use crate::inputs::Inputs;
+use crate::nodes::{self, Job, Nodes};
 use crate::repository::Revision;
-use crate::rounds::{ANCHOR, RoundSubject, Share, experiment};
+use crate::rounds::{ANCHOR, RoundSubject, Share, experiment, movable};
 use crate::series::{not_started, refused};
 use crate::store::{Failure, ProbeRecord, Purpose, Round, RoundRecord, SCHEMA};
-use std::collections::BTreeMap;
+use anyhow::Context;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::files::{remove_folder, write_atomic};
+use tollgate_experiment::files::{remove_folder, write_atomic, write_json};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::EndedBy;
+use tollgate_experiment::stop::{EndedBy, ended_by};
 use tollgate_report as report;
 use tollgate_report::source::Source;
 use tollgate_runner::process::Interrupted;
@@ -70,19 +73,41 @@ impl Builder<'_> {
         self.manifest.write(self.dir.path())
     }
 
+    /// Measures rounds that were started but have not ended.
     pub(crate) fn end_rounds(&mut self, notify: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
         let open: Vec<Round> =
             self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
-        open.iter().try_for_each(|round| self.run_round(round, notify))
+        match self.nodes {
+            None => open.iter().try_for_each(|round| self.run_round(round, notify)),
+            Some(nodes) => self.run_on(nodes, &open, notify),
+        }
     }
 
-    pub(crate) fn measure(
+    /// Measures one round after the other, or all on the nodes of a cluster.
+    pub(crate) fn measure_all(
+        &mut self,
+        purpose: &Purpose,
+        shares: Vec<Share>,
+        blocks: u32,
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> anyhow::Result<()> {
+        let Some(nodes) = self.nodes else {
+            return shares.into_iter().try_for_each(|share| {
+                let round = self.start_round(purpose.clone(), share, blocks)?;
+                self.run_round(&round, notify)
+            });
+        };
+        let start = |share| self.start_round(purpose.clone(), share, blocks);
+        let rounds: Vec<Round> = shares.into_iter().map(start).collect::<Result<_, _>>()?;
+        self.run_on(nodes, &rounds, notify)
+    }
+
+    fn start_round(
         &mut self,
         purpose: Purpose,
         share: Share,
         blocks: u32,
-        notify: &mut dyn FnMut(Event<'_>),
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Round> {
         self.check_inputs()?;
         let anchor = self.anchor_product()?;
         let number = self.dir.started().map(|round| round.round).max().unwrap_or(0) + 1;
@@ -102,7 +127,7 @@ impl Builder<'_> {
         self.write_experiment(&self.dir.experiment(number), &title, &subjects, blocks)?;
         // From here on, a batch that continues will run it.
         self.dir.rounds.add(RoundRecord::Started(round.clone()))?;
-        self.run_round(&round, notify)
+        Ok(round)
     }
 
     fn run_round(
@@ -112,24 +137,20 @@ impl Builder<'_> {
     ) -> anyhow::Result<()> {
         self.interrupt.check()?;
         self.use_all_cpus()?;
+        if self.end_complete(round)? {
+            return Ok(());
+        }
         let (file, out) = (self.dir.experiment(round.round), self.dir.round(round.round));
-        let quick = self.manifest.settings.quick;
         let (catalog, experiment) = self.experiment(&file)?;
         notify(Event::Round { round, experiment: &experiment });
         let resumes = out.join("trials.ndjson").is_file() && out.join("manifest.json").is_file();
         if !resumes {
             remove_folder(&out)?;
         }
-        let seed = self.manifest.seed.wrapping_add(u64::from(round.round));
         let request = RunRequest {
             catalog: &catalog,
             experiment: &experiment,
-            invocation: Invocation {
-                seed,
-                quick,
-                command: command(&file, seed, quick, &self.manifest.catalog),
-                directory: PathBuf::from("/"),
-            },
+            invocation: self.invocation(round),
             tollgate: self.tollgate,
             out: &out,
             interrupt: self.interrupt,
@@ -142,10 +163,129 @@ impl Builder<'_> {
             Err(error) if error.is::<CannotResume>() => format!("{error:#}"),
             Err(error) => return Err(error),
         };
-        report::write_all(&Source::read(&out)?, &out)?;
-        self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason })?;
         notify(Event::RoundEnded);
+        self.end_round(round.round, reason, None)
+    }
+
+    fn invocation(&self, round: &Round) -> Invocation {
+        let quick = self.manifest.settings.quick;
+        let seed = self.manifest.seed.wrapping_add(u64::from(round.round));
+        let file = self.dir.experiment(round.round);
+        Invocation {
+            seed,
+            quick,
+            command: command(&file, seed, quick, &self.manifest.catalog),
+            directory: PathBuf::from("/"),
+        }
+    }
+
+    /// Writes the reports and the end of a round.
+    fn end_round(
+        &mut self,
+        round: u32,
+        reason: String,
+        node: Option<String>,
+    ) -> anyhow::Result<()> {
+        let out = self.dir.round(round);
+        report::write_all(&Source::read(&out)?, &out)?;
+        self.dir.rounds.add(RoundRecord::Ended { round, reason, node })?;
         self.anchor_ran(&out)
+    }
+
+    /// Ends a round whose records are complete, as after a kill before its end was recorded.
+    fn end_complete(&mut self, round: &Round) -> anyhow::Result<bool> {
+        let out = self.dir.round(round.round);
+        if !out.join("trials.ndjson").is_file() || !out.join("manifest.json").is_file() {
+            return Ok(false);
+        }
+        match ended_by(&RunRecords::read(&out)?) {
+            EndedBy::Interrupted => Ok(false),
+            reason => self.end_round(round.round, reason.to_string(), None).map(|()| true),
+        }
+    }
+
+    /// Measures rounds on the nodes of a cluster. A round that has begun without an end starts anew.
+    fn run_on(
+        &mut self,
+        nodes: &Nodes,
+        rounds: &[Round],
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> anyhow::Result<()> {
+        let mut jobs = Vec::new();
+        for round in rounds {
+            self.interrupt.check()?;
+            if !self.end_complete(round)? {
+                jobs.push(self.job(round)?);
+            }
+        }
+        let Some(first) = jobs.first() else { return Ok(()) };
+        let (_, experiment) = self.experiment(&self.dir.experiment(first.round))?;
+        let (base, beside) = movable(&self.manifest.settings.base, &experiment)?;
+        let (batch, catalog) = (self.dir.path().to_owned(), self.catalog.clone());
+        let (settings, system) = (self.manifest.settings.clone(), self.manifest.inputs.clone());
+        let inputs = nodes::Inputs {
+            batch: &batch,
+            base: &base,
+            option: &settings.option,
+            quick: settings.quick,
+            tollgate: self.tollgate,
+            catalog: &catalog,
+            beside: &beside,
+            system: system.as_ref().map(|inputs| &inputs.system),
+        };
+        let interrupt = self.interrupt;
+        let notify = RefCell::new(notify);
+        let mut say = |text: &str| notify.borrow_mut()(Event::Nodes(text));
+        let mut ended = |job: &Job, node: &str| {
+            let round = rounds.iter().find(|round| round.round == job.round);
+            let round = round.context("a round that was not started")?;
+            let reason = self.store_fetched(round, &job.to)?;
+            notify.borrow_mut()(Event::Nodes(&format!("round {} has ended on {node}", job.round)));
+            self.end_round(job.round, reason, Some(node.to_owned()))
+        };
+        nodes::measure(nodes, &inputs, &jobs, interrupt, &mut ended, &mut say)
+    }
+
+    /// Moves the records of a round to their place, with the command that repeats it on this machine. Returns what
+    /// ended the run.
+    fn store_fetched(&self, round: &Round, fetched: &Path) -> anyhow::Result<String> {
+        let RunRecords { mut manifest, .. } = RunRecords::read(fetched)?;
+        let Invocation { command, directory, .. } = self.invocation(round);
+        manifest.command = command;
+        manifest.directory = directory.display().to_string();
+        write_json(&fetched.join("manifest.json"), &manifest)?;
+        let out = self.dir.round(round.round);
+        remove_folder(&out)?;
+        fs::rename(fetched, &out).map_err(io_error("move the records to", &out))?;
+        Ok(ended_by(&RunRecords::read(&out)?).to_string())
+    }
+
+    fn job(&self, round: &Round) -> anyhow::Result<Job> {
+        let (_, experiment) = self.experiment(&self.dir.experiment(round.round))?;
+        let mut job = Job {
+            round: round.round,
+            title: experiment.title.clone(),
+            subjects: Vec::new(),
+            products: BTreeSet::new(),
+            blocks: round.blocks,
+            seed: self.invocation(round).seed,
+            planned: run::shortest_time(&experiment),
+            to: self.dir.fetched_round(round.round),
+        };
+        let relative = |path: &Path| {
+            let relative = path.strip_prefix(self.dir.path()).map(Path::to_owned);
+            relative.context("a product is outside of the batch")
+        };
+        for subject in &experiment.subjects {
+            let product = round.products.get(&subject.name);
+            let product = product.context("a round has a subject without a product")?;
+            let mut subject = self.subject(&subject.name, product)?;
+            subject.product = relative(Path::new(&subject.product))?.display().to_string();
+            job.subjects.push(subject);
+            let folder = self.folder_of(product).context("a product is gone")?;
+            job.products.insert(relative(&folder)?);
+        }
+        Ok(job)
     }
 
     /// Fails if the anchor cannot be measured, because prices depend on it.

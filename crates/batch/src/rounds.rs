@@ -2,9 +2,9 @@
 //! and some products as subjects.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::experiment::Subject;
+use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::toml_file::Source;
 use toml::{Table, Value};
 
@@ -94,6 +94,38 @@ pub(crate) fn experiment(
     }
     write(&table)
 }
+
+/// Returns the experiment of a batch with the mix of its case, if that is a file, by a path relative to the folder of the
+/// round; and the files of the mix by such paths.
+pub(crate) fn movable(
+    base: &str,
+    experiment: &Experiment,
+) -> anyhow::Result<(String, BTreeMap<String, PathBuf>)> {
+    let mut table = parse(base)?;
+    let case = table.get_mut("case").and_then(|all| all.get_mut(0));
+    let case = case.and_then(Value::as_table_mut).ok_or_else(|| damaged("no case"))?;
+    let (Some(Value::String(mix)), [parsed]) = (case.get_mut("mix"), &experiment.cases[..]) else {
+        return Ok((base.to_owned(), BTreeMap::new()));
+    };
+    if !Path::new(&*mix).is_absolute() {
+        return Ok((base.to_owned(), BTreeMap::new()));
+    }
+    // Files of the catalog are found there by their names.
+    let sources = std::iter::once(&parsed.mix_source).chain(&parsed.mix_included);
+    let paths = sources.map(|source| PathBuf::from(&source.name)).filter(|path| path.is_file());
+    let paths = paths.map(|path| path.canonicalize().map_err(io_error("resolve", &path)));
+    let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
+    let own = Path::new(&*mix).canonicalize().map_err(io_error("resolve", Path::new(&*mix)))?;
+    let is_above = |folder: &&Path| paths.iter().all(|path| path.starts_with(folder));
+    let root = own.ancestors().skip(1).find(is_above).unwrap_or(Path::new("/"));
+    let place =
+        |path: &Path| format!("{MIX_FOLDER}/{}", path.strip_prefix(root).unwrap_or(path).display());
+    *mix = place(&own);
+    let beside = paths.iter().map(|path| (place(path), path.clone())).collect();
+    Ok((write(&table)?, beside))
+}
+
+const MIX_FOLDER: &str = "mix";
 
 fn parse(text: &str) -> anyhow::Result<Table> {
     text.parse().map_err(|error: toml::de::Error| damaged(error.message()))
@@ -190,7 +222,7 @@ mod tests {
     use crate::config::BatchFile;
     use crate::config::{Settings, Wanted};
     use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::experiment::{Adjustments, Experiment};
+    use tollgate_experiment::experiment::Adjustments;
     use tollgate_experiment::toml_file;
 
     #[test]

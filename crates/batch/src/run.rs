@@ -192,9 +192,8 @@ pub(crate) fn series(
         }
         let (together, blocks) =
             (builder.manifest.settings.products_per_round, builder.manifest.settings.blocks);
-        for share in shares(&left, together, &builder.anchor_product()?) {
-            builder.measure(Purpose::Series, share, blocks, notify)?;
-        }
+        let shares = shares(&left, together, &builder.anchor_product()?);
+        builder.measure_all(&Purpose::Series, shares, blocks, notify)?;
         // A product that did not run is replaced by the next one.
         done.extend(left.into_iter().map(|one| one.product));
     }

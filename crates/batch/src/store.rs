@@ -76,7 +76,13 @@ pub struct ProbeRecord {
 #[serde(rename_all = "kebab-case")]
 pub enum RoundRecord {
     Started(Round),
-    Ended { round: u32, reason: String },
+    Ended {
+        round: u32,
+        reason: String,
+        /// Node of a cluster; `None`: the machine of the batch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+    },
 }
 
 /// A run with the anchor and some products.
@@ -282,6 +288,11 @@ impl BatchDir {
 
     pub(crate) fn round(&self, number: u32) -> PathBuf {
         self.path.join(ROUNDS).join(round_name(number))
+    }
+
+    /// Records of a round while they are fetched from a node.
+    pub(crate) fn fetched_round(&self, number: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(format!("{}.new", round_name(number)))
     }
 
     pub(crate) fn experiment(&self, number: u32) -> PathBuf {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::summary::{Summary, TemplateSummary};
+use crate::verdict::Verdict;
 
 /// A finished load, with everything that its reports print.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,20 @@ pub struct Report<'a> {
     pub templates: &'a [TemplateLabel],
     pub warm_up: WarmUpResult,
     pub is_interrupted: bool,
+    /// Sum of all generators.
     pub summary: &'a Summary,
+    /// Results of several generators. Empty for a load from one machine.
+    pub generators: &'a [GeneratorResult],
+}
+
+/// Result of one of several generators.
+#[derive(Debug, Clone)]
+pub struct GeneratorResult {
+    /// Host of the generator.
+    pub name: String,
+    pub summary: Summary,
+    /// Limit of the error of its clock, and so of the time at which it started.
+    pub clock_error: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +95,10 @@ impl Report<'_> {
     /// Formats the percentiles of the latency as HdrHistogram does, for its plotters.
     pub fn to_hgrm(&self) -> String {
         self.summary.latency.to_hgrm()
+    }
+
+    fn verdict(&self) -> Verdict {
+        Verdict::of_generators(self.plan, self.summary, self.generators)
     }
 
     fn templates(&self) -> impl Iterator<Item = (&TemplateLabel, &TemplateSummary)> {

@@ -48,6 +48,18 @@ impl Generator {
     ///
     /// The plan is invalid, or a thread cannot start on its CPU. Then nothing is sent.
     pub fn start(plan: Plan) -> Result<Self, Error> {
+        let start = Instant::now() + lead_time(&plan);
+        Self::start_at(plan, start)
+    }
+
+    /// Starts the threads of a plan, which send from `at` on: several generators start together. Threads of an open loop
+    /// open their connections before. Returns at that time in a closed loop, which sends as soon as it is connected.
+    /// A time that has passed is now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Generator::start`].
+    pub fn start_at(plan: Plan, at: Instant) -> Result<Self, Error> {
         plan.validate()?;
         if plan.handshakes && plan.tls.is_none() {
             return Err(Error::Plan("cannot make handshakes without TLS".to_owned()));
@@ -60,7 +72,10 @@ impl Generator {
         }
         check_cpus(&plan.cpus)?;
         let plan = Arc::new(plan);
-        let start = Instant::now() + lead_time(&plan);
+        if plan.rate().is_none() {
+            thread::sleep(at.saturating_duration_since(Instant::now()));
+        }
+        let start = at.max(Instant::now());
         let (alive, ended) = mpsc::channel();
         let control = Arc::new(Control::new(&plan, start));
         let (parts, received) = mpsc::channel();

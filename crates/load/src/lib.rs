@@ -27,6 +27,7 @@ mod rate;
 mod replay;
 mod series;
 mod session;
+mod shard;
 mod steady_state;
 mod summary;
 mod url;
@@ -37,16 +38,20 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
+pub use format::{
+    GeneratorResult, Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult,
+};
 pub use generator::Generator;
 pub use http2::Http2Request;
 pub use plan::{
-    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STAGES, MAX_STREAMS, MAX_THREADS,
-    MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Plan, Protocol, Spacing, Target,
+    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_SHARDS, MAX_STAGES, MAX_STREAMS,
+    MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Plan, Protocol, Shard, Spacing,
+    Target,
 };
 pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
+pub use shard::ShardSummary;
 pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
 pub use summary::{Failures, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 pub use url::{ServerUrl, UrlError};

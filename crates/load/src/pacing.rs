@@ -393,6 +393,51 @@ mod tests {
         assert_ne!(first, due_times_ns(&mut of(1, 1), 5));
     }
 
+    /// Due times of generators of two threads each, together, until a time.
+    fn shards(rate: f64, spacing: Spacing, count: usize, until: Duration) -> Vec<Duration> {
+        let threads = (0..count).flat_map(|index| {
+            let shard = crate::Shard { index, count };
+            [0, 1].map(|thread| shard.thread(thread, 2))
+        });
+        let mut all: Vec<Duration> = threads
+            .flat_map(|(thread, threads)| {
+                let mut schedule = Schedule::new(&Rate::Constant(rate), spacing, thread, threads);
+                std::iter::from_fn(move || Some(schedule.advance()).filter(|at| *at < until))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn constant_gaps_of_generators_are_those_of_one() {
+        let until = Duration::from_secs(3);
+        let one: Vec<Duration> = shards(777.0, Spacing::Constant, 1, until);
+        assert_eq!(one.len(), 2_331);
+        for count in [2, 3, 7] {
+            assert_eq!(shards(777.0, Spacing::Constant, count, until), one);
+        }
+    }
+
+    #[test]
+    fn rate_of_poisson_generators_adds_up_and_gaps_are_exponential() {
+        let until = Duration::from_secs(100);
+        for (count, seed) in [(2, 1), (4, 2), (16, 3)] {
+            let times = shards(10_000.0, Spacing::Poisson { seed }, count, until);
+            // A million are expected, with a standard deviation of 1,000: 0.1 %.
+            assert!((997_000..1_003_000).contains(&times.len()), "{}", times.len());
+            let gap = |pair: &[Duration]| (pair[1] - pair[0]).as_secs_f64() * 10_000.0;
+            let mut gaps: Vec<f64> = times.windows(2).map(gap).collect();
+            // Independent gaps: the product of neighbours has the mean 1, with a standard deviation of 0.0017.
+            let products: f64 = gaps.windows(2).map(|pair| pair[0] * pair[1]).sum();
+            let correlation = products / (gaps.len() - 1) as f64;
+            assert!((correlation - 1.0).abs() < 0.01, "{correlation}");
+            gaps.sort_by(f64::total_cmp);
+            // Kolmogorov's bound at 1 %.
+            assert!(distance_from_exponential(&gaps) < 1.63 / (gaps.len() as f64).sqrt());
+        }
+    }
+
     fn stages() -> impl Strategy<Value = Vec<Stage>> {
         let stage = (0..5_000_u32, 0..5_000_u32, 1..3_000_u64).prop_map(|(from, to, ms)| Stage {
             from_per_s: f64::from(from),

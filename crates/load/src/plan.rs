@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tollgate_tls::TlsClient;
 
@@ -14,13 +15,16 @@ use crate::rate::Rate;
 use crate::replay::Replay;
 use crate::workload::Workload;
 
-/// Limit of [`Plan::connections_max`]. One client address has about 28,000 ports towards one target
+/// Limit of [`Plan::connections_max`] per generator. One client address has about 28,000 ports towards one target
 /// (`net.ipv4.ip_local_port_range`).
 pub const MAX_CONNECTIONS: usize = 20_000;
 
 pub const MAX_THREADS: usize = 256;
 
 pub const MAX_PIPELINE: usize = 1_000;
+
+/// Limit of [`Shard::count`].
+pub const MAX_SHARDS: usize = 1_000;
 
 /// Limit of [`Protocol::Http2::streams`](Protocol::Http2).
 pub const MAX_STREAMS: usize = 1_000;
@@ -89,6 +93,28 @@ pub struct Plan {
     pub busy_poll: bool,
     /// CPUs to run on, one per thread, round robin. Empty: threads are not pinned.
     pub cpus: Vec<usize>,
+    /// Part of the plan that this generator sends. Rate, requests and connections of the plan are those of all parts.
+    pub shard: Shard,
+}
+
+/// One of several generators that send one plan together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// From 0.
+    pub index: usize,
+    /// Number of generators; 1 to [`MAX_SHARDS`].
+    pub count: usize,
+}
+
+impl Shard {
+    /// The only generator of a plan.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+
+    /// Number of a thread among those of all generators, and their number. The generators take turns, so that each has
+    /// every `count`-th request of a schedule.
+    pub(crate) fn thread(self, thread: usize, threads: usize) -> (usize, usize) {
+        (thread * self.count + self.index, threads * self.count)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,14 +187,20 @@ impl Plan {
         check((1..=MAX_THREADS).contains(&threads), || {
             format!("cannot use {threads} threads: choose 1 to {MAX_THREADS}")
         })?;
-        check((threads..=MAX_CONNECTIONS).contains(&connections), || {
+        let Shard { index, count } = self.shard;
+        check((1..=MAX_SHARDS).contains(&count) && index < count, || {
+            format!("cannot send part {index} of {count}: choose 1 to {MAX_SHARDS} generators")
+        })?;
+        // Each generator has ports of its own.
+        let (all_threads, limit) = (threads * count, MAX_CONNECTIONS * count);
+        check((all_threads..=limit).contains(&connections), || {
             format!(
-                "cannot use {connections} connections for {threads} threads: choose {threads} to {MAX_CONNECTIONS}"
+                "cannot use {connections} connections for {all_threads} threads: choose {all_threads} to {limit}"
             )
         })?;
-        check((connections..=MAX_CONNECTIONS).contains(&connections_max), || {
+        check((connections..=limit).contains(&connections_max), || {
             format!(
-                "cannot grow {connections} connections to {connections_max}: choose {connections} to {MAX_CONNECTIONS}"
+                "cannot grow {connections} connections to {connections_max}: choose {connections} to {limit}"
             )
         })?;
         self.validate_protocol()?;
@@ -236,6 +268,7 @@ impl Plan {
             (!has_all_times, "with another number of recorded times"),
             (!self.keep_alive, "without keep-alive: sessions keep their connections"),
             (self.warm_up, "with a warm-up: all requests are measured"),
+            (self.shard != Shard::WHOLE, "with several generators: a session has one"),
             (!self.timer_slack.is_zero(), "with a timer slack: it is exact"),
             (
                 matches!(self.protocol, Protocol::Http1 { pipeline } if pipeline > 1),
@@ -333,5 +366,16 @@ mod tests {
         assert_eq!(shares(7), [3, 2, 2]);
         assert_eq!(shares(2), [1, 1, 0]);
         assert_eq!(shares(9), [3, 3, 3]);
+    }
+
+    #[test]
+    fn threads_of_generators_take_turns() {
+        let numbers = |index| {
+            let shard = Shard { index, count: 3 };
+            [0, 1].map(|thread| shard.thread(thread, 2))
+        };
+        assert_eq!(numbers(0), [(0, 6), (3, 6)]);
+        assert_eq!(numbers(2), [(2, 6), (5, 6)]);
+        assert_eq!(Shard::WHOLE.thread(1, 2), (1, 2));
     }
 }

@@ -70,7 +70,7 @@ impl Rate {
     }
 
     /// The rate, or the lowest and the highest one, for people.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.ends() {
             (low, high) if low == high => significant(high),
             (low, high) => format!("{} to {}", significant(low), significant(high)),

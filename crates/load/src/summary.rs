@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use schemars::JsonSchema;
+use serde::de::Error as _;
 use serde::ser::Error as _;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tollgate_stats::{EncodeError, LatencyHistogram};
 
 use crate::workload::Workload;
@@ -16,10 +17,10 @@ use crate::workload::Workload;
 /// `connects`, `connect_time`, `first_head` and the requests that never finished are of the whole run.
 ///
 /// `sent = warm_up.responses + warm_up.failed + responses + failures.total() + in_flight`
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Length of the measurement, in seconds; 0 if it never started.
-    #[serde(rename = "window_s", serialize_with = "seconds")]
+    #[serde(rename = "window_s", serialize_with = "seconds", deserialize_with = "from_seconds")]
     #[schemars(with = "f64")]
     pub window: Duration,
     /// Requests sent, including those whose connection failed.
@@ -38,13 +39,21 @@ pub struct Summary {
     /// Requests in flight at the end.
     pub in_flight: u64,
     /// Age of the oldest of them, in milliseconds.
-    #[serde(rename = "oldest_in_flight_ms", serialize_with = "optional_ms")]
+    #[serde(
+        rename = "oldest_in_flight_ms",
+        serialize_with = "optional_ms",
+        deserialize_with = "from_optional_ms"
+    )]
     #[schemars(with = "Option<f64>")]
     pub oldest_in_flight: Option<Duration>,
     /// Open loop: requests that were due at the end, but not sent.
     pub unsent: u64,
     /// Time since the oldest of them was due, in milliseconds.
-    #[serde(rename = "oldest_unsent_ms", serialize_with = "optional_ms")]
+    #[serde(
+        rename = "oldest_unsent_ms",
+        serialize_with = "optional_ms",
+        deserialize_with = "from_optional_ms"
+    )]
     #[schemars(with = "Option<f64>")]
     pub oldest_unsent: Option<Duration>,
     /// Open loop: requests that were due while no connection was free, and waited for one.
@@ -76,24 +85,33 @@ pub struct Summary {
     /// Latency of responses and, as a lower bound, of timeouts. It ends when the response is complete.
     /// It starts in an open loop when the request was due, in a closed loop just before the write, and
     /// without keep-alive at the connect.
-    #[serde(serialize_with = "distribution")]
+    #[serde(serialize_with = "distribution", deserialize_with = "from_distribution")]
     #[schemars(with = "Distribution")]
     pub latency: LatencyHistogram,
     /// Open loop: the same latency from the send. It leaves out the time that requests waited to be sent.
-    #[serde(serialize_with = "optional_distribution")]
+    #[serde(
+        serialize_with = "optional_distribution",
+        deserialize_with = "from_optional_distribution"
+    )]
     #[schemars(with = "Option<Distribution>")]
     pub uncorrected_latency: Option<LatencyHistogram>,
     /// Open loop: delay caused by the generator itself, for each request: from the due time to the write
     /// or, if no connection was free, to the moment when the generator noticed that.
-    #[serde(serialize_with = "optional_distribution")]
+    #[serde(
+        serialize_with = "optional_distribution",
+        deserialize_with = "from_optional_distribution"
+    )]
     #[schemars(with = "Option<Distribution>")]
     pub lateness: Option<LatencyHistogram>,
     /// Time to connect, warm-up included.
-    #[serde(serialize_with = "distribution")]
+    #[serde(serialize_with = "distribution", deserialize_with = "from_distribution")]
     #[schemars(with = "Distribution")]
     pub connect_time: LatencyHistogram,
     /// Time from the established connection to the end of the TLS handshake, warm-up included; null without TLS.
-    #[serde(serialize_with = "optional_distribution")]
+    #[serde(
+        serialize_with = "optional_distribution",
+        deserialize_with = "from_optional_distribution"
+    )]
     #[schemars(with = "Option<Distribution>")]
     pub handshake_time: Option<LatencyHistogram>,
     /// Handshakes that resumed an earlier session, warm-up included.
@@ -110,7 +128,10 @@ pub struct Summary {
     /// Bytes sent over TLS, as those received.
     pub tls_bytes_sent: Option<u64>,
     /// Time from the send to the first byte of the response; null if not recorded.
-    #[serde(serialize_with = "optional_distribution")]
+    #[serde(
+        serialize_with = "optional_distribution",
+        deserialize_with = "from_optional_distribution"
+    )]
     #[schemars(with = "Option<Distribution>")]
     pub first_byte: Option<LatencyHistogram>,
     /// Sessions of a replay; null without one.
@@ -128,7 +149,7 @@ pub struct Summary {
 }
 
 /// Sessions of a replay, of the whole run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplaySummary {
     /// Requests of the recording.
     pub planned: u64,
@@ -166,7 +187,7 @@ impl ReplaySummary {
 }
 
 /// Requests that have finished.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete responses, expected or not.
     pub responses: u64,
@@ -179,7 +200,7 @@ pub struct Progress {
 }
 
 /// Responses to the requests of one template.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateSummary {
     /// Responses other than the expected ones.
     pub unexpected: u64,
@@ -188,33 +209,33 @@ pub struct TemplateSummary {
     /// Responses by status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Latency, measured as that of all requests.
-    #[serde(serialize_with = "distribution")]
+    #[serde(serialize_with = "distribution", deserialize_with = "from_distribution")]
     #[schemars(with = "Distribution")]
     pub latency: LatencyHistogram,
 }
 
 /// Resource use of one thread over its window.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadUsage {
     /// CPU time in user mode, in microseconds.
-    #[serde(rename = "user_us", serialize_with = "micros")]
+    #[serde(rename = "user_us", serialize_with = "micros", deserialize_with = "from_micros")]
     #[schemars(with = "u64")]
     pub user: Duration,
     /// CPU time in the kernel, in microseconds.
-    #[serde(rename = "system_us", serialize_with = "micros")]
+    #[serde(rename = "system_us", serialize_with = "micros", deserialize_with = "from_micros")]
     #[schemars(with = "u64")]
     pub system: Duration,
     /// Time ready to run, but waiting for a CPU, in microseconds.
-    #[serde(rename = "waited_us", serialize_with = "micros")]
+    #[serde(rename = "waited_us", serialize_with = "micros", deserialize_with = "from_micros")]
     #[schemars(with = "u64")]
     pub waited: Duration,
     /// CPU time polling without an event, in microseconds: busy polling, and the last moments before a
     /// request is due. Part of the CPU time.
-    #[serde(rename = "polled_us", serialize_with = "micros")]
+    #[serde(rename = "polled_us", serialize_with = "micros", deserialize_with = "from_micros")]
     #[schemars(with = "u64")]
     pub polled: Duration,
     /// Length of the window, in microseconds.
-    #[serde(rename = "window_us", serialize_with = "micros")]
+    #[serde(rename = "window_us", serialize_with = "micros", deserialize_with = "from_micros")]
     #[schemars(with = "u64")]
     pub window: Duration,
 }
@@ -432,7 +453,7 @@ impl TemplateSummary {
 }
 
 impl Progress {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.responses += other.responses;
         self.failed += other.failed;
         self.unexpected += other.unexpected;
@@ -608,6 +629,12 @@ pub(crate) fn ns_to_ms(ns: u64) -> f64 {
     ns as f64 / NS_PER_MS
 }
 
+/// The part of a [`Distribution`] that the others are derived from.
+#[derive(Deserialize)]
+struct EncodedHistogram {
+    histogram_v2_base64: String,
+}
+
 /// Part of a whole; 0 of an empty one.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
@@ -659,6 +686,38 @@ fn optional_distribution<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let distribution = histogram.as_ref().map(Distribution::new).transpose();
     distribution.map_err(S::Error::custom)?.serialize(serializer)
+}
+
+fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+fn from_micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_micros)
+}
+
+fn from_optional_ms<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let ms = Option::<f64>::deserialize(deserializer)?;
+    let time = ms.map(|ms| Duration::try_from_secs_f64(ms / 1e3)).transpose();
+    time.map_err(D::Error::custom)
+}
+
+fn from_distribution<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<LatencyHistogram, D::Error> {
+    let encoded = EncodedHistogram::deserialize(deserializer)?;
+    LatencyHistogram::from_v2_base64(&encoded.histogram_v2_base64).map_err(D::Error::custom)
+}
+
+fn from_optional_distribution<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<LatencyHistogram>, D::Error> {
+    let encoded = Option::<EncodedHistogram>::deserialize(deserializer)?;
+    let histogram =
+        encoded.map(|encoded| LatencyHistogram::from_v2_base64(&encoded.histogram_v2_base64));
+    histogram.transpose().map_err(D::Error::custom)
 }
 
 #[cfg(test)]

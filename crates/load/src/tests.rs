@@ -45,6 +45,7 @@ fn closed_loop() -> Plan {
         first_byte: false,
         busy_poll: false,
         cpus: vec![],
+        shard: Shard::WHOLE,
     }
 }
 
@@ -173,6 +174,7 @@ impl Example {
             warm_up: WarmUpResult::default(),
             is_interrupted: false,
             summary: &self.summary,
+            generators: &[],
         }
     }
 
@@ -295,6 +297,26 @@ mod verdict {
         // An open loop is judged by its schedule.
         let busy = Summary { threads: vec![thread(500, 500, 0, 1_000)], ..on_schedule(0, 1) };
         assert_eq!(open(&busy).measured, Measured::Server);
+    }
+
+    #[test]
+    fn one_saturated_generator_limits_the_load() {
+        let generator = |name: &str, summary| {
+            let (name, clock_error) = (name.to_owned(), Duration::from_micros(20));
+            GeneratorResult { name, summary, clock_error }
+        };
+        let fine = on_schedule(0, 1_000);
+        let late = on_schedule(200, 5_000_000);
+        let sum = Summary::sum([&fine, &fine, &fine, &late].map(Clone::clone));
+        // The sum alone is on schedule: 200 of 40,000 are late.
+        assert_eq!(open(&sum).measured, Measured::Server);
+        let verdict = |generators: &[GeneratorResult]| {
+            Verdict::of_generators(&open_loop(1_000.0, Spacing::Constant), &sum, generators)
+        };
+        let generators = [generator("a", fine.clone()), generator("b", late)];
+        assert_eq!(verdict(&generators).measured, Measured::Generator);
+        assert!(verdict(&generators).reason.starts_with("b: its lateness was"));
+        assert_eq!(verdict(&generators[..1]).measured, Measured::Server);
     }
 
     #[test]

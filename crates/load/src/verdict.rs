@@ -7,6 +7,7 @@ use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, percent, significant};
 
+use crate::format::GeneratorResult;
 use crate::plan::Plan;
 use crate::rate::Rate;
 use crate::summary::{Summary, ThreadUsage, ns_to_ms};
@@ -67,6 +68,28 @@ impl Verdict {
         };
         let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
         Self { measured, warning, reason }
+    }
+
+    /// Judges the sum of several generators. The bottleneck of one of them is that of the load: the others do not send
+    /// its share.
+    pub(crate) fn of_generators(
+        plan: &Plan,
+        sum: &Summary,
+        generators: &[GeneratorResult],
+    ) -> Self {
+        let whole = Self::new(plan, sum);
+        if whole.measured == Measured::Nothing {
+            return whole;
+        }
+        let limited = generators.iter().find_map(|GeneratorResult { name, summary, .. }| {
+            let own = Self::new(plan, summary);
+            let reason = format!("{name}: {}", own.reason);
+            (own.measured == Measured::Generator).then_some(reason)
+        });
+        match limited {
+            Some(reason) => Self { measured: Measured::Generator, reason, ..whole },
+            None => whole,
+        }
     }
 }
 

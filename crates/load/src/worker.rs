@@ -140,9 +140,9 @@ impl Worker {
         let slack_wait = (!slack.is_zero()).then(|| SlackWait::new(slack, now));
         // A request that may be late needs no early wake-up.
         let early = if slack_wait.is_some() { Duration::ZERO } else { EARLY_WAKE };
-        let share = |total: u64| share(total, thread, plan.threads);
-        let sessions =
-            plan.replay.as_ref().map(|replay| Sessions::new(replay, thread, plan.threads));
+        let (thread, threads) = plan.shard.thread(thread, plan.threads);
+        let share = |total: u64| share(total, thread, threads);
+        let sessions = plan.replay.as_ref().map(|replay| Sessions::new(replay, thread, threads));
         let requests = match &sessions {
             Some(sessions) => Some(sessions.planned()),
             None => plan.requests.map(share),
@@ -156,8 +156,8 @@ impl Worker {
             }
             Arrivals::Open { rate, spacing } => {
                 let schedule = match &plan.replay {
-                    Some(replay) => Schedule::of_replay(rate, replay, thread, plan.threads),
-                    None => Schedule::new(rate, *spacing, thread, plan.threads),
+                    Some(replay) => Schedule::of_replay(rate, replay, thread, threads),
+                    None => Schedule::new(rate, *spacing, thread, threads),
                 };
                 if sessions.is_some() {
                     connections = 0;
@@ -171,7 +171,7 @@ impl Worker {
             waker,
             control: Arc::clone(control),
             plan: Arc::clone(plan),
-            sequence: RequestSequence::new(&plan.workload, thread, plan.threads, requests),
+            sequence: RequestSequence::new(&plan.workload, thread, threads, requests),
             pacer,
             request_wait: RequestWait::new(early),
             slack_wait,

@@ -93,6 +93,15 @@ impl Workload {
         Ok(Self { requests, order, patterns, templates, http2: OnceLock::new() })
     }
 
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// Indices into the requests, in the order in which they are sent.
+    pub fn order(&self) -> &[u32] {
+        &self.order
+    }
+
     /// Makes the requests for HTTP/2.
     pub(crate) fn render_http2(&self) -> Result<(), Error> {
         let render = |request: &Request| Http2Request::from_http1(&request.bytes);

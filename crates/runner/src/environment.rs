@@ -13,7 +13,7 @@ use tollgate_experiment::machine::Environment;
 use tollgate_experiment::record::{Noise, as_f64};
 
 /// Reads the fingerprint of this machine.
-pub(crate) fn read() -> nix::Result<Environment> {
+pub fn read() -> nix::Result<Environment> {
     let name = nix::sys::utsname::uname()?;
     let words = [name.sysname(), name.release(), name.machine()];
     let cpu = CpuInfo::current().ok();

@@ -2,7 +2,7 @@
 
 pub mod ablation;
 pub mod doctor;
-mod environment;
+pub mod environment;
 pub mod process;
 pub mod run;
 pub mod system;

@@ -2,6 +2,7 @@
 
 /// One module per subcommand.
 mod cmd {
+    pub(crate) mod agent;
     pub(crate) mod batch;
     pub(crate) mod compare;
     pub(crate) mod doctor;
@@ -36,6 +37,9 @@ use tollgate_experiment::manifest::VERSION;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::Agent(args) = &cli.command {
+        return cmd::agent::run(args);
+    }
     if cli.command.starts_servers() { signals::supervise(|| execute(&cli)) } else { execute(&cli) }
 }
 
@@ -58,6 +62,7 @@ fn execute(cli: &Cli) -> ExitCode {
         Command::Waf(args) => waf::run(args),
         Command::Completions(args) => packaging::completions(args),
         Command::Man(args) => packaging::man(args),
+        Command::Agent(_) => unreachable!("an agent has a supervisor of its own"),
     })
 }
 
@@ -112,13 +117,16 @@ pub(crate) enum Command {
     /// Write the manual pages of all subcommands
     #[command(hide = true)]
     Man(packaging::ManArgs),
+    /// Execute the commands of a coordinator, read from standard input
+    #[command(hide = true)]
+    Agent(cmd::agent::Args),
 }
 
 impl Command {
     /// True if the command starts servers, which must not outlive it.
     pub(crate) fn starts_servers(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Search(_) => true,
+            Self::Run(_) | Self::Search(_) | Self::Agent(_) => true,
             Self::Batch(args) => args.command.starts_servers(),
             Self::Doctor(args) => args.noise,
             Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),

@@ -12,9 +12,10 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, stdin};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,13 +26,33 @@ use tollgate_runner::process::usage::ProcessTable;
 /// Runs `work` in a child process and stops all processes that it leaves behind. Must be called with only one thread
 /// running. Runs `work` in this process if it cannot fork.
 pub(crate) fn supervise(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    supervise_until(End::OfChild, work)
+}
+
+/// As [`supervise`], for work that ends with its standard input. A child that does not end then, because it is stopped
+/// or hangs, is killed.
+pub(crate) fn supervise_with_input(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    supervise_until(End::OfInput, work)
+}
+
+/// What ends the work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    OfChild,
+    OfInput,
+}
+
+fn supervise_until(end: End, work: impl FnOnce() -> ExitCode) -> ExitCode {
     let Ok(watch) = Watch::start() else { return work() };
     let supervisor = getpid();
     #[expect(unsafe_code, reason = "fork")]
     // SAFETY: there is only one thread, so the child may call any function.
     let forked = unsafe { fork() };
     match forked {
-        Ok(ForkResult::Parent { child }) => watch.wait_for(child),
+        Ok(ForkResult::Parent { child }) => match end {
+            End::OfChild => watch.wait_for(child),
+            End::OfInput => watch.wait_for_input(child),
+        },
         Ok(ForkResult::Child) => {
             watch.end();
             let is_supervised = set_pdeathsig(Signal::SIGTERM).is_ok() && getppid() == supervisor;
@@ -88,6 +109,41 @@ impl Watch {
         code
     }
 
+    /// Waits for the child. After a signal, or the end of standard input, it gets [`GRACE`]; if it is stopped, none.
+    fn wait_for_input(self, child: Pid) -> ExitCode {
+        let mut deadline: Option<Instant> = None;
+        let input = stdin();
+        let code = loop {
+            if let Some(code) = reap(child) {
+                break code;
+            }
+            let mut watched = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            if deadline.is_none() {
+                // Without events, only a hangup is reported.
+                watched.push(PollFd::new(&input, PollFlags::empty()));
+            }
+            // An interrupted wait is one without events.
+            poll(&mut watched, Some(&CHECK_INTERVAL)).ok();
+            let is_ready = |at: usize| watched.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            let (has_signal, is_ended) = (is_ready(0), is_ready(1));
+            let mut ends = is_ended;
+            if has_signal && let Ok(Some(info)) = self.signals.read_signal() {
+                if let Some(signal) = self.to_forward(&info) {
+                    kill(child, signal).ok();
+                    ends = true;
+                }
+            }
+            if ends {
+                deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline || is_stopped(child)) {
+                kill(child, Signal::SIGKILL).ok();
+            }
+        };
+        stop_orphans_except(&self.children_before);
+        code
+    }
+
     fn to_forward(&self, info: &siginfo) -> Option<Signal> {
         let number = i32::try_from(info.ssi_signo).ok()?;
         let signal = self.forwarded.iter().find(|known| **known as i32 == number)?;
@@ -96,6 +152,18 @@ impl Watch {
         let reached_the_child = info.ssi_code == SI_KERNEL && *signal != Signal::SIGHUP;
         (!reached_the_child).then_some(*signal)
     }
+}
+
+/// Time to stop servers after a signal or the end of standard input.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Interval of checks of the child and its input.
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// True if a process was stopped by a signal.
+fn is_stopped(pid: Pid) -> bool {
+    let stat = procfs::process::Process::new(pid.as_raw()).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.state == 'T')
 }
 
 /// An inherited `SIG_IGN` for SIGCHLD would suppress the notification.

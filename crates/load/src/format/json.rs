@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_stats::LatencyHistogram;
 
-use super::Report;
-use crate::plan::{Arrivals, Protocol, Spacing, Target};
+use super::{GeneratorResult, Report};
+use crate::plan::{Arrivals, Plan, Protocol, Spacing, Target};
 use crate::rate::{Rate, Stage};
 use crate::replay::Replay;
-use crate::summary::{Summary, TemplateSummary, ThreadUsage};
+use crate::summary::{Summary, TemplateSummary, ThreadUsage, ns_to_ms};
 use crate::verdict::Verdict;
 
 /// Version of the schema. Incompatible changes increment it.
@@ -54,6 +55,8 @@ pub(crate) struct LoadResult<'a> {
     classes: Vec<Group<'a>>,
     /// Resource use of each thread of the generator.
     threads: Vec<Thread>,
+    /// Results of several generators, whose sum the other figures are; empty for a load from one machine.
+    generators: Vec<Generator<'a>>,
     /// Part whose performance the figures describe.
     verdict: Verdict,
 }
@@ -177,6 +180,52 @@ struct Group<'a> {
     summary: TemplateSummary,
 }
 
+/// Result of one of several generators.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Generator<'a> {
+    /// Host of the generator.
+    name: &'a str,
+    /// Complete responses.
+    responses: u64,
+    /// Requests without a complete response.
+    failed: u64,
+    /// Length of its measurement, in seconds.
+    window_s: f64,
+    /// Complete responses per second; null for a measurement without length.
+    throughput_per_s: Option<f64>,
+    /// Median latency; null if fewer than ten times lie beyond.
+    p50_ms: Option<f64>,
+    /// 99th percentile of the latency; null if fewer than ten times lie beyond.
+    p99_ms: Option<f64>,
+    /// Open loop: 99th percentile of the lateness; null if fewer than ten times lie beyond.
+    lateness_p99_ms: Option<f64>,
+    /// Limit of the error of its clock, and so of the time at which it started, in microseconds.
+    clock_error_us: f64,
+    /// Verdict on this generator alone.
+    verdict: Verdict,
+}
+
+impl<'a> Generator<'a> {
+    fn new(
+        plan: &Plan,
+        GeneratorResult { name, summary, clock_error }: &'a GeneratorResult,
+    ) -> Self {
+        let in_ms = |histogram: &LatencyHistogram, q| histogram.quantile_ns(q).map(ns_to_ms);
+        Self {
+            name,
+            responses: summary.responses,
+            failed: summary.failures.total(),
+            window_s: summary.window.as_secs_f64(),
+            throughput_per_s: summary.throughput_per_s(),
+            p50_ms: in_ms(&summary.latency, 0.5),
+            p99_ms: in_ms(&summary.latency, 0.99),
+            lateness_p99_ms: summary.lateness.as_ref().and_then(|lateness| in_ms(lateness, 0.99)),
+            clock_error_us: clock_error.as_secs_f64() * 1e6,
+            verdict: Verdict::new(plan, summary),
+        }
+    }
+}
+
 /// Resource use of one thread.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Thread {
@@ -236,7 +285,12 @@ impl<'a> LoadResult<'a> {
                 .iter()
                 .map(|usage| Thread { usage: *usage, busy: usage.busy() })
                 .collect(),
-            verdict: Verdict::new(report.plan, summary),
+            generators: report
+                .generators
+                .iter()
+                .map(|one| Generator::new(report.plan, one))
+                .collect(),
+            verdict: report.verdict(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
 
-use super::{Report, TemplateLabel, plot};
+use super::{GeneratorResult, Report, TemplateLabel, plot};
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::rate::Rate;
 use crate::replay::{Pace, Replay};
@@ -23,8 +23,11 @@ const NAME_MIN: usize = 8;
 
 const THREADS_MAX: usize = 8;
 
+/// Limit of the name of a generator.
+const GENERATOR_COLUMNS: usize = 24;
+
 pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
-    let verdict = Verdict::new(report.plan, report.summary);
+    let verdict = report.verdict();
     Ok([
         head(report),
         requests(report, verdict.measured),
@@ -35,6 +38,7 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
         latencies(report)?,
         plot::render(&report.summary.latency),
         templates(report),
+        generators(report.generators),
         threads(&report.summary.threads),
         labelled("verdict", &verdict_text(report, &verdict)),
     ]
@@ -377,6 +381,31 @@ fn template_figures(template: &TemplateSummary) -> [String; 5] {
         in_ms(latency.quantile_ns(0.99)),
         in_ms(latency.max_ns()),
     ]
+}
+
+/// A row for each of several generators.
+fn generators(generators: &[GeneratorResult]) -> String {
+    if generators.is_empty() {
+        return String::new();
+    }
+    let heads = ["generator", "responses", "failed", "/s", "p50 ms", "p99 ms", "busiest"];
+    let in_ms = |ns: Option<u64>| ms(ns.map(ns_to_ms));
+    let row = |GeneratorResult { name, summary, .. }: &GeneratorResult| {
+        let busiest = summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max);
+        vec![
+            truncate(name, GENERATOR_COLUMNS),
+            count(summary.responses),
+            count(summary.failures.total()),
+            summary.throughput_per_s().map_or("-".to_owned(), significant),
+            in_ms(summary.latency.quantile_ns(0.5)),
+            in_ms(summary.latency.quantile_ns(0.99)),
+            percent(busiest),
+        ]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(heads.map(str::to_owned).into())
+        .chain(generators.iter().map(row))
+        .collect();
+    columns(&rows) + "\n"
 }
 
 /// A line for each thread, or for the busiest of many.

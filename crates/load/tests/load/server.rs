@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Rate, Request, Spacing,
-    Summary, Target, Workload,
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Rate, Request, Shard,
+    Spacing, Summary, Target, Workload,
 };
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -281,6 +281,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         requests: Some(requests),
         warm_up: false,
         cpus: vec![],
+        shard: Shard::WHOLE,
     }
 }
 

@@ -16,7 +16,7 @@ use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{
-    Arrivals, Generator, Plan, Progress, Protocol, Rate, SLICE, Slice, Spacing, SteadyState,
+    Arrivals, Generator, Plan, Progress, Protocol, Rate, SLICE, Shard, Slice, Spacing, SteadyState,
     Target, Workload,
 };
 use tollgate_traffic::Template;
@@ -241,6 +241,7 @@ fn plan(subject: &Subject<'_>) -> anyhow::Result<Plan> {
         requests: None,
         warm_up: false,
         cpus: subject.layout.generator.clone(),
+        shard: Shard::WHOLE,
     })
 }
 

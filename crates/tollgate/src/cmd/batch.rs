@@ -10,10 +10,12 @@ use tollgate_batch::builder::{Event, Request};
 use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
 use tollgate_batch::manifest::BatchManifest;
+use tollgate_batch::nodes::Nodes;
 use tollgate_batch::report;
 use tollgate_batch::repository::Revision;
 use tollgate_batch::run::{BatchOptions, run as run_batch};
 use tollgate_batch::store::{self, BatchRecords, BuildOutcome, Purpose};
+use tollgate_cluster::carrier::{Carrier, MAX_HOSTS};
 use tollgate_experiment::catalog::{self, Catalog};
 use tollgate_experiment::files;
 use tollgate_experiment::toml_file;
@@ -72,6 +74,7 @@ Examples:
   tollgate batch run revisions.toml
   tollgate batch run revisions.toml --revs v4.7.0..v4.8.0 --out other
   tollgate batch run revisions.toml --steps 10
+  tollgate batch run revisions.toml --on slurm --nodes 8
   tollgate batch run --repo ../server --tags 'v3.*' --experiment mine.toml \\
       --subject server --build 'make && cp server $OUT' --product binary=server
 
@@ -133,6 +136,8 @@ pub(crate) struct RunArgs {
     /// Repeat failed builds and runs
     #[arg(long)]
     retry: bool,
+    #[command(flatten)]
+    nodes: NodesArgs,
     /// Seed of all random choices [default: random, kept by the batch]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -177,6 +182,37 @@ impl DirArgs {
     }
 }
 
+/// Hosts for rounds.
+#[derive(Debug, clap::Args)]
+struct NodesArgs {
+    /// Measure on other hosts, a round at a time on each: slurm[:N], ssh:HOST,HOST or kubectl:POD,POD
+    ///
+    /// Builds and probes stay on this machine. See docs/batch.md.
+    #[arg(long, value_name = "CARRIER")]
+    on: Option<Carrier>,
+    /// Number of nodes of Slurm [default: 1]
+    #[arg(long, value_name = "N", requires = "on")]
+    nodes: Option<u32>,
+}
+
+impl NodesArgs {
+    fn nodes(&self) -> Result<Option<Nodes>, Failure> {
+        let Some(carrier) = self.on.clone() else { return Ok(None) };
+        match (&carrier, self.nodes) {
+            (_, Some(count)) if !(1..=MAX_HOSTS).contains(&(count as usize)) => {
+                Err(Failure::bad_input(anyhow!("--nodes must be from 1 to {MAX_HOSTS}")))
+            }
+            (Carrier::Slurm { nodes: None } | Carrier::Local { agents: None }, count) => {
+                Ok(Some(Nodes { carrier, count: count.map(|count| count as usize) }))
+            }
+            (_, None) => Ok(Some(Nodes { carrier, count: None })),
+            (_, Some(_)) => Err(Failure::bad_input(anyhow!(
+                "`{carrier}` says the number of nodes; remove --nodes"
+            ))),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum StatsFormat {
     /// For a terminal: prices, intervals and states
@@ -212,6 +248,8 @@ pub(crate) struct FindArgs {
     /// Repeat failed builds and runs
     #[arg(long)]
     retry: bool,
+    #[command(flatten)]
+    nodes: NodesArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = FindFormat::Text)]
     format: FindFormat,
@@ -248,6 +286,7 @@ impl RunArgs {
         let options = self.options(&catalog, &process.directory, folders)?;
         let Settings { title, experiment, build, .. } = &options.settings;
         eprint_line(&format!("{title}: experiment {experiment}, `{build}`"));
+        let nodes = self.nodes.nodes()?;
         let mut events = Events::default();
         let request = Request {
             out: &self.out,
@@ -255,6 +294,7 @@ impl RunArgs {
             interrupt: &process.interrupt,
             steps: self.steps.map(|steps| steps as usize),
             retries: self.retry,
+            nodes: nodes.as_ref(),
         };
         run_batch(&request, &options, &mut |event| events.show(&event))?;
         print_stats(&self.out, StatsFormat::Table)
@@ -346,6 +386,7 @@ impl FindArgs {
     fn run(&self) -> Result<Exit, Failure> {
         let manifest = BatchManifest::read(self.dir.path())?;
         let process = Process::start(&Catalog::new(manifest.catalog))?;
+        let nodes = self.nodes.nodes()?;
         let mut events = Events::default();
         let request = Request {
             out: self.dir.path(),
@@ -353,6 +394,7 @@ impl FindArgs {
             interrupt: &process.interrupt,
             steps: self.steps.map(|steps| steps as usize),
             retries: self.retry,
+            nodes: nodes.as_ref(),
         };
         let found = find(&request, &mut |event| events.show(&event))?;
         let screen = console::screen();
@@ -419,7 +461,7 @@ impl Events {
                     round.end();
                 }
             }
-            Event::Search(what) => eprint_line(what),
+            Event::Search(what) | Event::Nodes(what) => eprint_line(what),
         }
     }
 }

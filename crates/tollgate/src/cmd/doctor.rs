@@ -1,15 +1,19 @@
 //! `tollgate doctor`.
 
+mod hosts;
+
 use super::list;
 use super::prepare::CatalogArgs;
 use super::run::DEFAULT_EXPERIMENT;
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::Context;
+use clap::ValueEnum;
 use jiff::Timestamp;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tollgate_cluster::carrier::Carrier;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::manifest::Invocation;
@@ -28,7 +32,9 @@ use tollgate_runner::system;
 Examples:
   tollgate doctor                check this machine and the installed systems
   tollgate doctor --noise        also measure its noise
-  tollgate doctor --noise --seconds 120 --out noise")]
+  tollgate doctor --noise --seconds 120 --out noise
+  tollgate doctor --on slurm     examine the idle nodes of Slurm: clocks, round
+                                 trips, network cards, CPU models, versions")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
@@ -49,9 +55,24 @@ pub(crate) struct Args {
     /// Keep the run in this directory [default: not kept]
     #[arg(long, value_name = "DIR", requires = "noise")]
     out: Option<PathBuf>,
+    /// Examine other hosts instead: slurm[:N], ssh:HOST,HOST, kubectl:[NAMESPACE/]POD,... or local[:N]
+    #[arg(long, value_name = "CARRIER", conflicts_with = "noise")]
+    on: Option<Carrier>,
+    /// Format of the result of --on
+    #[arg(long, value_enum, requires = "on", default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    if let Some(carrier) = &args.on {
+        return hosts::run(carrier, args.format);
+    }
     let catalog = &args.catalog.open()?;
     let checks = examine(catalog);
     let mut text = String::new();

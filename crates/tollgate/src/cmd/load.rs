@@ -1,6 +1,7 @@
 //! `tollgate load`: sends load to one server and prints the result.
 
 mod args;
+mod hosts;
 mod metrics;
 mod progress;
 mod rate;
@@ -23,7 +24,9 @@ use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::files::write_atomic;
-use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
+use tollgate_load::{
+    Arrivals, Generator, GeneratorResult, Plan, Report, Shard, Spacing, Summary, UNSENT_SHARE_MAX,
+};
 use tollgate_report::html;
 use tollgate_runner::process;
 use tollgate_traffic::import::{mask_body, mask_header, mask_url};
@@ -53,6 +56,9 @@ const FILES_PER_THREAD: usize = 4;
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
     let mut load = Load::new(args, &catalog).map_err(Failure::bad_input)?;
+    if let Some(carrier) = &args.on {
+        return hosts::run(args, load, carrier);
+    }
     let files_max = process::raise_file_limit().context("cannot raise the limit of open files")?;
     let cpus = available_cpus().context("cannot read the available CPUs")?;
     load.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
@@ -64,19 +70,19 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let mut generator = Generator::start(load.plan.clone())?;
     let reader = generator.take_series().map(|series| outputs.read(series)).transpose()?;
     let mut line = ProgressLine::new();
-    let end = progress::run(&load, &generator, &mut line, &interrupt);
-    generator.close_window();
+    let end = progress::run(&load, &mut generator, &mut line, &interrupt);
     line.clear();
+    let end = end?;
     let summary = generator.finish();
     let (written, timeline) = reader.map_or((Ok(()), None), series::Reader::finish);
     let summary = summary?;
     // One output that fails does not prevent the others.
-    let printed = load.render(end, &summary).and_then(|text| console::print(&text));
+    let printed = load.render(end, &summary, &[]).and_then(|text| console::print(&text));
     let saved = match (&args.html, timeline) {
         (Some(path), Some(timeline)) => {
             // A page is shown to others.
             let [url, target] = [&args.url, &load.target.server.path].map(|text| mask_url(text));
-            let report = Report { url: &url, path: &target, ..load.report(end, &summary) };
+            let report = Report { url: &url, path: &target, ..load.report(end, &summary, &[]) };
             html::load::render(&report, &timeline, command_line(args_os(), &args.url))
                 .and_then(|page| write_atomic(path, &page))
         }
@@ -181,6 +187,7 @@ impl Load {
             // It costs CPU per response, so only the formats that print it record it.
             first_byte: matches!(args.format(), Format::Ab | Format::Json) && timer_slack.is_zero(),
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
+            shard: Shard::WHOLE,
         };
         plan.validate()?;
         let (duration, seed, format) = (args.length(), args.seed, args.format());
@@ -208,7 +215,12 @@ impl Load {
         Ok(())
     }
 
-    fn report<'a>(&'a self, end: RunEnd, summary: &'a Summary) -> Report<'a> {
+    fn report<'a>(
+        &'a self,
+        end: RunEnd,
+        summary: &'a Summary,
+        generators: &'a [GeneratorResult],
+    ) -> Report<'a> {
         Report {
             url: &self.target.server.url,
             hostname: &self.target.server.hostname,
@@ -222,11 +234,17 @@ impl Load {
             warm_up: end.warm_up,
             is_interrupted: end.is_interrupted,
             summary,
+            generators,
         }
     }
 
-    fn render(&self, end: RunEnd, summary: &Summary) -> Result<String> {
-        let report = self.report(end, summary);
+    fn render(
+        &self,
+        end: RunEnd,
+        summary: &Summary,
+        generators: &[GeneratorResult],
+    ) -> Result<String> {
+        let report = self.report(end, summary, generators);
         let text = match self.format {
             Format::Table => report.to_table(),
             Format::Json => report.to_json(),

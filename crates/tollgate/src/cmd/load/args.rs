@@ -10,6 +10,7 @@ use http::uri::Authority;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use tollgate_cluster::carrier::Carrier;
 use tollgate_load::{
     MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
     MIN_INTERVAL, Pace, Protocol, Rate,
@@ -52,6 +53,7 @@ Examples:
   tollgate load http://127.0.0.1:8000/ --mix ./access.mix --pace x2
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
+  tollgate load http://sut:8080/ --rate 200000 -c 400 --on slurm:4 --allow-host sut
 
 Also understood, from other tools: -z for --duration, -R for --rate, -D for --body-file, --data for
 --body, --json (or -j) for --format json, --disable-keepalive. -k and --latency are the default.
@@ -185,6 +187,10 @@ pub(crate) struct Args {
     /// Allow load to a host other than this machine; repeatable, only for hosts that you may load
     #[arg(long, value_name = "HOST", help_heading = "Target and limits")]
     pub(super) allow_host: Vec<String>,
+    /// Send from several hosts, whose results are merged exactly: slurm[:N], ssh:HOST,HOST,
+    /// kubectl:[NAMESPACE/]POD,... or local[:N]; rate, requests and connections are those of all hosts
+    #[arg(long, value_name = "CARRIER", help_heading = "Target and limits", conflicts_with_all = ["pace", "unix_socket", "series", "html", "metrics"])]
+    pub(super) on: Option<Carrier>,
     /// Trust the certificate authorities in this PEM file instead of those of the system
     #[arg(long, value_name = "FILE", help_heading = "TLS", conflicts_with = "insecure")]
     pub(super) cacert: Option<PathBuf>,

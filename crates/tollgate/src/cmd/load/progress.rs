@@ -2,11 +2,13 @@
 
 use super::Load;
 use super::args::WarmUp;
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tollgate_load::{Generator, Plan, Progress, SLICE, Slice, SteadyState, WarmUpResult};
 use tollgate_runner::process::{Interrupt, Interrupted};
+use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, significant};
 
 /// Limit of the wait for steady figures.
@@ -30,58 +32,119 @@ pub(super) struct RunEnd {
     pub(super) is_interrupted: bool,
 }
 
-pub(super) fn run(
-    load: &Load,
-    generator: &Generator,
-    line: &mut ProgressLine,
-    interrupt: &Interrupt,
-) -> RunEnd {
-    let mut warm_up = WarmUpResult::default();
-    let result = run_phases(load, generator, line, interrupt, &mut warm_up);
-    RunEnd { warm_up, is_interrupted: result.is_err() }
+/// A load that has started: by a generator of this process, or by agents on several hosts.
+pub(super) trait Running {
+    /// Time of the first request.
+    fn starts_at(&self) -> Instant;
+
+    /// Counts so far, and true if all requests have finished.
+    fn progress(&mut self) -> Result<(Progress, bool)>;
+
+    /// Latencies so far; `None` if they are not known before the end.
+    fn latency(&mut self) -> Option<LatencyHistogram>;
+
+    /// Opens the window. Returns its start.
+    fn open_window(&mut self) -> Result<Instant>;
+
+    /// Closes the window at a time, or now.
+    fn close_window(&mut self, at: Option<Instant>) -> Result<()>;
+
+    /// Time that closing takes.
+    fn close_lead(&self) -> Duration;
 }
 
+impl Running for Generator {
+    fn starts_at(&self) -> Instant {
+        Self::starts_at(self)
+    }
+
+    fn progress(&mut self) -> Result<(Progress, bool)> {
+        Ok((Self::progress(self), self.is_done()))
+    }
+
+    fn latency(&mut self) -> Option<LatencyHistogram> {
+        Some(self.live_latency())
+    }
+
+    fn open_window(&mut self) -> Result<Instant> {
+        Self::open_window(self);
+        Ok(Instant::now())
+    }
+
+    fn close_window(&mut self, _: Option<Instant>) -> Result<()> {
+        Self::close_window(self);
+        Ok(())
+    }
+
+    fn close_lead(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Waits for the end of a load and closes its window.
+pub(super) fn run(
+    load: &Load,
+    running: &mut impl Running,
+    line: &mut ProgressLine,
+    interrupt: &Interrupt,
+) -> Result<RunEnd> {
+    let mut warm_up = WarmUpResult::default();
+    let ended = run_phases(load, running, line, interrupt, &mut warm_up);
+    let is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
+    let at = match ended {
+        Ok(at) => at,
+        Err(_) if is_interrupted => None,
+        Err(error) => return Err(error),
+    };
+    running.close_window(at)?;
+    Ok(RunEnd { warm_up, is_interrupted })
+}
+
+/// Returns the time at which the window is to be closed; `None` if the load has ended by itself.
 fn run_phases(
     load: &Load,
-    generator: &Generator,
+    running: &mut impl Running,
     line: &mut ProgressLine,
     interrupt: &Interrupt,
     result: &mut WarmUpResult,
-) -> Result<(), Interrupted> {
-    line.watch(generator, Some(generator.starts_at()), interrupt)?;
+) -> Result<Option<Instant>> {
+    let mut start = running.starts_at();
+    line.watch(running, Some(start), interrupt)?;
     if load.warm_up != WarmUp::None {
         // An interrupted warm-up has a result too.
-        let start = Instant::now();
-        let ended = warm_up(load, generator, line, interrupt, &mut result.steady);
-        result.duration = start.elapsed();
+        let begin = Instant::now();
+        let ended = warm_up(load, running, line, interrupt, &mut result.steady);
+        result.duration = begin.elapsed();
         ended?;
-        generator.open_window();
+        start = running.open_window()?;
     }
-    let until = load.duration.map(|duration| Instant::now() + duration);
+    let until = load.duration.map(|duration| start + duration);
     line.enter(Phase::Measure { until, requests: load.plan.requests });
-    line.watch(generator, until, interrupt)
+    let lead = running.close_lead();
+    line.watch(running, until.map(|until| until.checked_sub(lead).unwrap_or(until)), interrupt)?;
+    Ok(until)
 }
 
 fn warm_up(
     load: &Load,
-    generator: &Generator,
+    running: &mut impl Running,
     line: &mut ProgressLine,
     interrupt: &Interrupt,
     is_steady: &mut Option<bool>,
-) -> Result<(), Interrupted> {
+) -> Result<()> {
     let start = Instant::now();
     if let WarmUp::For(duration) = load.warm_up {
         let until = Some(start + duration);
         line.enter(Phase::WarmUp { until });
-        return line.watch(generator, until, interrupt);
+        return line.watch(running, until, interrupt);
     }
     line.enter(Phase::WarmUp { until: None });
     let mut state = SteadyState::default();
-    let (mut since, mut before) = (start, generator.progress());
+    let (mut since, (mut before, _)) = (start, running.progress()?);
     *is_steady = Some(false);
     while start.elapsed() < STEADY_WAIT_MAX && !state.is_steady() && !state.is_silent() {
-        line.watch(generator, Some(since + SLICE), interrupt)?;
-        let (now, progress) = (Instant::now(), generator.progress());
+        line.watch(running, Some(since + SLICE), interrupt)?;
+        let (now, (progress, _)) = (Instant::now(), running.progress()?);
         let slice = Slice::between(now - since, &before, &progress);
         state.add(&slice, &steady_figures(&slice, &load.plan));
         (since, before) = (now, progress);
@@ -131,20 +194,24 @@ impl ProgressLine {
     /// Shows the progress until the load is done or the time has come.
     fn watch(
         &mut self,
-        generator: &Generator,
+        running: &mut impl Running,
         until: Option<Instant>,
         interrupt: &Interrupt,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<()> {
         let mut drawn_at: Option<Instant> = None;
         loop {
             let now = Instant::now();
             let left = until.map(|until| until.saturating_duration_since(now));
-            if left.is_some_and(|left| left.is_zero()) || generator.is_done() {
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(());
+            }
+            let (progress, is_done) = running.progress()?;
+            if is_done {
                 return Ok(());
             }
             let is_due = drawn_at.is_none_or(|drawn_at| now - drawn_at >= DRAW_INTERVAL);
             if !self.bar.is_hidden() && is_due {
-                self.draw(generator, now);
+                self.draw(running, now, progress);
                 drawn_at = Some(now);
             }
             interrupt.sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL))?;
@@ -155,8 +222,7 @@ impl ProgressLine {
         self.bar.finish_and_clear();
     }
 
-    fn draw(&mut self, generator: &Generator, now: Instant) {
-        let progress = generator.progress();
+    fn draw(&mut self, running: &mut impl Running, now: Instant, progress: Progress) {
         self.readings.push_back((now, progress));
         while self.readings.get(1).is_some_and(|(at, _)| now - *at >= RATE_INTERVAL) {
             self.readings.pop_front();
@@ -165,8 +231,9 @@ impl ProgressLine {
         let is_due = |(at, [p50_ns, _]): (Instant, [Option<u64>; 2])| {
             p50_ns.is_none() || now - at >= LATENCY_INTERVAL
         };
-        if self.latency.is_none_or(is_due) {
-            let latency = generator.live_latency();
+        if self.latency.is_none_or(is_due)
+            && let Some(latency) = running.latency()
+        {
             self.latency = Some((now, [0.5, 0.99].map(|q| latency.quantile_ns(q))));
         }
         let quantiles_ns = self.latency.map_or([None; 2], |(_, quantiles_ns)| quantiles_ns);

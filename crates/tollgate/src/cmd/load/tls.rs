@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use tollgate_load::{Plan, Target as Address};
+use tollgate_load::{Plan, Protocol, Target as Address};
 use tollgate_tls::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
 };
@@ -73,11 +73,19 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
         (Version::Auto, _) => Version::Http1,
         (version, _) => version,
     };
-    let only: &[&[u8]] = if version == Version::Http2 { &[HTTP2] } else { &[HTTP1] };
     plan.protocol = args.protocol(version).map_err(Failure::bad_input)?;
-    plan.tls = Some(self::client(args, target, only).map_err(Failure::bad_input)?);
+    let only = alpn(plan.protocol).as_bytes();
+    plan.tls = Some(self::client(args, target, &[only]).map_err(Failure::bad_input)?);
     plan.validate()?;
     Ok(())
+}
+
+/// Name of a protocol in ALPN.
+pub(super) fn alpn(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http1 { .. } => "http/1.1",
+        Protocol::Http2 { .. } => "h2",
+    }
 }
 
 /// Returns what to do about a failed handshake.

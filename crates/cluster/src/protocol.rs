@@ -1,0 +1,120 @@
+//! Messages between the coordinator and an agent.
+//!
+//! The agent speaks first: [`Hello`]. Then the coordinator sends [`Request`]s, each with an id of its own, and the agent
+//! answers each with one [`FromAgent::Reply`]. Commands run one after the other, but `Ping` is answered at once. Both
+//! sides send a sign of life while they have nothing else to send.
+
+use crate::describe::HostFacts;
+use crate::program::{ProgramCommand, ProgramReply};
+use crate::shard::{LoadPlan, ShardResult};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tollgate_load::Progress;
+
+/// Version of the messages. Both sides must have the same one.
+pub const PROTOCOL: u32 = 1;
+
+/// Interval of the signs of life of an agent.
+pub const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// Time without a byte from an agent after which it is lost.
+pub const HEARTBEAT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Interval of the signs of life of the coordinator.
+pub const COORDINATOR_HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Time without a byte from the coordinator after which an agent stops what it started, and ends.
+pub const COORDINATOR_LIMIT: Duration = Duration::from_secs(10);
+
+/// First message of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    /// Version of the program.
+    pub tollgate: String,
+    pub hostname: String,
+    pub pid: u32,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromCoordinator {
+    Alive,
+    Request(Request),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    pub id: u64,
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromAgent {
+    Hello(Hello),
+    Alive,
+    Reply { id: u64, reply: Reply },
+}
+
+/// Times are readings of the monotonic clock of the agent's host, in nanoseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Reads the clock.
+    Ping,
+    /// Describes the host.
+    Describe,
+    /// Writes a file into the folder of the agent.
+    Store {
+        /// File name without a folder.
+        name: String,
+        content_base64: String,
+        /// SHA-256 of the content, in hexadecimal.
+        sha256: String,
+    },
+    /// Checks a load and keeps it. Nothing is sent yet.
+    PrepareLoad(Box<LoadPlan>),
+    /// Starts the load at a time.
+    StartLoad { at_ns: u64 },
+    /// Counts of the running load.
+    Progress,
+    /// Opens the window of the load at a time.
+    OpenWindow { at_ns: u64 },
+    /// Ends the load at a time.
+    CloseWindow { at_ns: u64 },
+    /// Returns the result of a load, ending it if it still runs.
+    FinishLoad,
+    /// Files and a run of the program.
+    Program(ProgramCommand),
+    /// Stops everything, removes the folder of the agent and ends it.
+    Stop,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Pong {
+        clock_ns: u64,
+    },
+    Host(Box<HostFacts>),
+    Done,
+    /// Time at which the command took effect.
+    DoneAt {
+        at_ns: u64,
+    },
+    Progress(LoadProgress),
+    Load(Box<ShardResult>),
+    Program(ProgramReply),
+    Error {
+        message: String,
+    },
+}
+
+/// Counts of a running load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadProgress {
+    pub counts: Progress,
+    /// True if all requests of the plan have finished.
+    pub is_done: bool,
+}

@@ -1,0 +1,411 @@
+//! A load that several hosts send together: the plan of one of them in its form on the pipe, and its result.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tollgate_load::{
+    Arrivals, Error as LoadError, Expectation, Plan, Protocol, Rate, Request, Shard, ShardSummary,
+    Spacing, Stage, Target, Workload,
+};
+use tollgate_tls::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
+
+/// One host's part of a load. Rate, requests and connections are those of all hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadPlan {
+    pub target: SocketAddr,
+    pub tls: Option<TlsPlan>,
+    requests: Vec<RequestPlan>,
+    order: Vec<u32>,
+    protocol: ProtocolPlan,
+    /// `None` in a closed loop.
+    rate: Option<RatePlan>,
+    /// Seed of Poisson gaps; `None` for constant ones.
+    poisson_seed: Option<u64>,
+    connections: usize,
+    connections_max: usize,
+    timer_slack_ns: u64,
+    threads: usize,
+    keep_alive: bool,
+    handshakes: bool,
+    connect_timeout_ns: u64,
+    response_timeout_ns: u64,
+    request_count: Option<u64>,
+    warm_up: bool,
+    first_byte: bool,
+    busy_poll: bool,
+    cpus: Vec<usize>,
+    pub shard: Shard,
+}
+
+/// Options of TLS. Files were stored before, under their names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsPlan {
+    pub trust: TrustPlan,
+    /// Name that the certificate must have.
+    pub name: String,
+    /// Files with certificate and key of the client.
+    pub identity: Option<(String, String)>,
+    /// Minor version of TLS 1, 2 or 3; `None` for both.
+    pub minor_version: Option<u8>,
+    pub resume: bool,
+    /// Protocols of ALPN.
+    pub protocols: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrustPlan {
+    System,
+    File(String),
+    All,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct RequestPlan {
+    bytes_base64: String,
+    is_head: bool,
+    status: Option<u16>,
+    body_bytes: Option<u64>,
+    body_contains_base64: Option<String>,
+    or_status: Option<u16>,
+    template: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ProtocolPlan {
+    Http1 { pipeline: usize },
+    Http2 { streams: usize },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RatePlan {
+    Constant(f64),
+    Stages(Vec<StagePlan>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct StagePlan {
+    from_per_s: f64,
+    to_per_s: f64,
+    length_ns: u64,
+}
+
+/// Result of one host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShardResult {
+    pub summary: ShardSummary,
+    /// Time at which the first request was sent or due, by the clock of the host.
+    pub started_at_ns: u64,
+}
+
+#[derive(Debug, Error)]
+pub enum PlanError {
+    #[error("cannot load a unix-domain socket from other hosts; use an address")]
+    UnixSocket,
+    #[error("cannot replay a recording from several hosts: a session has one; remove --on")]
+    Replay,
+    #[error("cannot divide the load: {0}")]
+    Invalid(#[from] LoadError),
+    #[error("malformed base64 in the plan")]
+    Base64(#[from] base64::DecodeError),
+    #[error("cannot use TLS with these options")]
+    Tls(#[from] ClientError),
+    #[error("cannot use TLS 1.{0}; use 1.2 or 1.3")]
+    TlsVersion(u8),
+}
+
+impl LoadPlan {
+    /// Returns the plan of each of `count` hosts.
+    pub fn divide(
+        plan: &Plan,
+        tls: Option<&TlsPlan>,
+        count: usize,
+    ) -> Result<Vec<Self>, PlanError> {
+        let shards = (0..count).map(|index| {
+            let plan = Plan { shard: Shard { index, count }, ..plan.clone() };
+            plan.validate()?;
+            Self::of(&plan, tls.cloned())
+        });
+        shards.collect()
+    }
+
+    fn of(plan: &Plan, tls: Option<TlsPlan>) -> Result<Self, PlanError> {
+        let Target::Tcp(target) = plan.target else { return Err(PlanError::UnixSocket) };
+        let (rate, poisson_seed) = match &plan.arrivals {
+            Arrivals::Closed => (None, None),
+            Arrivals::Open { rate, spacing } => {
+                let seed = match spacing {
+                    Spacing::Constant => None,
+                    Spacing::Poisson { seed } => Some(*seed),
+                };
+                (Some(RatePlan::of(rate)?), seed)
+            }
+        };
+        if plan.replay.is_some() {
+            return Err(PlanError::Replay);
+        }
+        Ok(Self {
+            target,
+            tls,
+            requests: plan.workload.requests().iter().map(RequestPlan::of).collect(),
+            order: plan.workload.order().to_vec(),
+            protocol: match plan.protocol {
+                Protocol::Http1 { pipeline } => ProtocolPlan::Http1 { pipeline },
+                Protocol::Http2 { streams } => ProtocolPlan::Http2 { streams },
+            },
+            rate,
+            poisson_seed,
+            connections: plan.connections,
+            connections_max: plan.connections_max,
+            timer_slack_ns: nanos(plan.timer_slack),
+            threads: plan.threads,
+            keep_alive: plan.keep_alive,
+            handshakes: plan.handshakes,
+            connect_timeout_ns: nanos(plan.connect_timeout),
+            response_timeout_ns: nanos(plan.response_timeout),
+            request_count: plan.requests,
+            warm_up: plan.warm_up,
+            first_byte: plan.first_byte,
+            busy_poll: plan.busy_poll,
+            cpus: plan.cpus.clone(),
+            shard: plan.shard,
+        })
+    }
+
+    /// Returns the plan of this host. `folder` has the stored files.
+    pub(crate) fn to_plan(&self, folder: &Path) -> Result<Plan, PlanError> {
+        let requests = self.requests.iter().map(RequestPlan::to_request);
+        let workload =
+            Workload::new(requests.collect::<Result<_, PlanError>>()?, self.order.clone())?;
+        let arrivals = match &self.rate {
+            None => Arrivals::Closed,
+            Some(rate) => Arrivals::Open {
+                rate: rate.to_rate(),
+                spacing: match self.poisson_seed {
+                    None => Spacing::Constant,
+                    Some(seed) => Spacing::Poisson { seed },
+                },
+            },
+        };
+        let plan = Plan {
+            target: Target::Tcp(self.target),
+            tls: self.tls.as_ref().map(|tls| tls.client(folder)).transpose()?,
+            workload: Arc::new(workload),
+            protocol: match self.protocol {
+                ProtocolPlan::Http1 { pipeline } => Protocol::Http1 { pipeline },
+                ProtocolPlan::Http2 { streams } => Protocol::Http2 { streams },
+            },
+            arrivals,
+            replay: None,
+            connections: self.connections,
+            connections_max: self.connections_max,
+            timer_slack: Duration::from_nanos(self.timer_slack_ns),
+            threads: self.threads,
+            keep_alive: self.keep_alive,
+            handshakes: self.handshakes,
+            connect_timeout: Duration::from_nanos(self.connect_timeout_ns),
+            response_timeout: Duration::from_nanos(self.response_timeout_ns),
+            requests: self.request_count,
+            warm_up: self.warm_up,
+            series: None,
+            first_byte: self.first_byte,
+            busy_poll: self.busy_poll,
+            cpus: self.cpus.clone(),
+            shard: self.shard,
+        };
+        plan.validate()?;
+        Ok(plan)
+    }
+
+    /// Connections of this host at most.
+    pub(crate) fn connections_here(&self) -> usize {
+        self.connections_max.div_ceil(self.shard.count)
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+impl TlsPlan {
+    fn client(&self, folder: &Path) -> Result<TlsClient, PlanError> {
+        let file = |name: &str| folder.join(name);
+        let authorities = match &self.trust {
+            TrustPlan::File(name) => Some(file(name)),
+            TrustPlan::System | TrustPlan::All => None,
+        };
+        let identity =
+            self.identity.as_ref().map(|(certificate, key)| (file(certificate), file(key)));
+        let protocols: Vec<&[u8]> = self.protocols.iter().map(String::as_bytes).collect();
+        Ok(TlsClient::new(&ClientOptions {
+            trust: match (&self.trust, &authorities) {
+                (_, Some(path)) => Trust::File(path),
+                (TrustPlan::All, None) => Trust::All,
+                (TrustPlan::System | TrustPlan::File(_), None) => Trust::System,
+            },
+            name: &self.name,
+            identity: identity
+                .as_ref()
+                .map(|(certificate, key)| (certificate.as_path(), key.as_path())),
+            version: match self.minor_version {
+                None => None,
+                Some(2) => Some(TlsVersion::Tls12),
+                Some(3) => Some(TlsVersion::Tls13),
+                Some(other) => return Err(PlanError::TlsVersion(other)),
+            },
+            resume: self.resume,
+            protocols: &protocols,
+        })?)
+    }
+}
+
+impl RequestPlan {
+    fn of(request: &Request) -> Self {
+        let Request { bytes, is_head, expect, template } = request;
+        Self {
+            bytes_base64: STANDARD.encode(bytes),
+            is_head: *is_head,
+            status: expect.status,
+            body_bytes: expect.body_bytes,
+            body_contains_base64: expect.body_contains.as_ref().map(|text| STANDARD.encode(text)),
+            or_status: expect.or_status,
+            template: *template,
+        }
+    }
+
+    fn to_request(&self) -> Result<Request, PlanError> {
+        let body_contains = self.body_contains_base64.as_ref().map(|text| STANDARD.decode(text));
+        Ok(Request {
+            bytes: STANDARD.decode(&self.bytes_base64)?.into(),
+            is_head: self.is_head,
+            expect: Expectation {
+                status: self.status,
+                body_bytes: self.body_bytes,
+                body_contains: body_contains.transpose()?.map(Into::into),
+                or_status: self.or_status,
+            },
+            template: self.template,
+        })
+    }
+}
+
+impl RatePlan {
+    fn of(rate: &Rate) -> Result<Self, PlanError> {
+        let stage = |stage: &Stage| StagePlan {
+            from_per_s: stage.from_per_s,
+            to_per_s: stage.to_per_s,
+            length_ns: nanos(stage.length),
+        };
+        match rate {
+            Rate::Constant(rate) => Ok(Self::Constant(*rate)),
+            Rate::Stages(stages) => Ok(Self::Stages(stages.iter().map(stage).collect())),
+            Rate::Recorded(_) => Err(PlanError::Replay),
+        }
+    }
+
+    fn to_rate(&self) -> Rate {
+        let stage = |stage: &StagePlan| Stage {
+            from_per_s: stage.from_per_s,
+            to_per_s: stage.to_per_s,
+            length: Duration::from_nanos(stage.length_ns),
+        };
+        match self {
+            Self::Constant(rate) => Rate::Constant(*rate),
+            Self::Stages(stages) => Rate::Stages(stages.iter().map(stage).collect()),
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn plan(target: SocketAddr) -> Plan {
+        let request = Request {
+            bytes: b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
+            is_head: false,
+            expect: Expectation { status: Some(200), ..Expectation::default() },
+            template: 0,
+        };
+        Plan {
+            target: Target::Tcp(target),
+            tls: None,
+            workload: Arc::new(Workload::new(vec![request], vec![0]).unwrap()),
+            protocol: Protocol::Http1 { pipeline: 1 },
+            arrivals: Arrivals::Closed,
+            replay: None,
+            connections: 5,
+            connections_max: 5,
+            timer_slack: Duration::ZERO,
+            threads: 1,
+            keep_alive: true,
+            handshakes: false,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5),
+            requests: None,
+            warm_up: false,
+            series: None,
+            first_byte: false,
+            busy_poll: false,
+            cpus: vec![],
+            shard: Shard::WHOLE,
+        }
+    }
+
+    #[test]
+    fn divided_plans_are_the_plan_and_their_shard() {
+        let target = "10.0.0.1:80".parse().unwrap();
+        let spacing = Spacing::Poisson { seed: 9 };
+        let rate = Rate::Stages(vec![Stage {
+            from_per_s: 0.1,
+            to_per_s: 1e5 / 3.0,
+            length: Duration::new(3, 7),
+        }]);
+        let expect = Expectation {
+            body_contains: Some(b"\xff\0"[..].into()),
+            or_status: Some(403),
+            ..Expectation::default()
+        };
+        let request = Request { bytes: b"\xffGET"[..].into(), is_head: true, expect, template: 1 };
+        let plan = Plan {
+            arrivals: Arrivals::Open { rate, spacing },
+            workload: Arc::new(Workload::new(vec![request], vec![0, 0]).unwrap()),
+            requests: Some(7),
+            ..plan(target)
+        };
+        let shards = LoadPlan::divide(&plan, None, 3).unwrap();
+        for (index, shard) in shards.iter().enumerate() {
+            let text = serde_json::to_string(shard).unwrap();
+            let back: LoadPlan = serde_json::from_str(&text).unwrap();
+            let back = back.to_plan(Path::new("/nowhere")).unwrap();
+            let expected = Plan { shard: Shard { index, count: 3 }, ..plan.clone() };
+            assert_eq!(format!("{back:?}"), format!("{expected:?}"));
+        }
+        assert_eq!(shards[0].connections_here(), 2);
+    }
+
+    #[test]
+    fn loads_that_cannot_be_divided_say_why() {
+        let target = "10.0.0.1:80".parse().unwrap();
+        let error =
+            |plan: &Plan, count| LoadPlan::divide(plan, None, count).unwrap_err().to_string();
+        let message = error(&plan(target), 6);
+        assert_eq!(
+            message,
+            "cannot divide the load: cannot use 5 connections for 6 threads: choose 6 to 120000"
+        );
+        let socket = Plan { target: Target::Unix("/run/a.sock".into()), ..plan(target) };
+        assert!(error(&socket, 2).contains("unix-domain socket"));
+    }
+}

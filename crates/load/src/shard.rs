@@ -1,0 +1,143 @@
+//! Results of several generators that send one plan together: their form between machines, and their sum.
+
+use serde::{Deserialize, Serialize};
+
+use crate::summary::{Progress, Summary, TemplateSummary, ThreadUsage};
+
+/// The complete summary of one generator. Histograms keep each count, and times in seconds their nanoseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShardSummary {
+    summary: Summary,
+    // Parts of a summary that a report prints in another form.
+    warm_up: Progress,
+    bytes_sent: u64,
+    tls_facts: Option<String>,
+    templates: Vec<TemplateSummary>,
+    threads: Vec<ThreadUsage>,
+    first_head: Vec<u8>,
+}
+
+impl From<Summary> for ShardSummary {
+    fn from(mut summary: Summary) -> Self {
+        Self {
+            warm_up: summary.warm_up,
+            bytes_sent: summary.bytes_sent,
+            tls_facts: summary.tls_facts.take(),
+            templates: std::mem::take(&mut summary.templates),
+            threads: std::mem::take(&mut summary.threads),
+            first_head: std::mem::take(&mut summary.first_head),
+            summary,
+        }
+    }
+}
+
+impl From<ShardSummary> for Summary {
+    fn from(shard: ShardSummary) -> Self {
+        let ShardSummary {
+            summary,
+            warm_up,
+            bytes_sent,
+            tls_facts,
+            templates,
+            threads,
+            first_head,
+        } = shard;
+        Self { warm_up, bytes_sent, tls_facts, templates, threads, first_head, ..summary }
+    }
+}
+
+impl Summary {
+    /// Adds the results of generators that measured at the same time. Counts and histograms are exact; the window is the
+    /// longest one.
+    pub fn sum(shards: impl IntoIterator<Item = Self>) -> Self {
+        let mut sum = Self::default();
+        for shard in shards {
+            let window = sum.window.max(shard.window);
+            sum.merge(shard);
+            sum.window = window;
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
+    use std::time::Duration;
+    use tollgate_stats::LatencyHistogram;
+
+    fn template(status: u16, latency: LatencyHistogram) -> TemplateSummary {
+        TemplateSummary {
+            statuses: [(status, latency.count())].into(),
+            latency,
+            ..TemplateSummary::default()
+        }
+    }
+
+    fn summary(latency: &LatencyHistogram, status: u16) -> Summary {
+        Summary {
+            window: Duration::from_nanos(1_234_567_891),
+            sent: latency.count() + 3,
+            responses: latency.count(),
+            warm_up: Progress { responses: 3, latency_ns_sum: 99, ..Progress::default() },
+            oldest_in_flight: Some(Duration::from_micros(1_500)),
+            latency: latency.clone(),
+            lateness: Some(latency.clone()),
+            templates: vec![template(status, latency.clone())],
+            threads: vec![ThreadUsage {
+                user: Duration::from_micros(7),
+                system: Duration::from_micros(8),
+                waited: Duration::from_micros(9),
+                polled: Duration::ZERO,
+                window: Duration::from_micros(1_234_567),
+            }],
+            first_head: b"HTTP/1.1 200 OK\r\n".to_vec(),
+            bytes_sent: 41,
+            ..Summary::default()
+        }
+    }
+
+    fn travelled(summary: Summary) -> Summary {
+        let text = serde_json::to_string(&ShardSummary::from(summary)).unwrap();
+        serde_json::from_str::<ShardSummary>(&text).unwrap().into()
+    }
+
+    #[test]
+    fn merged_histogram_is_that_of_the_union_to_the_count() {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        let mut union = LatencyHistogram::new();
+        let mut shards = vec![LatencyHistogram::new(); 4];
+        for number in 0..100_000 {
+            // From nanoseconds to minutes, evenly over the logarithms.
+            let exponent: f64 = random.random::<f64>() * 11.0;
+            let ns = 10_f64.powf(exponent) as u64;
+            union.record(ns);
+            shards[number % 3].record(ns);
+        }
+        let sum = Summary::sum(shards.iter().map(|latency| travelled(summary(latency, 200))));
+        assert!(sum.latency == union, "{:?} instead of {union:?}", sum.latency);
+        assert!(sum.lateness == Some(union.clone()) && sum.templates[0].latency == union);
+        assert_eq!(sum.latency.mean_ns(), union.mean_ns());
+        assert_eq!(sum.latency.stdev_ns(), union.stdev_ns());
+        assert_eq!((sum.responses, sum.sent), (100_000, 100_012));
+        assert_eq!(sum.templates[0].statuses, [(200, 100_000)].into());
+        assert_eq!((sum.warm_up.responses, sum.bytes_sent, sum.threads.len()), (12, 164, 4));
+    }
+
+    #[test]
+    fn summary_is_the_same_on_the_other_side() {
+        let mut latency = LatencyHistogram::new();
+        latency.record_n(1_000, 5);
+        let (there, here) = (summary(&latency, 403), travelled(summary(&latency, 403)));
+        assert_eq!(format!("{there:?}"), format!("{here:?}"));
+    }
+
+    #[test]
+    fn window_of_a_sum_is_the_longest() {
+        let window = |ms| Summary { window: Duration::from_millis(ms), ..Summary::default() };
+        let sum = Summary::sum([window(5), window(9), window(7)]);
+        assert_eq!(sum.window, Duration::from_millis(9));
+    }
+}

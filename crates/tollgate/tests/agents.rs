@@ -1,0 +1,325 @@
+//! Agents of several hosts, on this machine: `--on local`, and stand-ins for ssh and kubectl that check their arguments
+//! and run the script of the agent here.
+
+use assert_cmd::cargo::cargo_bin;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A staging folder, and a folder with stand-ins, which come first in the PATH.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["stage", "bin"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn stand_in(&self, name: &str, script: &str) {
+        let path = self.folder.path().join("bin").join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(cargo_bin!("tollgate"));
+        let path = std::env::var("PATH").unwrap();
+        command
+            .args(arguments)
+            .env("TOLLGATE_STAGE", self.folder.path().join("stage"))
+            .env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Files in the staging folder of this user.
+    fn staged(&self) -> Vec<PathBuf> {
+        let user = nix::unistd::getuid();
+        let folder = self.folder.path().join(format!("stage/tollgate-{user}"));
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Agents, which run programs of the staging folder.
+    fn agents(&self) -> Vec<Pid> {
+        let folder = self.folder.path();
+        let processes = procfs::process::all_processes().unwrap().flatten();
+        let runs_here = |process: &procfs::process::Process| {
+            process.cmdline().is_ok_and(|words| {
+                words.first().is_some_and(|program| Path::new(program).starts_with(folder))
+            })
+        };
+        processes.filter(runs_here).map(|process| Pid::from_raw(process.pid)).collect()
+    }
+
+    /// Nothing runs, and only the program is left.
+    fn assert_nothing_left(&self) {
+        assert!(wait_until(|| self.agents().is_empty()), "{:?}", self.agents());
+        let is_program = |path: &PathBuf| path.file_name().unwrap().len() == 64;
+        let others = || self.staged().into_iter().filter(|path| !is_program(path)).count();
+        assert!(wait_until(|| others() == 0), "{:?}", self.staged());
+    }
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if is_so() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// A server that answers every request.
+fn serve() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            thread::spawn(move || answer(stream));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        let is_end = line == "\r\n";
+        line.clear();
+        let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        if is_end && stream.write_all(response.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn json(output: &Output) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn names(result: &Value) -> Vec<&str> {
+    let generators = result["generators"].as_array().unwrap();
+    generators.iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn load_is_divided_and_merged_to_the_count() {
+    let (place, address) = (Place::new(), serve());
+    let url = format!("http://{address}/");
+    let output =
+        place.run(&["load", &url, "--on", "local:3", "-c", "7", "-n", "1000", "--format", "json"]);
+    let plan = stderr(&output);
+    assert!(
+        plan.starts_with("plan: 3 generators on local:3 (local-1, local-2, local-3)"),
+        "{plan}"
+    );
+    let result = json(&output);
+    assert_eq!(names(&result), ["local-1", "local-2", "local-3"]);
+    let parts = result["generators"].as_array().unwrap().iter();
+    let parts: Vec<u64> = parts.map(|one| one["responses"].as_u64().unwrap()).collect();
+    assert_eq!(parts, [334, 333, 333]);
+    for count in [&result["sent"], &result["responses"], &result["latency"]["count"]] {
+        assert_eq!(count, 1000);
+    }
+    assert_eq!((&result["load"]["connections"], &result["connects"]), (&7.into(), &7.into()));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn rate_of_all_hosts_is_the_asked_one() {
+    let (place, address) = (Place::new(), serve());
+    let url = format!("http://{address}/");
+    let arguments = ["--rate", "1000", "-d", "2s", "--warmup", "500ms", "--format", "json"];
+    for spacing in [&[][..], &["--poisson"]] {
+        let output = place.run(
+            &[&["load", &url, "--on", "local:2", "-c", "4"], &arguments[..], spacing].concat(),
+        );
+        let result = json(&output);
+        let due = result["lateness"]["count"].as_u64().unwrap() as f64;
+        let window_s = result["window_s"].as_f64().unwrap();
+        // The window is exact; a Poisson process of 2,000 requests has a standard deviation of 45.
+        let tolerance = if spacing.is_empty() { 0.001 } else { 0.1 };
+        let rate = due / window_s;
+        assert!(
+            (rate / 1000.0 - 1.0).abs() <= tolerance + 2.0 / due,
+            "{rate}: {due} in {window_s}"
+        );
+        assert!((window_s - 2.0).abs() < 0.5, "{window_s}");
+        assert!(result["warm_up"]["responses"].as_u64().unwrap() > 0);
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn program_is_staged_once_and_a_damaged_one_is_replaced() {
+    let place = Place::new();
+    let examine = || json(&place.run(&["doctor", "--on", "local:2", "--format", "json"]));
+    let hosts = examine();
+    assert_eq!(hosts["hosts"].as_array().unwrap().len(), 2);
+    // One machine has one clock.
+    for host in hosts["hosts"].as_array().unwrap() {
+        let clock = &host["clock"];
+        let offset_ns = clock["offset_ns"].as_i64().unwrap().unsigned_abs();
+        assert!(offset_ns <= clock["round_trip_ns_min"].as_u64().unwrap().div_ceil(2), "{clock}");
+    }
+    let [program] = &place.staged()[..] else { panic!("{:?}", place.staged()) };
+    let modified = || program.metadata().unwrap().modified().unwrap();
+    let first = modified();
+    examine();
+    assert_eq!(modified(), first);
+    fs::remove_file(program).unwrap();
+    fs::write(program, "#!/bin/sh\necho damaged\n").unwrap();
+    fs::set_permissions(program, fs::Permissions::from_mode(0o700)).unwrap();
+    examine();
+    assert!(program.metadata().unwrap().len() > 1_000_000);
+    place.assert_nothing_left();
+}
+
+/// Starts a load of ten minutes, and waits until its agents send.
+fn long_load(place: &Place, address: SocketAddr) -> Child {
+    let url = format!("http://{address}/");
+    let arguments = ["load", &url, "--on", "local:2", "-c", "2", "-d", "10m", "--rate", "10"];
+    let child = place.command(&arguments).spawn().unwrap();
+    let sends = |pid: &Pid| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.any(|name| name.starts_with("load-"))
+    };
+    assert!(wait_until(|| place.agents().iter().filter(|pid| sends(pid)).count() == 2));
+    child
+}
+
+/// The process that executes the commands of an agent, whose parent is its supervisor.
+fn worker(place: &Place) -> Pid {
+    let agents = place.agents();
+    let parent = |pid: Pid| {
+        let stat = procfs::process::Process::new(pid.as_raw()).and_then(|one| one.stat());
+        stat.map(|stat| Pid::from_raw(stat.ppid)).unwrap()
+    };
+    agents.iter().copied().find(|pid| agents.contains(&parent(*pid))).unwrap()
+}
+
+#[test]
+fn load_ends_with_a_lost_agent() {
+    let (place, address) = (Place::new(), serve());
+    for (signal, reason) in
+        [(Signal::SIGKILL, ": the agent ended"), (Signal::SIGSTOP, ": no heartbeat for 1.")]
+    {
+        let child = long_load(&place, address);
+        kill(worker(&place), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let message = stderr(&output);
+        assert!(message.contains("lost local-") && message.contains(reason), "{message}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn agents_end_with_their_coordinator() {
+    let (place, address) = (Place::new(), serve());
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        let child = long_load(&place, address);
+        kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        // An interrupted load prints its result.
+        let is_printed = String::from_utf8_lossy(&output.stdout).contains("interrupted");
+        assert_eq!(is_printed, signal == Signal::SIGTERM, "{}", stderr(&output));
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn ssh_and_kubectl_run_the_agent_on_their_hosts() {
+    let (place, address) = (Place::new(), serve());
+    // As sshd, it gives the words to a shell.
+    place.stand_in(
+        "ssh",
+        r#"#!/bin/sh
+if [ "$1 $2 $3 $4 $5" != "-T -o BatchMode=yes -o ServerAliveInterval=5" ] || [ "$6" != -- ]; then
+  echo "unexpected arguments: $*" >&2; exit 9
+fi
+case $7 in node-[12]) ;; *) echo "ssh: connect to host $7 port 22: Connection refused" >&2; exit 255;; esac
+[ $# = 8 ] || { echo "$# arguments" >&2; exit 9; }
+echo "Welcome to $7"
+exec sh -c "$8"
+"#,
+    );
+    place.stand_in(
+        "kubectl",
+        r#"#!/bin/sh
+if [ "$1 $2 $3 $4" != "exec --stdin --namespace lab" ] || [ "$6 $7 $8" != "-- sh -c" ] || [ $# != 9 ]; then
+  echo "unexpected arguments: $*" >&2; exit 9
+fi
+case $5 in load-[12]) ;; *) echo "Error from server (NotFound): pods \"$5\" not found" >&2; exit 1;; esac
+exec sh -c "$9"
+"#,
+    );
+    let url = format!("http://{address}/");
+    let load = |on: &str| {
+        place.run(&["load", &url, "--on", on, "-c", "2", "-n", "10", "--format", "json"])
+    };
+    assert_eq!(names(&json(&load("ssh:node-1,node-2"))), ["node-1", "node-2"]);
+    let kubectl = json(&load("kubectl:lab/load-1,lab/load-2"));
+    assert_eq!((names(&kubectl), &kubectl["sent"]), (vec!["lab/load-1", "lab/load-2"], &10.into()));
+    for (on, message) in [
+        ("ssh:node-1,node-3", "cannot start an agent on node-3: it ended before the agent started"),
+        ("ssh:node-3", "ssh: connect to host node-3 port 22: Connection refused"),
+        ("kubectl:lab/web", "pods \"web\" not found"),
+    ] {
+        let output = load(on);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn hosts_are_checked_before_anything_starts() {
+    let place = Place::new();
+    for (arguments, message) in [
+        (&["http://192.0.2.1/", "--on", "local:2"][..], "add --allow-host 192.0.2.1"),
+        (&["http://127.0.0.1:9/", "--on", "local:3", "-c", "2"], "choose 3 to 60000"),
+        (&["http://127.0.0.1:9/", "--on", "local:0"], "invalid number of hosts `0`"),
+        (&["http://127.0.0.1:9/", "--on", "local", "--series", "a.csv"], "cannot be used with"),
+    ] {
+        let output = place.run(&[&["load"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    assert!(place.staged().is_empty());
+}

@@ -1,0 +1,177 @@
+//! The lab on many machines, `--on slurm`: the hosts are network namespaces of this machine (`tests/cluster/cluster`).
+
+mod faults; // Agents, hosts, links and daemons that fail.
+mod hosts; // The cluster.
+
+use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
+use assert_cmd::cargo::cargo_bin;
+use hosts::{Cluster, PATIENCE};
+use serde_json::Value;
+use std::env;
+use std::process::{Command, Output, Stdio};
+
+#[test]
+fn jobs_run_on_hosts_of_their_own_and_leave_nothing() {
+    let workspace = Workspace::concurrent();
+    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    let names = cluster.slurm("srun", &["--constraint=gen", "--nodes=2", "hostname"]);
+    let mut names: Vec<&str> = names.lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["gen1", "gen2"]);
+    let checkout = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    for host in cluster.nodes() {
+        let on_host = format!("--nodelist={}", host.name);
+        // A file of the checkout, and a process that leaves the group and the session of the job.
+        let script = format!("cat {checkout}/Cargo.toml; setsid sleep 1000 & touch /tmp/file");
+        let output = cluster.slurm("srun", &[&on_host, "sh", "-c", &script]);
+        assert_eq!(output, "");
+        cluster.slurm("srun", &[&on_host, "rm", "/tmp/file"]);
+    }
+    cluster.assert_nothing_left();
+    drop(cluster);
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn hosts_end_with_a_killed_cluster() {
+    let workspace = Workspace::concurrent();
+    let mut cluster = Cluster::start(&workspace, &["sut1", "gen1"]);
+    assert!(!workspace.running().is_empty());
+    cluster.kill();
+    workspace.assert_nothing_runs();
+}
+
+/// Checks that `doctor` has found these hosts, and the offsets of their clocks.
+fn check_doctor(cluster: &Cluster<'_>, output: &Output, names: &[&str]) {
+    assert_eq!(output.status.code(), Some(0), "{}", show(output));
+    let report: Value = serde_json::from_str(&stdout(output)).expect("JSON");
+    let hosts = report["hosts"].as_array().expect("hosts");
+    let found: Vec<&str> =
+        hosts.iter().map(|host| host["name"].as_str().expect("a name")).collect();
+    assert_eq!(found, names, "{report:#}");
+    for (host, name) in hosts.iter().zip(names) {
+        let clock = &host["clock"];
+        let offset_ns = clock["offset_ns"].as_i64().expect("an offset");
+        let round_trip_ns = clock["round_trip_ns_min"].as_u64().expect("a time");
+        let error_ns = offset_ns.abs_diff(cluster.host(name).clock_offset_ns);
+        assert!(error_ns <= round_trip_ns.div_ceil(2), "off by {error_ns} ns: {host:#}");
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn clock_offsets_are_within_half_a_round_trip() {
+    let workspace = Workspace::concurrent();
+    let names = ["sut1", "origin1", "gen1", "gen2"];
+    let cluster = Cluster::start(&workspace, &names);
+    let output = cluster.run(&["doctor", "--on", "slurm:4", "--format", "json"]);
+    let mut sorted = names;
+    sorted.sort_unstable();
+    check_doctor(&cluster, &output, &sorted);
+}
+
+/// An origin on a host, which is not part of any job.
+fn start_origin(cluster: &Cluster<'_>, host: &str) -> (Started, String) {
+    let host = cluster.host(host);
+    let mut command = host.in_network(cargo_bin!("tollgate"));
+    let address = format!("{}:8080", host.address);
+    command.args(["origin", "--listen", &address]).stdout(Stdio::null());
+    let origin = Started::new(command.spawn().expect("nsenter"));
+    let listens = || host.listeners().iter().any(|address| address.port() == 8080);
+    assert!(wait_until(PATIENCE, listens), "no origin");
+    (origin, format!("http://{}:8080/", host.name))
+}
+
+/// `tollgate load` from the nodes with the feature `gen`.
+fn load(cluster: &Cluster<'_>, arguments: &[&str]) -> Command {
+    let mut command = cluster.command(&[&["load", "--format", "json"], arguments].concat());
+    command.env("SALLOC_CONSTRAINT", "gen");
+    command
+}
+
+/// Checks that these generators have sent this many requests together, to 0.1 %, and that their results add up.
+fn check_load(output: &Output, generators: &[&str], requests: u64) {
+    // 3: unsent requests, on a busy machine.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", show(output));
+    let result: Value = serde_json::from_str(&stdout(output)).expect("JSON");
+    let count = |result: &Value, name: &str| result[name].as_u64().expect("a count");
+    let due = count(&result, "sent") + result["unsent"].as_u64().unwrap_or(0);
+    assert!(due.abs_diff(requests) <= requests / 1_000, "{due} of {requests}: {result}");
+    let found = result["generators"].as_array().expect("generators");
+    let names: Vec<&str> = found.iter().map(|one| one["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, generators);
+    let responses = found.iter().map(|one| count(one, "responses"));
+    assert_eq!(responses.sum::<u64>(), count(&result, "responses"), "{result}");
+    assert_eq!(result["statuses"]["200"], result["responses"], "{result}");
+}
+
+#[test]
+fn load_is_divided_exactly() {
+    let workspace = Workspace::concurrent();
+    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2", "gen3"]);
+    let (origin, url) = start_origin(&cluster, "sut1");
+    let on = ["--on", "slurm:3", "--allow-host", "sut1"];
+    for (arguments, due) in [
+        (&["-c", "5", "-n", "3001"][..], 3_001),
+        (&["-c", "30", "--rate", "1500", "--poisson", "-n", "3001"], 3_001),
+        (&["-c", "3", "--rate", "1500", "-d", "2s"], 3_000),
+    ] {
+        let arguments = [&[url.as_str()], &on[..], arguments].concat();
+        let output = load(&cluster, &arguments).output().expect("nsenter");
+        check_load(&output, &["gen1", "gen2", "gen3"], due);
+    }
+    drop(origin);
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn ssh_carries_agents() {
+    let workspace = Workspace::concurrent();
+    let mut cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    cluster.start_sshd();
+    let (origin, url) = start_origin(&cluster, "sut1");
+    let arguments = [&url, "--on", "ssh:gen1,gen2", "--allow-host", "sut1", "-c", "2", "-n", "999"];
+    check_load(&load(&cluster, &arguments).output().expect("nsenter"), &["gen1", "gen2"], 999);
+    // A host without sshd.
+    let missing = [&url, "--on", "ssh:gen1,ctl", "--allow-host", "sut1", "-n", "1"];
+    let output = load(&cluster, &missing).output().expect("nsenter");
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let message = stderr(&output);
+    assert!(message.contains("cannot start an agent on ctl: "), "{message}");
+    assert!(message.contains("Connection refused"), "{message}");
+    drop(origin);
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn kubectl_carries_agents() {
+    let workspace = Workspace::concurrent();
+    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    cluster.install_kubectl();
+    let (origin, _) = start_origin(&cluster, "sut1");
+    let path = format!("{}:{}", workspace.path("bin").display(), env::var("PATH").expect("a PATH"));
+    let address = &cluster.host("sut1").address;
+    let url = format!("http://{address}:8080/");
+    let load = |pods: &str| {
+        let arguments = ["load", "--format", "json", &url, "--on", pods, "--allow-host", address];
+        let mut command = workspace.command(&[&arguments[..], &["-c", "2", "-n", "999"]].concat());
+        command.env("PATH", &path).output().expect("the binary runs")
+    };
+    check_load(&load("kubectl:lab/gen1,lab/gen2"), &["lab/gen1", "lab/gen2"], 999);
+    let output = load("kubectl:lab/gen3");
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(stderr(&output).contains("pods \"gen3\" not found"), "{}", show(&output));
+    drop(origin);
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn load_needs_permission_for_its_target() {
+    let workspace = Workspace::concurrent();
+    let cluster = Cluster::start(&workspace, &["sut1", "gen1"]);
+    let output = load(&cluster, &["http://sut1:8080/", "-n", "1", "--on", "slurm:1"]).output();
+    let output = output.expect("nsenter");
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("--allow-host sut1"), "{}", show(&output));
+    cluster.assert_nothing_left();
+}
