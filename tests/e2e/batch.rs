@@ -15,7 +15,7 @@ fn parts() -> PathBuf {
 }
 
 /// Creates the repository and the file of the batch in a workspace.
-fn repository(workspace: Workspace, revisions: &[&str]) -> Workspace {
+pub(crate) fn repository(workspace: Workspace, revisions: &[&str]) -> Workspace {
     let made = Command::new(parts().join("history"))
         .arg(workspace.path("repository"))
         .args(revisions)

@@ -1,5 +1,6 @@
 //! The lab on many machines, `--on slurm`: the hosts are network namespaces of this machine (`tests/cluster/cluster`).
 
+mod batch; // `batch run`.
 mod faults; // Agents, hosts, links and daemons that fail.
 mod hosts; // The cluster.
 

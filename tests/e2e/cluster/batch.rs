@@ -1,0 +1,91 @@
+//! `tollgate batch run --on slurm`.
+
+use super::hosts::{Cluster, PATIENCE};
+use crate::batch::repository;
+use crate::support::{Started, Workspace, show, stderr, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+use std::process::{Output, Stdio};
+
+const RUN: [&str; 8] =
+    ["batch", "run", "revisions.toml", "--on", "slurm", "--nodes", "2", "--seed=7"];
+
+fn start(cluster: &Cluster<'_>) -> Started {
+    let mut command = cluster.command(&RUN);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Started::new(command.spawn().expect("nsenter"))
+}
+
+/// Waits until both nodes measure a round.
+fn wait_for_rounds(cluster: &Cluster<'_>) {
+    let measures = |name: &str| {
+        let processes = cluster.host(name).processes();
+        processes.iter().any(|process| {
+            process.cmdline().is_ok_and(|line| line.get(1).is_some_and(|word| word == "run"))
+        })
+    };
+    assert!(wait_until(PATIENCE, || measures("gen1") && measures("gen2")), "no rounds");
+}
+
+/// Numbers of the rounds that have started and of those that have ended.
+fn rounds(workspace: &Workspace) -> (Vec<u64>, Vec<u64>) {
+    let text = workspace.read("batch/rounds.ndjson");
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers = |kind: &str| {
+        let mut numbers: Vec<u64> =
+            lines.iter().filter_map(|line| line[kind]["round"].as_u64()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    (numbers("started"), numbers("ended"))
+}
+
+fn is_success(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", show(output));
+}
+
+/// The coordinator is killed, and in the next command a node fails.
+#[test]
+fn rounds_end_once_after_kill_and_lost_node() {
+    let workspace = Workspace::exclusive();
+    let workspace = repository(workspace, &["60000", "400000", "1200000"]);
+    let settings = workspace.read("revisions.toml") + "\nproducts_per_round = 1\n";
+    fs::write(workspace.path("revisions.toml"), settings).expect("a file");
+    let cluster = Cluster::start(&workspace, &["gen1", "gen2"]);
+
+    let mut child = start(&cluster);
+    wait_for_rounds(&cluster);
+    let supervisor = cluster.coordinator(&child);
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+    let children = children.expect("it runs");
+    let worker = children.split_whitespace().next().expect("a child that works");
+    for pid in [supervisor, Pid::from_raw(worker.parse().expect("a process"))] {
+        kill(pid, Signal::SIGKILL).expect("it runs");
+    }
+    child.wait().expect("an end");
+    cluster.assert_nothing_left();
+    let (started, ended) = rounds(&workspace);
+    assert_eq!((started, ended), (vec![1, 2, 3], vec![]));
+
+    let child = start(&cluster);
+    wait_for_rounds(&cluster);
+    cluster.mark_down("gen1");
+    let output = child.wait_with_output().expect("an end");
+    is_success(&output);
+    assert!(stderr(&output).contains("failed on gen1: lost gen1: "), "{}", show(&output));
+    let (started, ended) = rounds(&workspace);
+    assert_eq!(started, ended, "{}", show(&output));
+    let stats = cluster.run(&["batch", "stats", "--format", "json"]);
+    is_success(&stats);
+    let stats: Value = serde_json::from_slice(&stats.stdout).expect("JSON");
+    for revision in stats["revisions"].as_array().expect("revisions") {
+        assert_eq!((&revision["state"], &revision["n"]), (&"done".into(), &6.into()), "{stats:#}");
+    }
+    // Slurm has killed the agent with its node. The next agent removes its folder.
+    cluster.slurm("scontrol", &["update", "nodename=gen1", "state=idle"]);
+    is_success(&cluster.run(&["doctor", "--on", "slurm:2"]));
+    cluster.assert_nothing_left();
+}
