@@ -410,7 +410,7 @@ impl Agent {
         }
         let is_silent = self.check_heartbeat().is_err();
         if !is_silent {
-            let _: Ticket = self.send(Command::Stop);
+            let _unawaited = self.send(Command::Stop);
         }
         // The end of the pipe stops the agent too.
         self.outgoing = None;

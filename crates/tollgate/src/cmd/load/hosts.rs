@@ -2,7 +2,7 @@
 
 use super::args::{Args, Tls};
 use super::progress::{self, ProgressLine, Running};
-use super::{Load, Target, exit, tls};
+use super::{Load, exit, tls};
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::{Context, Result};
@@ -31,7 +31,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit, Failure> {
     tls::negotiate(args, &load.target, &mut load.plan)?;
-    let tls_plan = load.target.is_tls.then(|| tls_plan(args, &load));
+    let tls_plan = load.target.server.is_tls.then(|| tls_plan(args, &load));
     // A second signal ends the process; the pipes to the agents then end, which stops them.
     let kill_now = || std::process::exit(Exit::Interrupted as i32);
     let interrupt = signals::interrupt(kill_now).context("cannot handle signals")?;
@@ -79,7 +79,7 @@ fn describe(load: &Load, hosts: &Hosts, binary: &Binary) -> String {
         counted(hosts_count, "generator"),
         hosts.carrier,
         names.join(", "),
-        load.target.url,
+        load.target.server.url,
         counted(*connections, "connection"),
         counted(*threads, "thread"),
     );
@@ -93,14 +93,14 @@ fn describe(load: &Load, hosts: &Hosts, binary: &Binary) -> String {
 
 /// Options of TLS after the negotiation. Files go by the names under which they are stored.
 fn tls_plan(args: &Args, load: &Load) -> TlsPlan {
-    let Load { target: Target { hostname, .. }, plan, .. } = load;
+    let Load { target, plan, .. } = load;
     TlsPlan {
         trust: match (&args.cacert, args.insecure) {
             (Some(_), _) => TrustPlan::File(AUTHORITIES.to_owned()),
             (None, true) => TrustPlan::All,
             (None, false) => TrustPlan::System,
         },
-        name: hostname.clone(),
+        name: target.server.hostname.clone(),
         identity: args.cert.as_ref().map(|_| (CERTIFICATE.to_owned(), KEY.to_owned())),
         minor_version: args.tls.map(|version| match version {
             Tls::Tls12 => 2,
