@@ -80,6 +80,8 @@ fn line(path: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 pub(crate) struct Counters {
     busy: Duration,
+    /// As `busy`, always with interrupts.
+    all: Duration,
     steal: Duration,
     pressure: Option<Duration>,
     context_switches: u64,
@@ -98,10 +100,17 @@ impl Counters {
         let with_interrupts = !counts_interrupts_separately();
         Ok(Self {
             busy: in_use.iter().map(|cpu| busy(cpu, with_interrupts)).sum(),
+            all: in_use.iter().map(|cpu| busy(cpu, true)).sum(),
             steal: in_use.iter().filter_map(|cpu| cpu.steal_duration()).sum(),
             pressure: cpu_pressure()?.map(|pressure| Duration::from_micros(pressure.some.total)),
             context_switches: stats.ctxt,
         })
+    }
+
+    /// CPU time of these CPUs until later counters, with interrupts.
+    pub(crate) fn busy_us_until(&self, later: &Self) -> u64 {
+        let busy = later.all.saturating_sub(self.all);
+        u64::try_from(busy.as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Returns the noise between these counters and later ones. `own` is the CPU time of the trial's processes.
@@ -187,12 +196,14 @@ mod tests {
     fn noise_is_a_share_of_the_measured_cpus() {
         let earlier = Counters {
             busy: Duration::from_secs(10),
+            all: Duration::from_secs(10),
             steal: Duration::from_secs(1),
             pressure: Some(Duration::from_secs(3)),
             context_switches: 100,
         };
         let later = Counters {
             busy: Duration::from_millis(13_000),
+            all: Duration::from_millis(13_500),
             steal: Duration::from_millis(1_200),
             pressure: Some(Duration::from_millis(4_000)),
             context_switches: 350,

@@ -127,11 +127,12 @@ impl Watch {
             let is_ready = |at: usize| watched.get(at).is_some_and(|fd| !fd.revents().is_empty());
             let (has_signal, is_ended) = (is_ready(0), is_ready(1));
             let mut ends = is_ended;
-            if has_signal && let Ok(Some(info)) = self.signals.read_signal() {
-                if let Some(signal) = self.to_forward(&info) {
-                    kill(child, signal).ok();
-                    ends = true;
-                }
+            if has_signal
+                && let Ok(Some(info)) = self.signals.read_signal()
+                && let Some(signal) = self.to_forward(&info)
+            {
+                kill(child, signal).ok();
+                ends = true;
             }
             if ends {
                 deadline.get_or_insert_with(|| Instant::now() + GRACE);

@@ -1,6 +1,8 @@
 //! Agents of several hosts, on this machine: `--on local`, and stand-ins for ssh and kubectl that check their arguments
 //! and run the script of the agent here.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -90,7 +90,7 @@ pub(super) fn run(
 ) -> Result<RunEnd> {
     let mut warm_up = WarmUpResult::default();
     let ended = run_phases(load, running, line, interrupt, &mut warm_up);
-    let is_interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
+    let is_interrupted = ended.as_ref().is_err_and(anyhow::Error::is::<Interrupted>);
     let at = match ended {
         Ok(at) => at,
         Err(_) if is_interrupted => None,
