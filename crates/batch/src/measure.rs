@@ -155,6 +155,7 @@ impl Builder<'_> {
             out: &out,
             interrupt: self.interrupt,
             resumes,
+            hosts: None,
         };
         let reason = match run::run(&request, &mut |event| notify(Event::Run(&event))) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),

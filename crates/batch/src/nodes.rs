@@ -16,6 +16,7 @@ use tollgate_cluster::carrier::{Carrier, Place};
 use tollgate_cluster::connection::{Agent, AgentError};
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::{ProgramEnd, ProgramRun};
+use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
 use tollgate_experiment::files::remove_folder;
 use tollgate_experiment::manifest::SubjectState;
@@ -129,7 +130,7 @@ pub(crate) fn measure(
         other => (other.clone(), nodes.count),
     };
     let count = count.unwrap_or(1).min(jobs.len());
-    let hosts = Hosts::take(&carrier, Some(count), interrupt, notify)?;
+    let hosts = Hosts::take(&carrier, Some(count), &NodeChoice::default(), interrupt, notify)?;
     let used = hosts.hosts.len().min(jobs.len());
     let names: Vec<String> = hosts.hosts[..used].iter().map(|host| host.place.name()).collect();
     notify(&format!("measuring {} on {}", counted(jobs.len(), "round"), names.join(", ")));

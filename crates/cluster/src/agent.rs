@@ -4,6 +4,7 @@
 //! thread sends signs of life. The agent ends, and stops what it started, at the end of its input, on a signal, and when
 //! its coordinator is silent for [`COORDINATOR_LIMIT`].
 
+use crate::agent_role::AgentRole;
 use crate::clock;
 use crate::describe::{self, HostFacts};
 use crate::frame::{self, FrameError};
@@ -15,6 +16,7 @@ use crate::protocol::{
 };
 use crate::staging;
 use anyhow::{Context, bail};
+use nix::sys::prctl::set_child_subreaper;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -26,7 +28,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate_experiment::files::remove_folder;
 use tollgate_experiment::manifest::VERSION;
-use tollgate_runner::process::Interrupt;
+use tollgate_runner::process::{self, Interrupt};
 
 /// Longest delay before the end of the input or a signal is noticed.
 const POLL: Duration = Duration::from_millis(20);
@@ -116,8 +118,16 @@ pub fn run(
     thread::spawn(move || reader.run(input));
     let (alive, stop) = (output.clone(), interrupt.clone());
     thread::spawn(move || send_heartbeats(&alive, &stop));
-    let (load, program) = (AgentLoad::default(), AgentProgram::default());
-    let mut agent = Agent { folder, interrupt, load, program };
+    // Servers inherit the limit, and those that detach themselves become children.
+    process::raise_file_limit().context("cannot raise the limit of open files")?;
+    set_child_subreaper(true).context("cannot become a subreaper")?;
+    let mut agent = Agent {
+        folder,
+        interrupt,
+        load: AgentLoad::default(),
+        program: AgentProgram::default(),
+        role: AgentRole::new(folder, interrupt)?,
+    };
     let ended = agent.run(&requests, &heard_ns, &output);
     // The other threads end with the process.
     interrupt.flag().store(true, Ordering::Relaxed);
@@ -129,6 +139,7 @@ struct Agent<'a> {
     interrupt: &'a Interrupt,
     load: AgentLoad,
     program: AgentProgram,
+    role: AgentRole<'a>,
 }
 
 impl Agent<'_> {
@@ -192,6 +203,15 @@ impl Agent<'_> {
                 Ok(Reply::Program(self.program.execute(command, self.folder)?))
             }
             Command::Stop => Ok(Reply::Done),
+            Command::Catalog { .. }
+            | Command::State { .. }
+            | Command::StartOrigins(_)
+            | Command::StartSystem(_)
+            | Command::ServersExit
+            | Command::ServersCpu
+            | Command::OpenReadings { .. }
+            | Command::CloseReadings { .. }
+            | Command::StopServers => self.role.execute(command),
         }
     }
 }

@@ -410,7 +410,7 @@ impl Agent {
         }
         let is_silent = self.check_heartbeat().is_err();
         if !is_silent {
-            let _unawaited = self.send(Command::Stop);
+            let _unanswered = self.send(Command::Stop);
         }
         // The end of the pipe stops the agent too.
         self.outgoing = None;
@@ -476,6 +476,15 @@ fn name(command: &Command) -> &'static str {
         Command::CloseWindow { .. } => "close_window",
         Command::FinishLoad => "finish_load",
         Command::Program(_) => "program",
+        Command::Catalog { .. } => "catalog",
+        Command::State { .. } => "state",
+        Command::StartOrigins(_) => "start_origins",
+        Command::StartSystem(_) => "start_system",
+        Command::ServersExit => "servers_exit",
+        Command::ServersCpu => "servers_cpu",
+        Command::OpenReadings { .. } => "open_readings",
+        Command::CloseReadings { .. } => "close_readings",
+        Command::StopServers => "stop_servers",
         Command::Stop => "stop",
     }
 }

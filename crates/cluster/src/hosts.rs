@@ -2,7 +2,7 @@
 
 use crate::carrier::{Carrier, Place};
 use crate::connection::{Agent, AgentError};
-use crate::slurm::Allocation;
+use crate::slurm::{Allocation, NodeChoice};
 use crate::staging::Binary;
 use std::net::IpAddr;
 use std::thread;
@@ -31,6 +31,7 @@ impl Hosts {
     pub fn take(
         carrier: &Carrier,
         count: Option<usize>,
+        choice: &NodeChoice,
         interrupt: &Interrupt,
         waiting: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
@@ -38,7 +39,7 @@ impl Hosts {
         let mut allocation = None;
         let hosts = match carrier {
             Carrier::Slurm { nodes } => {
-                let taken = Allocation::take(nodes.or(count), interrupt, waiting)?;
+                let taken = Allocation::take(nodes.or(count), choice, interrupt, waiting)?;
                 let job = taken.job;
                 let host = |node: &crate::slurm::Node| Host {
                     place: Place::Slurm { job, node: node.name.clone() },

@@ -4,6 +4,7 @@
 //! standard input. An agent starts only what these commands say, and stops it when the pipe ends.
 
 pub mod agent;
+mod agent_role;
 pub mod carrier;
 pub mod clock;
 pub mod connection;
@@ -14,6 +15,7 @@ pub mod hosts;
 pub mod load;
 pub mod program;
 pub mod protocol;
+pub mod role_hosts;
 pub mod shard;
 pub mod slurm;
 pub mod staging;

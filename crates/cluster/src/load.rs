@@ -15,7 +15,7 @@ use tollgate_runner::process::{self, Interrupt};
 const START_LEAD: Duration = Duration::from_millis(500);
 
 /// Time between a command to open or close the window and its time.
-const WINDOW_LEAD: Duration = Duration::from_millis(200);
+pub(crate) const WINDOW_LEAD: Duration = Duration::from_millis(200);
 
 /// Limit of the wait for a time, so that a wrong clock cannot stop an agent.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -182,6 +182,25 @@ impl<'a> SharedLoad<'a> {
         Ok(at)
     }
 
+    /// Sends a command with a time to all hosts. [`SharedLoad::receive`] takes the replies.
+    pub fn send_at(&mut self, at: Instant, command: impl Fn(u64) -> Command) -> Vec<Ticket> {
+        let at_ns = clock::from_instant(at);
+        let send = |(agent, clock): (&mut Agent, &ClockOffset)| {
+            agent.send(command(clock.to_remote(at_ns)))
+        };
+        self.agents.iter_mut().zip(&self.clocks).map(send).collect()
+    }
+
+    /// Receives the replies of all hosts.
+    pub fn receive(&mut self, tickets: Vec<Ticket>) -> Result<Vec<Reply>, AgentError> {
+        receive_all(self.agents, tickets, self.interrupt)
+    }
+
+    /// Fails if a host is lost.
+    pub fn check(&mut self) -> Result<(), AgentError> {
+        self.agents.iter_mut().try_for_each(Agent::check)
+    }
+
     /// Time before the end of the window at which [`SharedLoad::close_window`] has to be called.
     pub fn close_lead() -> Duration {
         WINDOW_LEAD
@@ -215,15 +234,8 @@ impl<'a> SharedLoad<'a> {
         at: Instant,
         command: impl Fn(u64) -> Command,
     ) -> Result<Vec<Instant>, AgentError> {
-        let at_ns = clock::from_instant(at);
-        let clocks = self.clocks.iter();
-        let tickets: Vec<Ticket> = self
-            .agents
-            .iter_mut()
-            .zip(clocks)
-            .map(|(agent, clock)| agent.send(command(clock.to_remote(at_ns))))
-            .collect();
-        let replies = receive_all(self.agents, tickets, self.interrupt)?;
+        let tickets = self.send_at(at, command);
+        let replies = self.receive(tickets)?;
         let times = self.agents.iter().zip(replies).zip(&self.clocks);
         times
             .map(|((agent, reply), clock)| match reply {
@@ -235,7 +247,7 @@ impl<'a> SharedLoad<'a> {
 }
 
 impl SharedResult {
-    /// Largest difference between the windows of two hosts that the clocks allow, as a share of the window.
+    /// Largest difference between the windows of two hosts that clocks and lengths allow, as a share of the window.
     pub fn skew(&self) -> f64 {
         let windows = || self.generators.iter().map(|one| one.summary.window);
         let (min, max) = (windows().min().unwrap_or_default(), windows().max().unwrap_or_default());
@@ -243,13 +255,17 @@ impl SharedResult {
         if window_s == 0.0 {
             return 0.0;
         }
-        let drift = self.drifts.iter().map(|drift| drift.share_of(max)).fold(0.0, f64::max);
-        drift + (max - min).as_secs_f64() / window_s
+        clock_skew(&self.drifts, max) + (max - min).as_secs_f64() / window_s
     }
 }
 
+/// Largest difference between the times of two hosts that their clocks allow, as a share of a window.
+pub fn clock_skew(drifts: &[Drift], window: Duration) -> f64 {
+    drifts.iter().map(|drift| drift.share_of(window)).fold(0.0, f64::max)
+}
+
 /// Receives the replies of all agents. All are awaited, so that an error leaves no reply behind.
-fn receive_all(
+pub(crate) fn receive_all(
     agents: &mut [Agent],
     tickets: Vec<Ticket>,
     interrupt: &Interrupt,

@@ -6,10 +6,19 @@
 
 use crate::describe::HostFacts;
 use crate::program::{ProgramCommand, ProgramReply};
-use crate::shard::{LoadPlan, ShardResult};
+use crate::shard::{LoadPlan, RequestPlan, ShardResult};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
+use tollgate_experiment::experiment::Protocol;
+use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::options::Options;
+use tollgate_experiment::record::Failure;
 use tollgate_load::Progress;
+use tollgate_runner::run::FixedPlace;
+use tollgate_runner::trial::role::{RoleReadings, StartedSystem};
 
 /// Version of the messages. Both sides must have the same one.
 pub const PROTOCOL: u32 = 1;
@@ -76,17 +85,47 @@ pub enum Command {
     /// Checks a load and keeps it. Nothing is sent yet.
     PrepareLoad(Box<LoadPlan>),
     /// Starts the load at a time.
-    StartLoad { at_ns: u64 },
+    StartLoad {
+        at_ns: u64,
+    },
     /// Counts of the running load.
     Progress,
     /// Opens the window of the load at a time.
-    OpenWindow { at_ns: u64 },
+    OpenWindow {
+        at_ns: u64,
+    },
     /// Ends the load at a time.
-    CloseWindow { at_ns: u64 },
+    CloseWindow {
+        at_ns: u64,
+    },
     /// Returns the result of a load, ending it if it still runs.
     FinishLoad,
     /// Files and a run of the program.
     Program(ProgramCommand),
+    /// Writes the recipes and mixes of the coordinator's disk into the folder of the agent, with paths as in the catalog.
+    Catalog {
+        files: BTreeMap<PathBuf, String>,
+    },
+    /// Finds the system of a subject, and renders its configuration with fixed ports.
+    State {
+        subject: SubjectPlan,
+        fixed: FixedPlace,
+    },
+    StartOrigins(Box<OriginsPlan>),
+    StartSystem(Box<SystemPlan>),
+    /// Asks for the first server that has ended.
+    ServersExit,
+    /// Asks for the CPU time of the servers.
+    ServersCpu,
+    /// Opens the readings of a window at a time.
+    OpenReadings {
+        at_ns: u64,
+    },
+    /// Closes them at a time.
+    CloseReadings {
+        at_ns: u64,
+    },
+    StopServers,
     /// Stops everything, removes the folder of the agent and ends it.
     Stop,
 }
@@ -106,9 +145,53 @@ pub enum Reply {
     Progress(LoadProgress),
     Load(Box<ShardResult>),
     Program(ProgramReply),
+    State(Box<SubjectState>),
+    Origins {
+        addresses: Vec<SocketAddr>,
+    },
+    System(Box<StartedSystem>),
+    /// The servers did not start.
+    Failed(Failure),
+    /// Reason and end of the log, if a server has ended.
+    Exit(Option<(String, Vec<String>)>),
+    /// `None` without processes.
+    Cpu {
+        us: Option<u64>,
+    },
+    Readings(Box<RoleReadings>),
     Error {
         message: String,
     },
+}
+
+/// A subject without its recipe, which is in the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubjectPlan {
+    pub name: String,
+    pub system: String,
+    pub options: Options,
+    pub prefix: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OriginsPlan {
+    /// Address to listen on.
+    pub ip: IpAddr,
+    pub count: u16,
+    pub busy_poll: bool,
+    /// Request of the readiness check.
+    pub ready: RequestPlan,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemPlan {
+    pub subject: SubjectPlan,
+    /// Address to listen on.
+    pub ip: IpAddr,
+    pub origins: Vec<SocketAddr>,
+    pub connections: u32,
+    pub protocol: Protocol,
+    pub ready: RequestPlan,
 }
 
 /// Counts of a running load.

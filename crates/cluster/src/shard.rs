@@ -65,8 +65,9 @@ pub enum TrustPlan {
     All,
 }
 
+/// A request and its expected response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct RequestPlan {
+pub struct RequestPlan {
     bytes_base64: String,
     is_head: bool,
     status: Option<u16>,
@@ -267,7 +268,7 @@ impl TlsPlan {
 }
 
 impl RequestPlan {
-    fn of(request: &Request) -> Self {
+    pub fn of(request: &Request) -> Self {
         let Request { bytes, is_head, expect, template } = request;
         Self {
             bytes_base64: STANDARD.encode(bytes),
@@ -280,7 +281,7 @@ impl RequestPlan {
         }
     }
 
-    fn to_request(&self) -> Result<Request, PlanError> {
+    pub(crate) fn to_request(&self) -> Result<Request, PlanError> {
         let body_contains = self.body_contains_base64.as_ref().map(|text| STANDARD.decode(text));
         Ok(Request {
             bytes: STANDARD.decode(&self.bytes_base64)?.into(),

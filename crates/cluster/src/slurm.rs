@@ -32,6 +32,15 @@ pub struct Node {
     pub features: Vec<String>,
 }
 
+/// Which nodes a new job gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeChoice {
+    /// Features, as `salloc --constraint` takes them.
+    pub constraint: Option<String>,
+    /// Nodes to avoid.
+    pub without: Vec<String>,
+}
+
 #[derive(Debug)]
 struct Held {
     salloc: Child,
@@ -62,6 +71,7 @@ impl Allocation {
     /// `SALLOC_TIMELIMIT`, choose the nodes of a new job.
     pub fn take(
         nodes: Option<usize>,
+        choice: &NodeChoice,
         interrupt: &Interrupt,
         waiting: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
@@ -80,7 +90,7 @@ impl Allocation {
             let nodes = self::nodes(&names, interrupt)?;
             return Ok(Self { job, nodes, held: None });
         }
-        let (held, job, list) = hold(nodes.unwrap_or(1), interrupt, waiting)?;
+        let (held, job, list) = hold(nodes.unwrap_or(1), choice, interrupt, waiting)?;
         // From here on, an error gives the nodes back.
         let mut allocation = Self { job, nodes: Vec::new(), held: Some(held) };
         allocation.nodes = self::nodes(&hostnames(&list, interrupt)?, interrupt)?;
@@ -142,12 +152,17 @@ impl Drop for Held {
 
 fn hold(
     nodes: usize,
+    choice: &NodeChoice,
     interrupt: &Interrupt,
     waiting: &mut dyn FnMut(&str),
 ) -> anyhow::Result<(Held, u32, String)> {
     let mut command = Command::new("salloc");
     command
         .args([&format!("--nodes={nodes}"), "--exclusive", "--no-kill", "--job-name=tollgate"])
+        .args(choice.constraint.iter().map(|constraint| format!("--constraint={constraint}")))
+        .args(
+            (!choice.without.is_empty()).then(|| format!("--exclude={}", choice.without.join(","))),
+        )
         .args(["--quiet", "--", "sh", "-c", HOLD])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

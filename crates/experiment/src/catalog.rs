@@ -6,7 +6,7 @@ use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
 use crate::toml_file::{self, Source, suggestion};
 use anyhow::Context;
 use include_dir::{Dir, File, include_dir};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::BufReader;
@@ -91,6 +91,31 @@ impl Catalog {
             }
         }
         found
+    }
+
+    /// Returns the recipes and mixes on disk, with paths as in the catalog. Of files with one path, the first counts.
+    pub fn files_on_disk(&self) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+        let mut found = BTreeMap::new();
+        for folder in &self.folders {
+            for kind in [Kind::System, Kind::Mix] {
+                let mut open = vec![PathBuf::from(kind.folder())];
+                while let Some(path) = open.pop() {
+                    let entries = fs::read_dir(folder.join(&path)).into_iter().flatten().flatten();
+                    for entry in entries {
+                        let path = path.join(entry.file_name());
+                        let full = folder.join(&path);
+                        match full.is_dir() {
+                            true => open.push(path),
+                            // Lists of requests are long, and only their requests are needed.
+                            false if path.extension() == Some(OsStr::new("mix")) => {}
+                            false if found.contains_key(&path) => {}
+                            false => drop(found.insert(path, read(&full)?.text)),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the text of an experiment, by name or, if `name` ends in `.toml`, by path.

@@ -38,6 +38,19 @@ pub struct Manifest {
     pub seed: u64,
     pub experiment: ExperimentManifest,
     pub cpu_layout: CpuLayout,
+    /// The machine of the system.
+    pub environment: Environment,
+    /// Hosts of the roles; empty for a run on one machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostManifest>,
+}
+
+/// The host of a role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostManifest {
+    /// The role: `system`, `origin`, or `generator-1` and so on.
+    pub name: String,
+    pub host: String,
     pub environment: Environment,
 }
 
@@ -249,6 +262,7 @@ impl Manifest {
         states: Vec<SubjectState>,
         layout: &CpuLayout,
         environment: Environment,
+        hosts: Vec<HostManifest>,
         invocation: &Invocation,
     ) -> Self {
         let mixes = experiment
@@ -306,7 +320,15 @@ impl Manifest {
             },
             cpu_layout: layout.clone(),
             environment,
+            hosts,
         }
+    }
+
+    /// Describes the hosts of the roles in one line; `None` for a run on one machine.
+    pub fn layout(&self) -> Option<String> {
+        let parts: Vec<String> =
+            self.hosts.iter().map(|role| format!("{} on {}", role.name, role.host)).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// Returns the differences from another manifest, except start time, command and working directory.
@@ -357,7 +379,9 @@ pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
 
 impl Difference {
     pub fn is_of_the_machine(&self) -> bool {
-        self.path.first().is_some_and(|part| part == "environment")
+        let parts: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        // A role that is missing, or new, is another layout.
+        matches!(parts[..], ["environment", ..] | ["hosts", _, "host" | "environment", ..])
     }
 }
 

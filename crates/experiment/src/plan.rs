@@ -4,7 +4,7 @@
 //! The same seed and the same outcomes give the same plan on any machine, so that a run can be resumed from its
 //! records.
 
-use crate::record::Outcome;
+use crate::record::{Outcome, Step};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -218,6 +218,7 @@ impl TrialStatus {
         match outcome {
             Outcome::Measured(_) if outcome.is_valid() => Self::Counts,
             Outcome::Measured(_) => Self::Invalid,
+            Outcome::Failed(failure) if failure.step == Step::Host => Self::Invalid,
             Outcome::Refused(_) | Outcome::Failed(_) => Self::Unmeasured,
         }
     }

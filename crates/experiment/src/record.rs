@@ -97,6 +97,42 @@ pub struct Measurement {
     pub bottleneck: Bottleneck,
     /// Violated rules.
     pub invalid: Vec<Invalid>,
+    /// Absent for a trial on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<HostsRecord>,
+}
+
+/// Hosts of a trial, and their figures beside those of the processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostsRecord {
+    pub system: HostRecord,
+    /// `None` without an origin.
+    pub origin: Option<HostRecord>,
+    pub generators: Vec<GeneratorRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    pub host: String,
+    /// CPU time of the whole host in the window, with the work of its network cards, which is that of no process.
+    pub busy_us: u64,
+    /// Limit of the error of its clock.
+    pub clock_error_us: f64,
+    /// Change of its clock against that of the coordinator from the begin of the trial to its end.
+    pub clock_drift_us: f64,
+}
+
+/// Figures of one generator, whose sum the trial has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorRecord {
+    #[serde(flatten)]
+    pub host: HostRecord,
+    pub responses: u64,
+    pub window_s: f64,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// Busiest thread: share of the window in which it ran or waited for a CPU.
+    pub busy: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -281,6 +317,9 @@ pub enum Step {
     Probe,
     #[error("the load could not be sent")]
     Load,
+    /// The fault of the machines, not of the subject.
+    #[error("a host was lost")]
+    Host,
 }
 
 fn first() -> u32 {

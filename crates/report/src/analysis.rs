@@ -213,7 +213,10 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         summary: experiment.summary,
         bytes: experiment.bytes,
         latency: experiment.latency,
-        machine: manifest.environment.in_short(),
+        machine: match manifest.layout() {
+            None => manifest.environment.in_short(),
+            Some(layout) => format!("{layout}; {}", manifest.environment.in_short()),
+        },
         notes: notes::of_run(run, &cases, blocks.max(planned)),
         cases,
     }
@@ -371,7 +374,9 @@ pub(crate) fn is_answering(measurement: &Measurement) -> bool {
 fn last_output(failure: &Failure) -> String {
     let printed = match failure.step {
         Step::Start => failure.log.last(),
-        Step::Configure | Step::Reach | Step::Origin | Step::Probe | Step::Load => None,
+        Step::Configure | Step::Reach | Step::Origin | Step::Probe | Step::Load | Step::Host => {
+            None
+        }
     };
     printed.map_or(String::new(), |line| format!(" ({line})"))
 }

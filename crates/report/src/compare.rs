@@ -242,6 +242,9 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> anyhow::Result<Value> {
     parts.insert("tollgate".to_owned(), json!(run.tollgate));
     parts.insert("machine".to_owned(), serde_json::to_value(&run.environment)?);
     parts.insert("layout".to_owned(), serde_json::to_value(&run.cpu_layout)?);
+    // The same roles on other hosts are the same layout.
+    let roles: Vec<&str> = run.hosts.iter().map(|role| role.name.as_str()).collect();
+    parts.insert("roles".to_owned(), json!(roles));
     let others = &other.experiment;
     for case in &run.experiment.cases {
         if others.cases.iter().any(|other| other.name == case.name) {

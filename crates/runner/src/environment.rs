@@ -82,6 +82,8 @@ pub(crate) struct Counters {
     busy: Duration,
     /// Time in softirqs by CPU; `None` if it is not part of the CPU time of processes.
     softirq: Option<BTreeMap<usize, Duration>>,
+    /// As `busy`, always with interrupts.
+    all: Duration,
     steal: Duration,
     pressure: Option<Duration>,
     context_switches: u64,
@@ -104,6 +106,7 @@ impl Counters {
                 .then(|| cpus.iter().zip(&in_use).map(softirq).collect())
                 .flatten(),
             busy: in_use.iter().map(|cpu| busy(cpu, with_interrupts)).sum(),
+            all: in_use.iter().map(|cpu| busy(cpu, true)).sum(),
             steal: in_use.iter().filter_map(|cpu| cpu.steal_duration()).sum(),
             pressure: cpu_pressure()?.map(|pressure| Duration::from_micros(pressure.some.total)),
             context_switches: stats.ctxt,
@@ -114,6 +117,12 @@ impl Counters {
     pub(crate) fn softirq_until(&self, later: &Self, cpus: &[usize]) -> Option<Duration> {
         let (earlier, later) = (self.softirq.as_ref()?, later.softirq.as_ref()?);
         cpus.iter().map(|cpu| Some(later.get(cpu)?.saturating_sub(*earlier.get(cpu)?))).sum()
+    }
+
+    /// CPU time of these CPUs until later counters, with interrupts.
+    pub(crate) fn busy_us_until(&self, later: &Self) -> u64 {
+        let busy = later.all.saturating_sub(self.all);
+        u64::try_from(busy.as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Returns the noise between these counters and later ones. `own` is the CPU time of the trial's processes.
@@ -200,6 +209,7 @@ mod tests {
         let earlier = Counters {
             busy: Duration::from_secs(10),
             softirq: Some([(0, 1), (1, 2)].map(|(cpu, s)| (cpu, Duration::from_secs(s))).into()),
+            all: Duration::from_secs(10),
             steal: Duration::from_secs(1),
             pressure: Some(Duration::from_secs(3)),
             context_switches: 100,
@@ -207,6 +217,7 @@ mod tests {
         let later = Counters {
             busy: Duration::from_millis(13_000),
             softirq: Some([(0, 9), (1, 5)].map(|(cpu, s)| (cpu, Duration::from_secs(s))).into()),
+            all: Duration::from_millis(13_500),
             steal: Duration::from_millis(1_200),
             pressure: Some(Duration::from_millis(4_000)),
             context_switches: 350,

@@ -9,7 +9,7 @@ pub mod usage;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::sync::Arc;
@@ -88,15 +88,28 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Ports reserved for one trial until this is dropped. A server may bind its port a second after the port was
 /// chosen; another run that took the port in between would be measured instead.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ports {
+    /// Address of the servers.
+    ip: IpAddr,
     /// Abstract Unix sockets, one for each port: only one process can hold a name, and the kernel frees it when the
     /// process ends.
     claims: Vec<UnixListener>,
 }
 
+impl Default for Ports {
+    /// On the loopback interface.
+    fn default() -> Self {
+        Self::on(Ipv4Addr::LOCALHOST.into())
+    }
+}
+
 impl Ports {
-    /// Reserves a loopback address without a listener.
+    pub fn on(ip: IpAddr) -> Self {
+        Self { ip, claims: Vec::new() }
+    }
+
+    /// Reserves an address without a listener.
     ///
     /// Ports lie below the kernel's range for outgoing connections, so that a connection of the load generator cannot
     /// take one before the server does.
@@ -108,7 +121,7 @@ impl Ports {
             let start = std::process::id().wrapping_mul(STRIDE) % u32::from(span);
             let offset = (start + u32::from(step)) % u32::from(span);
             let port = FIRST + u16::try_from(offset).unwrap_or(0);
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let address = SocketAddr::new(self.ip, port);
             let Some(claim) = claim(port)? else { continue };
             if TcpListener::bind(address).is_ok() {
                 self.claims.push(claim);
@@ -117,7 +130,7 @@ impl Ports {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            format!("no free port from {FIRST} to {LAST} on {}", Ipv4Addr::LOCALHOST),
+            format!("no free port from {FIRST} to {LAST} on {}", self.ip),
         ))
     }
 }

@@ -5,10 +5,13 @@ use crate::process::machine_lock::MachineLock;
 use crate::process::{self, Interrupt, Interrupted};
 use crate::system;
 use crate::system::render::{self, Place};
+use crate::trial::hosts::{HostsDescription, RoleHosts};
 use crate::trial::{self, RunContext, config_dir};
 use crate::trial::{external, requests};
 use anyhow::Context;
 use nix::sys::prctl::set_child_subreaper;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,6 +45,8 @@ pub struct RunRequest<'a> {
     /// Resumes the run in that directory.
     pub resumes: bool,
     pub interrupt: &'a Interrupt,
+    /// Hosts of the roles; `None` for this machine.
+    pub hosts: Option<&'a RefCell<dyn RoleHosts>>,
 }
 
 #[derive(Debug)]
@@ -103,10 +108,21 @@ pub enum NoPrices {
 /// the thread that started them ends.
 pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<Ending> {
     let RunRequest { catalog, experiment, invocation, interrupt, .. } = request;
-    let Machine { layout, environment } = prepare(experiment)?;
+    let HostsDescription { layout, environment, hosts } = match request.hosts {
+        Some(hosts) => {
+            check_inputs(experiment)?;
+            hosts.borrow_mut().describe(interrupt)?
+        }
+        None => {
+            let Machine { layout, environment } = prepare(experiment)?;
+            HostsDescription { layout, environment, hosts: Vec::new() }
+        }
+    };
     let baseline = &experiment.subjects[experiment.baseline];
     // Its other errors are reported with those of the other subjects.
-    if let Ok(Err(missing)) = system::check(catalog, baseline) {
+    if request.hosts.is_none()
+        && let Ok(Err(missing)) = system::check(catalog, baseline)
+    {
         return Err(NoPrices::NoBaseline { baseline: baseline.name.clone(), missing }.into());
     }
     let mut run_dir = match request.resumes {
@@ -115,7 +131,23 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
     };
 
     let mut report_not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
-    let states = states(catalog, experiment, &run_dir.configs(), &mut report_not_installed);
+    let states = match request.hosts {
+        None => states(catalog, experiment, &run_dir.configs(), &mut report_not_installed),
+        Some(hosts) => {
+            let mut hosts = hosts.borrow_mut();
+            let subjects = experiment.subjects.iter();
+            let states = subjects.map(|subject| {
+                let state = hosts.state(catalog, experiment, subject, interrupt)?;
+                report_state(&state, &subject.name, &mut report_not_installed);
+                Ok(state)
+            });
+            states.collect::<anyhow::Result<_>>()?
+        }
+    };
+    if let SubjectState::Skipped { missing } = &states[experiment.baseline] {
+        let (baseline, missing) = (baseline.name.clone(), missing.clone());
+        return Err(NoPrices::NoBaseline { baseline, missing }.into());
+    }
     let present: BTreeMap<usize, Installed> = (0..)
         .zip(&states)
         .filter_map(|(index, state)| match state {
@@ -123,7 +155,7 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
             SubjectState::Skipped { .. } | SubjectState::Broken { .. } => None,
         })
         .collect();
-    let manifest = Manifest::of(experiment, states, &layout, environment, invocation);
+    let manifest = Manifest::of(experiment, states, &layout, environment, hosts, invocation);
     let mut run = match request.resumes {
         false => {
             run_dir.write_manifest(&manifest)?;
@@ -142,11 +174,22 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
         limits: &experiment.limits,
         corpus: &experiment.corpus,
         interrupt,
+        hosts: request.hosts,
     };
     let Replay { mut schedule, mut pending, .. } = replay(&run);
-    let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
-    let Ok(_lock) = lock.context("cannot lock the machine for measuring")? else {
-        return Ok(Ending { dir: run_dir.path().to_owned(), ended_by: EndedBy::Interrupted });
+    // Other hosts are exclusive, and this machine measures nothing.
+    let _lock = match request.hosts {
+        Some(_) => None,
+        None => {
+            let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
+            match lock.context("cannot lock the machine for measuring")? {
+                Ok(lock) => Some(lock),
+                Err(Interrupted) => {
+                    let dir = run_dir.path().to_owned();
+                    return Ok(Ending { dir, ended_by: EndedBy::Interrupted });
+                }
+            }
+        }
     };
     report(Event::Begun { trials: trials(&run), done: &run.trials });
     let resumed_trials = run.trials.len();
@@ -159,7 +202,9 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
             let measured = run.trials.iter().filter_map(|trial| trial.outcome.measurement());
             let invalid = measured.map(|measurement| &measurement.invalid);
             // A budget ends the run anyway.
-            let may_stop = resumed_trials == 0 && experiment.stop.budget_s.is_none();
+            let may_stop = resumed_trials == 0
+                && experiment.stop.budget_s.is_none()
+                && request.hosts.is_none();
             if let (true, Some(reason)) = (may_stop, why_nothing_counts(invalid)) {
                 match wait_until_quiet(&layout, &experiment.limits, interrupt, report) {
                     Ok(true) => {}
@@ -174,6 +219,14 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
         let Some(installed) = present.get(&trial.subject) else {
             continue;
         };
+        if let Some(hosts) = request.hosts {
+            let mut waiting = |text: &str| report(Event::Waiting(text));
+            match hosts.borrow_mut().replace_lost(interrupt, &mut waiting) {
+                Ok(()) => {}
+                Err(error) if error.is::<Interrupted>() => break EndedBy::Interrupted,
+                Err(error) => return Err(error.context("cannot replace the lost hosts")),
+            }
+        }
         let Some(record) = run_trial(&context, &run, experiment, &trial, installed, report) else {
             break EndedBy::Interrupted;
         };
@@ -333,10 +386,14 @@ pub enum NotInstalled<'a> {
     Broken { subject: &'a str, reason: &'a str },
 }
 
+fn check_inputs(experiment: &Experiment) -> anyhow::Result<()> {
+    requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
+    external::check(experiment)
+}
+
 /// Checks the requests of the experiment, and prepares this process.
 pub fn prepare(experiment: &Experiment) -> anyhow::Result<Machine> {
-    requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
-    external::check(experiment)?;
+    check_inputs(experiment)?;
     let layout = layout(experiment.cpus.as_ref())?;
     let environment = environment::read().context("cannot read the limits of the machine")?;
     Ok(Machine { layout, environment })
@@ -358,28 +415,59 @@ pub fn states(
     report: &mut dyn FnMut(NotInstalled<'_>),
 ) -> Vec<SubjectState> {
     let subjects = experiment.subjects.iter();
-    subjects.map(|subject| state(catalog, experiment, subject, configs, report)).collect()
+    let state = |subject: &Subject| {
+        let state = state(catalog, subject, &FixedPlace::of(experiment, subject), configs);
+        report_state(&state, &subject.name, report);
+        state
+    };
+    subjects.map(state).collect()
+}
+
+fn report_state(state: &SubjectState, subject: &str, report: &mut dyn FnMut(NotInstalled<'_>)) {
+    match state {
+        SubjectState::Present { .. } => {}
+        SubjectState::Skipped { missing } => report(NotInstalled::Skipped { subject, missing }),
+        SubjectState::Broken { reason } => report(NotInstalled::Broken { subject, reason }),
+    }
+}
+
+/// Variables of a configuration that is rendered to be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FixedPlace {
+    pub connections: u32,
+    pub origins: u16,
+    pub protocol: Protocol,
+}
+
+impl FixedPlace {
+    /// Returns the variables of a subject for all cases of an experiment.
+    pub fn of(experiment: &Experiment, subject: &Subject) -> Self {
+        let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
+        let origins = match subject.recipe.file.origin {
+            true => experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1),
+            false => 0,
+        };
+        let of_subject = |case: &&Case| {
+            case.subjects.iter().any(|at| experiment.subjects[*at].name == subject.name)
+        };
+        let first = experiment.cases.iter().find(of_subject);
+        let protocol = first.map_or(Protocol::H1, |case| case.protocol);
+        Self { connections: connections.unwrap_or(1), origins, protocol }
+    }
 }
 
 /// Finds the system of a subject and renders its configuration with fixed ports: hashes can be compared between runs, and
 /// template errors are found before the first trial.
-fn state(
+pub fn state(
     catalog: &Catalog,
-    experiment: &Experiment,
     subject: &Subject,
+    fixed: &FixedPlace,
     configs: &Path,
-    report: &mut dyn FnMut(NotInstalled<'_>),
 ) -> SubjectState {
-    let mut broken = |reason: String| {
-        report(NotInstalled::Broken { subject: &subject.name, reason: &reason });
-        SubjectState::Broken { reason }
-    };
+    let broken = |reason: String| SubjectState::Broken { reason };
     let installed = match system::check(catalog, subject) {
         Ok(Ok(installed)) => installed,
-        Ok(Err(missing)) => {
-            report(NotInstalled::Skipped { subject: &subject.name, missing: &missing });
-            return SubjectState::Skipped { missing };
-        }
+        Ok(Err(missing)) => return SubjectState::Skipped { missing },
         Err(error) => return broken(format!("{error:#}")),
     };
     let dir = config_dir(configs, subject);
@@ -390,24 +478,15 @@ fn state(
     let ports = ports
         .map(|(name, port)| (name.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
         .collect();
-    let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
-    let origins = match subject.recipe.file.origin {
-        true => experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1),
-        false => 0,
-    };
-    let origins: Vec<SocketAddr> = (0..origins)
+    let origins: Vec<SocketAddr> = (0..fixed.origins)
         .map(|number| SocketAddr::from((Ipv4Addr::LOCALHOST, 2 + 1_000 * number)))
         .collect();
-    let of_subject =
-        |case: &&Case| case.subjects.iter().any(|at| experiment.subjects[*at].name == subject.name);
-    let first = experiment.cases.iter().find(of_subject);
-    let protocol = first.map_or(Protocol::H1, |case| case.protocol);
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origins: &origins,
-        connections: connections.unwrap_or(1),
-        protocol,
+        connections: fixed.connections,
+        protocol: fixed.protocol,
         ports: &ports,
         installed: &installed,
     };

@@ -67,7 +67,7 @@ pub fn search(
     let states = run::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
     let mut searches = searches(experiment, &states, &record.subjects, parameters);
     let open_loop = as_open_loop(experiment, parameters);
-    let manifest = Manifest::of(&open_loop, states, &layout, environment, invocation);
+    let manifest = Manifest::of(&open_loop, states, &layout, environment, Vec::new(), invocation);
     run_dir.write_manifest(&manifest)?;
 
     let context = RunContext {
@@ -80,6 +80,7 @@ pub fn search(
         // Each trial would send it again.
         corpus: &Corpus::default(),
         interrupt,
+        hosts: None,
     };
     let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
     let Ok(_lock) = lock.context("cannot lock the machine for measuring")? else {

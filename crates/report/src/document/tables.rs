@@ -649,6 +649,10 @@ pub(super) fn environment(manifest: &Manifest) -> Table {
         ("CPU of the origin", cpus(&layout.origin)),
         ("CPU of the system", cpus(&layout.system)),
     ];
+    let hosts = manifest.hosts.iter().map(|role| {
+        (role.name.as_str(), format!("{}: {}", role.host, role.environment.in_short()))
+    });
+    properties.extend(hosts);
     let mitigations = environment.mitigations.iter();
     properties.extend(mitigations.map(|(name, state)| (name.as_str(), state.clone())));
     let rows = properties.into_iter().map(|(name, value)| Row::of(None, [name.to_owned(), value]));

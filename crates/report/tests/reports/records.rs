@@ -58,6 +58,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 subjects: subjects.iter().map(|name| subject(name)).collect(),
                 ablation: None,
             },
+            hosts: Vec::new(),
             cpu_layout: CpuLayout { generator: vec![0], origin: vec![0], system: vec![1] },
             environment: Environment {
                 kernel: "Linux 6.1.0 x86_64".to_owned(),
@@ -224,6 +225,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
         warm_up: None,
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
+        hosts: None,
     }
 }
 

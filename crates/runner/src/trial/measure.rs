@@ -13,8 +13,9 @@ use tollgate_experiment::experiment::{LoadFile, Window};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, ProbeOutcome,
-    TemplateRecord, as_f64,
+    TemplateRecord, WarmUpRecord, as_f64,
 };
+use tollgate_experiment::validity::{HeavyProcess, Limits};
 use tollgate_load::{Summary, TemplateSummary};
 use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
@@ -44,10 +45,6 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         false => memory_peak(&pids.system).context(COUNTERS)?,
     };
 
-    let window = summary.window;
-    if window.is_zero() {
-        bail!("the generator ended before the window");
-    }
     let servers_window = at_end.at - at_start.at;
     let system = at_start.system.until(&at_end.system);
     let cpu = CpuRecord {
@@ -69,16 +66,86 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         }),
         generator_polled_us: summary.threads.iter().map(|thread| micros(thread.polled)).sum(),
     };
-    let templates: Vec<TemplateRecord> = subject
-        .templates
-        .iter()
-        .zip(&summary.templates)
-        .map(|(template, summary)| template_record(template, summary, subject.blocked_status))
-        .collect();
-    let open_loop = open_loop(subject.load, &summary).context(HISTOGRAM)?;
-    let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
     let noise = noise(subject, &at_start, &at_end, &cpu);
     let died = subject.system.process_exit().or_else(|| system.err().map(|died| died.to_string()));
+    let utilization = utilization(subject, &at_start, &at_end, summary.window, &cpu);
+    let readings = Readings {
+        summary,
+        cpu,
+        noise,
+        heaviest,
+        died,
+        memory_peak_bytes,
+        origin_requests,
+        lateness,
+        warm_up,
+        utilization,
+    };
+    let expected = Expected {
+        load: subject.load,
+        templates: subject.templates,
+        blocked_status: subject.blocked_status,
+        limits: subject.limits,
+    };
+    assemble(&expected, readings)
+}
+
+/// What a measurement is judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    pub load: &'a LoadFile,
+    pub templates: &'a [Template],
+    /// Status code of blocked requests.
+    pub blocked_status: u16,
+    pub limits: &'a Limits,
+}
+
+/// Readings of all roles over one window.
+#[derive(Debug)]
+pub struct Readings {
+    pub summary: Summary,
+    pub cpu: CpuRecord,
+    pub noise: Noise,
+    /// The process outside of the trial that used most CPU time.
+    pub heaviest: Option<HeavyProcess>,
+    /// Description of a system process that ended.
+    pub died: Option<String>,
+    pub memory_peak_bytes: Option<u64>,
+    /// Requests to each of several origins.
+    pub origin_requests: Vec<u64>,
+    /// Longest delay of a wake-up of the process that opened and closed the window.
+    pub lateness: Duration,
+    pub warm_up: WarmUpRecord,
+    pub utilization: Utilization,
+}
+
+/// Makes the record of a window, and applies the rules of validity.
+pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<Measurement> {
+    let Expected { load, templates, blocked_status, limits } = *expected;
+    let Readings {
+        summary,
+        cpu,
+        noise,
+        heaviest,
+        died,
+        memory_peak_bytes,
+        origin_requests,
+        lateness,
+        warm_up,
+        utilization,
+    } = readings;
+    let window = summary.window;
+    if window.is_zero() {
+        bail!("the generator ended before the window");
+    }
+    let servers_window = Duration::from_secs_f64(cpu.servers_window_s);
+    let templates: Vec<TemplateRecord> = templates
+        .iter()
+        .zip(&summary.templates)
+        .map(|(template, summary)| template_record(template, summary, blocked_status))
+        .collect();
+    let open_loop = open_loop(load, &summary).context(HISTOGRAM)?;
+    let late = utilization.late || open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
     let evidence = Evidence {
         steal_percent: noise.steal_percent,
         background_cpu_percent: noise.background_cpu_percent,
@@ -93,7 +160,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         failed_kinds: summary.failures.describe(),
         window,
         servers_window,
-        planned: subject.load.window(),
+        planned: load.window(),
         lateness,
         // Expected if the system fell behind its schedule, which is reported separately.
         oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
@@ -108,10 +175,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         received_bytes_per_s: Some(as_f64(summary.bytes_received) / window.as_secs_f64()),
         sent_bytes_per_s: Some(as_f64(summary.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&summary.latency).context(HISTOGRAM)?,
-        bottleneck: validity::bottleneck(&Utilization {
-            late,
-            ..utilization(subject, &at_start, &at_end, window, &cpu)
-        }),
+        bottleneck: validity::bottleneck(&Utilization { late, ..utilization }),
         open_loop,
         cpu,
         memory_peak_bytes,
@@ -125,7 +189,8 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
         oldest_in_flight_ms: summary.oldest_in_flight.map(|age| age.as_secs_f64() * 1e3),
         noise,
         warm_up: Some(warm_up),
-        invalid: validity::judge(&evidence, subject.limits),
+        invalid: validity::judge(&evidence, limits),
+        hosts: None,
     })
 }
 

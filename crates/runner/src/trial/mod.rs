@@ -2,25 +2,33 @@
 
 mod exchange;
 pub(crate) mod external;
+pub mod hosts;
 mod measure;
 mod probe;
 pub mod requests;
+pub mod role;
 pub mod servers;
+mod start;
 mod validity;
 mod window;
 
 pub use exchange::Site;
+pub use measure::{Expected, Readings, assemble};
+pub use validity::Utilization;
+pub use window::{load_plan, steady_figures};
 
-use crate::process::group::Launch;
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted, Ports};
-use crate::system::render::{self, Place, Rendered};
+use crate::system::render::{self, Place};
 use anyhow::{Context, anyhow};
 use exchange::SERVER_NAME;
+use hosts::{MeasureRequest, RoleHosts, StartRequest, StartedOnHosts};
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
-use servers::{Ready, Servers, Stop};
+use servers::{Servers, Stop};
+use start::{OriginLaunch, SystemLaunch};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -35,11 +43,10 @@ use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::{
-    Failure, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
+    Failure, Measurement, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
 };
 use tollgate_experiment::toml_file::{self, Source};
 use tollgate_experiment::validity::Limits;
-use tollgate_load::{Expectation, Request};
 use tollgate_tls::SelfSigned;
 use tollgate_traffic::Mix;
 
@@ -56,6 +63,8 @@ pub struct RunContext<'a> {
     pub limits: &'a Limits,
     pub corpus: &'a Corpus,
     pub interrupt: &'a Interrupt,
+    /// Hosts of the roles; `None` for this machine.
+    pub hosts: Option<&'a RefCell<dyn RoleHosts>>,
 }
 
 /// Runs a trial and returns its record. A failure of the subject is a record too.
@@ -75,6 +84,9 @@ pub fn run(
         Err(Stop::Failed(failure)) => Outcome::Failed(failure),
         Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
     };
+    if let Some(hosts) = context.hosts {
+        hosts.borrow_mut().stop();
+    }
     Ok(TrialRecord {
         duration_s: start.elapsed().as_secs_f64(),
         startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
@@ -153,8 +165,17 @@ pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failu
         fs::create_dir_all(folder).map_err(io_error("create", folder))?;
     }
     let (limits, corpus) = (&Limits::default(), &Corpus::default());
-    let context =
-        RunContext { catalog, tollgate, configs, logs, layout, limits, corpus, interrupt };
+    let context = RunContext {
+        catalog,
+        tollgate,
+        configs,
+        logs,
+        layout,
+        limits,
+        corpus,
+        interrupt,
+        hosts: None,
+    };
     let plan = TrialPlan { case: 0, block: 1, position: 1, subject: 0, attempt: 1, order_seed: 0 };
     let mut trial = Trial::new(&context, &plan, case, subject, installed);
     let checked = trial.probed().and_then(|Probed { servers, responses, refused, .. }| {
@@ -245,6 +266,23 @@ impl<'a> Trial<'a> {
         }
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
         let corpus = self.corpus(&requests, &mut servers)?;
+        if let Some(hosts) = self.context.hosts {
+            let request = MeasureRequest {
+                site: &servers.site,
+                expected: Expected {
+                    load: &self.case.load,
+                    templates: self.case.mix.templates(),
+                    blocked_status: requests.blocked_status,
+                    limits: self.context.limits,
+                },
+                workload: Arc::new(workload),
+                gaps_seed: self.plan.order_seed,
+                interrupt: self.context.interrupt,
+            };
+            let mut measurement = hosts.borrow_mut().measure(&request)?;
+            add_probe(&mut measurement, &responses, corpus);
+            return Ok(Outcome::Measured(Box::new(measurement)));
+        }
         let TrialServers { origin, origins, system, site, layout, .. } = &mut servers;
         let measured = measure::measure(&mut window::Subject {
             site,
@@ -263,10 +301,7 @@ impl<'a> Trial<'a> {
         check_origin(origin)?;
         match measured {
             Ok(mut measurement) => {
-                for (template, response) in measurement.templates.iter_mut().zip(&responses) {
-                    template.probe = Some(response.outcome);
-                }
-                measurement.corpus = corpus;
+                add_probe(&mut measurement, &responses, corpus);
                 if let Some(external) = &self.subject.external {
                     measurement.cpu.is_unknown = external.attach.is_none();
                     measurement.attached_cpus.clone_from(&layout.system);
@@ -283,6 +318,7 @@ impl<'a> Trial<'a> {
         let (site, interrupt) = (&servers.site, self.context.interrupt);
         let verdicts = probe::verdicts(site, &corpus, requests.blocked_status, interrupt);
         check_origin(&mut servers.origin)?;
+        self.check_hosts()?;
         let system = &mut servers.system;
         match (verdicts, system.process_exit()) {
             (Ok(verdicts), None) => Ok(verdicts),
@@ -302,9 +338,11 @@ impl<'a> Trial<'a> {
         let target = probe::Target { site, ports, interrupt };
         let undetected = probe::undetected_attacks(self.subject, &target);
         check_origin(origin)?;
+        self.check_hosts()?;
         let undetected = undetected.map_err(|error| not_probed(error, system))?;
         let probed = probe::probe(site, templates, &requests, interrupt);
         check_origin(origin)?;
+        self.check_hosts()?;
         let responses = probed.map_err(|error| not_probed(error, system))?;
         let hint = probe::expectation_hint(templates, &responses, requests.blocked_status);
         let reasons: Vec<String> =
@@ -316,6 +354,9 @@ impl<'a> Trial<'a> {
     fn start_servers(&mut self, requests: &Requests<'_>) -> Result<TrialServers, Stop> {
         if let Some(external) = &self.subject.external {
             return self.reach(external, requests);
+        }
+        if let Some(hosts) = self.context.hosts {
+            return self.start_on_hosts(hosts, requests);
         }
         let recipe = &self.subject.recipe.file;
         let mut origin = Servers::default();
@@ -363,6 +404,31 @@ impl<'a> Trial<'a> {
         Ok(TrialServers { origin, origins, system, site, ports, layout })
     }
 
+    /// Starts the servers on the hosts of their roles.
+    fn start_on_hosts(
+        &mut self,
+        hosts: &RefCell<dyn RoleHosts>,
+        requests: &Requests<'_>,
+    ) -> Result<TrialServers, Stop> {
+        let request = StartRequest {
+            case: self.case,
+            subject: self.subject,
+            ready: requests.ready(),
+            interrupt: self.context.interrupt,
+        };
+        let StartedOnHosts { address, ports, startup } = hosts.borrow_mut().start(&request)?;
+        self.startup = startup;
+        let site = Site { protocol: self.case.protocol, ..Site::plain(address) };
+        let (origin, origins, system) = (Servers::default(), Vec::new(), Servers::default());
+        let layout = self.context.layout.clone();
+        Ok(TrialServers { origin, origins, system, site, ports, layout })
+    }
+
+    /// Fails if a host is lost, or if a server on one has ended.
+    fn check_hosts(&self) -> Result<(), Stop> {
+        self.context.hosts.map_or(Ok(()), |hosts| hosts.borrow_mut().check())
+    }
+
     /// Starts an origin with the protocol of `site`, at another address.
     fn start_origin(
         &mut self,
@@ -373,36 +439,20 @@ impl<'a> Trial<'a> {
         origin: &mut Servers,
     ) -> Result<Site, Stop> {
         let address = self.ports.free().map_err(failed(Step::Start))?;
-        let site = Site { address, ..site.clone() };
-        let name = match number {
-            1 => "origin".to_owned(),
-            number => format!("origin-{number}"),
-        };
-        let mut command = vec![
-            self.context.tollgate.display().to_string(),
-            "origin".to_owned(),
-            "--listen".to_owned(),
-            address.to_string(),
-        ];
-        command.extend(self.case.load.busy_poll.then(|| "--busy-poll".to_owned()));
-        if site.protocol.is_tls() {
-            let certificate = certificate.display().to_string();
-            command.extend(["--cert", &certificate, "--key", &certificate].map(str::to_owned));
-        }
-        let log = self.log_file(&name);
-        let launch = Launch {
-            name: &name,
-            command: &command,
-            env: &BTreeMap::new(),
+        let log = self.log_file(&start::origin_name(number));
+        let launch = OriginLaunch {
+            tollgate: self.context.tollgate,
+            number,
+            site: Site { address, ..site.clone() },
+            certificate,
+            busy_poll: self.case.load.busy_poll,
             dir: &self.context.configs,
             log: &log,
             cpus: &self.context.layout.origin,
+            ready: requests.ready(),
+            interrupt: self.context.interrupt,
         };
-        origin.start(&launch)?;
-        // Expectations apply to the subject; the origin may respond with anything.
-        let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
-        origin.wait_until_ready(&site, &request, ORIGIN_READY, self.context.interrupt)?;
-        Ok(site)
+        launch.start(origin)
     }
 
     fn start_system(
@@ -416,52 +466,26 @@ impl<'a> Trial<'a> {
         let site = Site { address, ..site };
         let origins: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
         let dir = config_dir(&self.context.configs, self.subject);
-        let place = Place {
-            dir: &dir,
-            listen: address,
-            origins: &origins,
-            protocol: site.protocol,
-            connections: self.case.load.connections_most(),
-            ports,
-            installed: self.installed,
+        let launch = SystemLaunch {
+            catalog: self.context.catalog,
+            subject: self.subject,
+            place: Place {
+                dir: &dir,
+                listen: address,
+                origins: &origins,
+                protocol: site.protocol,
+                connections: self.case.load.connections_most(),
+                ports,
+                installed: self.installed,
+            },
+            site: &site,
+            log: &|process| self.log_file(process),
+            cpus: &self.context.layout.system,
+            ready: requests.ready(),
+            interrupt: self.context.interrupt,
         };
-        let Rendered { prepare, processes, .. } =
-            render::render(self.context.catalog, self.subject, &place)
-                .map_err(failed(Step::Configure))?;
-        let within = self.subject.recipe.file.ready.timeout.0;
-        for (number, command) in (1..).zip(&prepare) {
-            let name = format!("prepare-{number}");
-            let log = self.log_file(&name);
-            let launch = Launch {
-                name: &name,
-                command,
-                env: &BTreeMap::new(),
-                dir: &dir,
-                log: &log,
-                cpus: &self.context.layout.system,
-            };
-            servers::run_to_end(&launch, within, self.context.interrupt)?;
-        }
-        let mut system = Servers::of_system();
-        let start = Instant::now();
-        for process in &processes {
-            let log = self.log_file(&process.name);
-            let launch = Launch {
-                name: &process.name,
-                command: &process.command,
-                env: &process.env,
-                dir: &dir,
-                log: &log,
-                cpus: &self.context.layout.system,
-            };
-            system.start(&launch)?;
-            if let Some(at) = process.listens {
-                system.wait_until_listening(at, within, self.context.interrupt)?;
-            }
-        }
-        let ready =
-            system.wait_until_ready(&site, requests.ready(), within, self.context.interrupt)?;
-        self.startup = (ready == Ready::AsExpected).then(|| start.elapsed());
+        let (system, startup) = launch.start()?;
+        self.startup = startup;
         Ok((system, site))
     }
 
@@ -482,6 +506,13 @@ impl<'a> Trial<'a> {
     }
 }
 
+fn add_probe(measurement: &mut Measurement, responses: &[ProbeResponse], corpus: String) {
+    for (template, response) in measurement.templates.iter_mut().zip(responses) {
+        template.probe = Some(response.outcome);
+    }
+    measurement.corpus = corpus;
+}
+
 /// Folder of the configuration files of a subject, and working directory of its processes.
 pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
     configs.join(&subject.name)
@@ -492,8 +523,6 @@ fn write_certificate(path: &Path) -> anyhow::Result<()> {
     let SelfSigned { certificate, key } = SelfSigned::new(&[SERVER_NAME, "127.0.0.1"])?;
     fs::write(path, certificate + &key).map_err(io_error("write", path))
 }
-
-const ORIGIN_READY: Duration = Duration::from_secs(10);
 
 /// Fails if the origin has ended: responses of the system then mean nothing.
 fn check_origin(origin: &mut Servers) -> Result<(), Stop> {

@@ -204,7 +204,7 @@ impl Sample {
 
 /// Returns the figures that must be steady: throughput in a closed loop, and the CPU time per request of the system.
 /// Without either: the mean latency.
-fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec<f64> {
+pub fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec<f64> {
     let throughput_per_s = (!is_open_loop).then(|| slice.throughput_per_s());
     let cpu_us_per_request = cpu_us.map(|us| as_f64(us) / as_f64(slice.responses.max(1)));
     let figures: Vec<f64> = throughput_per_s.into_iter().chain(cpu_us_per_request).collect();
@@ -217,30 +217,42 @@ fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn plan(subject: &Subject<'_>) -> anyhow::Result<Plan> {
+    let cpus = subject.layout.generator.clone();
+    load_plan(subject.site, subject.load, &subject.workload, subject.gaps_seed, cpus)
+}
+
+/// Returns the plan of a case against a server. `gaps_seed`: of a Poisson schedule.
+pub fn load_plan(
+    site: &Site,
+    load: &LoadFile,
+    workload: &Arc<Workload>,
+    gaps_seed: u64,
+    cpus: Vec<usize>,
+) -> anyhow::Result<Plan> {
     Ok(Plan {
-        target: Target::Tcp(subject.site.address),
-        arrivals: arrivals(subject.load, subject.gaps_seed),
-        connections_max: subject.load.connections_most() as usize,
+        target: Target::Tcp(site.address),
+        arrivals: arrivals(load, gaps_seed),
+        connections_max: load.connections_most() as usize,
         timer_slack: Duration::ZERO,
-        tls: subject.site.tls(subject.load.tls_resume)?,
-        protocol: match subject.site.protocol.is_http2() {
-            true => Protocol::Http2 { streams: subject.load.streams as usize },
+        tls: site.tls(load.tls_resume)?,
+        protocol: match site.protocol.is_http2() {
+            true => Protocol::Http2 { streams: load.streams as usize },
             false => Protocol::Http1 { pipeline: 1 },
         },
         series: None,
         handshakes: false,
         replay: None,
         first_byte: false,
-        workload: Arc::clone(&subject.workload),
-        connections: subject.load.connections as usize,
-        threads: subject.load.threads as usize,
-        keep_alive: subject.load.keepalive,
-        busy_poll: subject.load.busy_poll,
+        workload: Arc::clone(workload),
+        connections: load.connections as usize,
+        threads: load.threads as usize,
+        keep_alive: load.keepalive,
+        busy_poll: load.busy_poll,
         connect_timeout: CONNECT_TIMEOUT,
-        response_timeout: subject.load.timeout.0,
+        response_timeout: load.timeout.0,
         requests: None,
         warm_up: false,
-        cpus: subject.layout.generator.clone(),
+        cpus,
         shard: Shard::WHOLE,
     })
 }
@@ -337,7 +349,7 @@ const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
-fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
+pub(super) fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;
     let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
     let (_, body) =
@@ -348,7 +360,7 @@ fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
 }
 
 /// Counters of an origin since its start.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct OriginCounters {
     seconds: f64,
     requests: u64,

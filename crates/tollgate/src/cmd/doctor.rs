@@ -163,6 +163,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
             out: dir,
             interrupt: &interrupt,
             resumes: false,
+            hosts: None,
         },
         &mut |event| {
             if let Event::Recorded(record) = event {

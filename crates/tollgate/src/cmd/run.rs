@@ -7,8 +7,12 @@ use crate::console::{self, Exit, Failure};
 use crate::{Cli, Command};
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tollgate_cluster::carrier::Carrier;
+use tollgate_cluster::role_hosts::{self, RemoteHosts};
+use tollgate_cluster::staging::Binary;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::{Adjustments, Axis, SideBySide};
 use tollgate_experiment::manifest::Invocation;
@@ -23,6 +27,7 @@ use tollgate_report::source::Source;
 use tollgate_runner::ablation::{self, Selection as Ablate};
 use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
+use tollgate_runner::trial::hosts::RoleHosts;
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -126,6 +131,13 @@ pub(crate) struct Args {
     /// Allow load to the host of a subject's `url`; repeatable, only for hosts that you may load
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
+    /// Run system, origin and generators on hosts of their own: slurm, ssh:HOST,HOST,HOST,... or
+    /// kubectl:[NAMESPACE/]POD,... (see docs/cluster.md)
+    #[arg(long, value_name = "CARRIER", conflicts_with_all = ["ablate", "allow_host"])]
+    on: Option<Carrier>,
+    /// Hosts that send the load, with --on
+    #[arg(long, value_name = "N", requires = "on", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    generators: u16,
     /// Directory for records and reports [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -196,6 +208,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     };
     let mut prepared = prepare(&adjustments)?;
     if adjustments.baseline.is_none()
+        && args.on.is_none()
         && let Some(fallback) = fallback_baseline(&prepared)
     {
         adjustments.baseline = Some(fallback);
@@ -209,6 +222,15 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
     let thresholds = args.threshold.parse(&subjects, &cases)?;
     let process = Process::start(&catalog)?;
+    let hosts = args.on.as_ref().map(|carrier| {
+        role_hosts::check_experiment(&experiment).map_err(Failure::bad_input)?;
+        let (generators, binary) = (args.generators.into(), Binary::read(&process.tollgate)?);
+        let catalog = args.catalog.open()?;
+        let notify = console::eprint_line;
+        let hosts = RemoteHosts::new(carrier.clone(), generators, binary, catalog, notify);
+        Ok::<_, Failure>(RefCell::new(hosts))
+    });
+    let hosts = hosts.transpose()?;
     let mut progress = Progress::new(&experiment);
     let ending = run::run(
         &RunRequest {
@@ -224,11 +246,14 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
             out: &out,
             interrupt: &process.interrupt,
             resumes,
+            hosts: hosts.as_ref().map(|hosts| hosts as &RefCell<dyn RoleHosts>),
         },
         &mut |event| progress.show(&event),
     )
     .map_err(|error| run_error(error, &out))?;
     progress.end();
+    // Gives the hosts back before the reports are made.
+    drop(hosts);
 
     let source = Source::read(&ending.dir)?;
     let analysis = &source.analysis;
@@ -381,6 +406,9 @@ impl Args {
         words.extend(corpus.flat_map(|path| ["--corpus".to_owned(), path]));
         let hosts = self.allow_host.iter().cloned();
         words.extend(hosts.flat_map(|host| ["--allow-host".to_owned(), host]));
+        words.extend(option("--on", self.on.as_ref().map(ToString::to_string)));
+        let generators = self.on.is_some().then(|| self.generators.to_string());
+        words.extend(option("--generators", generators));
         words.extend(self.threshold.words());
         words.extend(self.catalog.words());
         shell_words::join(words)
@@ -429,6 +457,7 @@ mod tests {
             "wafs --threshold cpu(full/nginx)<130 --junit out/thresholds.xml",
             "catch --corpus crs.mix --corpus own.mix",
             "mine.toml --allow-host a.example --allow-host b.example",
+            "mine.toml --on slurm --generators 4",
         ] {
             let command = args(line).command(7, None);
             let words = shell_words::split(&command).unwrap();

@@ -11,7 +11,7 @@ use tollgate_cluster::carrier::Carrier;
 use tollgate_cluster::describe::NetworkCard;
 use tollgate_cluster::doctor::{self, Examined, Finding};
 use tollgate_cluster::hosts::Hosts;
-use tollgate_cluster::slurm;
+use tollgate_cluster::slurm::{self, NodeChoice};
 use tollgate_cluster::staging::Binary;
 use tollgate_runner::process::Interrupt;
 use tollgate_stats::number::{counted, significant};
@@ -35,7 +35,7 @@ pub(super) fn run(carrier: &Carrier, format: Format) -> Result<Exit, Failure> {
         Carrier::Slurm { nodes: None } => Some(list_nodes(&mut text, &interrupt)?),
         _ => None,
     };
-    let hosts = Hosts::take(carrier, count, &interrupt, &mut eprint_line)?;
+    let hosts = Hosts::take(carrier, count, &NodeChoice::default(), &interrupt, &mut eprint_line)?;
     let mut agents = hosts.start_agents(&binary, &interrupt)?;
     let examined = doctor::examine(&mut agents, &interrupt)?;
     drop(agents);

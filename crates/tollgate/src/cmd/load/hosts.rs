@@ -15,6 +15,7 @@ use tollgate_cluster::connection::Agent;
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedResult};
 use tollgate_cluster::shard::{LoadPlan, TlsPlan, TrustPlan};
+use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
 use tollgate_load::{Arrivals, Plan, Progress, Target as Address};
 use tollgate_runner::process::Interrupt;
@@ -36,7 +37,7 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
     let kill_now = || std::process::exit(Exit::Interrupted as i32);
     let interrupt = signals::interrupt(kill_now).context("cannot handle signals")?;
     let binary = Binary::read(&current_exe().context("cannot find the running program")?)?;
-    let hosts = Hosts::take(carrier, None, &interrupt, &mut eprint_line)?;
+    let hosts = Hosts::take(carrier, None, &NodeChoice::default(), &interrupt, &mut eprint_line)?;
     let plans = LoadPlan::divide(&load.plan, tls_plan.as_ref(), hosts.hosts.len());
     let plans = plans.map_err(Failure::bad_input)?;
     eprint_line(&describe(&load, &hosts, &binary));
