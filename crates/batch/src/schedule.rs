@@ -277,9 +277,9 @@ mod tests {
             let (mut now_s, mut capacity, mut ideal_s, mut failures) = (0.0, 0.0, None, 0);
             let total: f64 = self.work.iter().map(|work| work.1).sum();
             while !schedule.is_complete() {
-                for node in 0..nodes {
+                for (node, end_s) in end_s.iter_mut().enumerate() {
                     if let Some(round) = schedule.start(node, now_s) {
-                        end_s[node] = Some(now_s + self.work[round].1 / self.speeds[node]);
+                        *end_s = Some(now_s + self.work[round].1 / self.speeds[node]);
                     }
                 }
                 let next = |node: &usize| change_s[*node].min(end_s[*node].unwrap_or(f64::MAX));
