@@ -235,7 +235,9 @@ else
   head -c {bytes} >"$t"
   if ! holds "$t"; then echo "cannot stage tollgate in $d: the copy differs; check the free space" >&2; exit 1; fi
   chmod 700 "$t"
-  mv -f "$t" "$f"
+  # Another agent may have staged it meanwhile, and runs from that file.
+  ln "$t" "$f" 2>/dev/null || holds "$f" || mv -f "$t" "$f"
+  rm -f "$t"
   trap - EXIT
 fi
 exec "$f" agent --dir "$d"

@@ -4,7 +4,7 @@ use crate::carrier::{Carrier, Place};
 use crate::connection::{Agent, AgentError};
 use crate::slurm::{Allocation, NodeChoice};
 use crate::staging::Binary;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use tollgate_runner::process::Interrupt;
 
@@ -58,7 +58,9 @@ impl Hosts {
             }
             Carrier::Local { agents } => {
                 let count = agents.or(count).unwrap_or(1);
-                (1..=count).map(|number| plain(Place::Local { number })).collect()
+                let address = Some(Ipv4Addr::LOCALHOST.into());
+                let host = |number| Host { address, ..plain(Place::Local { number }) };
+                (1..=count).map(host).collect()
             }
         };
         Ok(Self { carrier: carrier.clone(), hosts, allocation })

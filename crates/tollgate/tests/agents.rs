@@ -13,6 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -23,7 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A staging folder, and a folder with stand-ins, which come first in the PATH.
 struct Place {
     folder: TempDir,
+    /// The figures of one test depend on the load of another.
+    _turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Place {
     fn new() -> Self {
@@ -31,7 +36,9 @@ impl Place {
         for name in ["stage", "bin"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        Self { folder }
+        // A test that failed leaves nothing that matters to the next one.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { folder, _turn: turn }
     }
 
     fn stand_in(&self, name: &str, script: &str) {
@@ -307,6 +314,123 @@ exec sh -c "$9"
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains(message), "{}", stderr(&output));
     }
+    place.assert_nothing_left();
+}
+
+const TWO: &str = r#"
+title = "Do both subjects work?"
+baseline = "direct"
+[[case]]
+name = "get"
+mix = "get"
+load = { connections = 4, duration = "500ms", warmup = "50ms", busy_poll = false }
+[[subject]]
+name = "direct"
+system = "direct"
+[[subject]]
+name = "gateway"
+system = "tollgate-gateway"
+[design]
+blocks = 3
+[limits]
+steal = "100%"
+background_cpu = "100%"
+pause = "100%"
+window_skew = "100%"
+"#;
+
+/// The command of a run on four hosts in the folder of the place.
+fn run_on_hosts(place: &Place, arguments: &[&str]) -> Command {
+    fs::write(place.folder.path().join("two.toml"), TWO).unwrap();
+    let mut command = place.command(&[&["run"], arguments].concat());
+    command.current_dir(place.folder.path());
+    command
+}
+
+fn records(place: &Place) -> Vec<Value> {
+    let text = fs::read_to_string(place.folder.path().join("out/trials.ndjson"));
+    let text = text.unwrap_or_default();
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Starts a run, and waits for its first trial and for the load of a later one.
+fn run_in_progress(place: &Place) -> Child {
+    let on = ["two.toml", "--on", "local:4", "--generators", "2", "--out", "out"];
+    let child = run_on_hosts(place, &on).spawn().unwrap();
+    assert!(wait_until(|| !records(place).is_empty()));
+    child
+}
+
+/// Checks that each trial was measured once, and returns the number of lost ones.
+fn check_records(place: &Place, before: &[Value]) -> usize {
+    let records = records(place);
+    assert_eq!(records[..before.len()], *before);
+    let measured: Vec<String> = records
+        .iter()
+        .filter(|record| record["outcome"]["measured"]["invalid"] == Value::Array(vec![]))
+        .map(|record| format!("{} {}", record["subject"], record["block"]))
+        .collect();
+    let distinct: std::collections::BTreeSet<&String> = measured.iter().collect();
+    assert_eq!((measured.len(), distinct.len()), (6, 6), "{records:#?}");
+    let lost = records.iter().filter(|record| record["outcome"]["failed"]["step"] == "host");
+    lost.count()
+}
+
+#[test]
+fn run_measures_the_roles_on_their_hosts() {
+    let place = Place::new();
+    let output = run_in_progress(&place).wait_with_output().unwrap();
+    let message = stderr(&output);
+    assert!(message.contains("system: local-1 (127.0.0.1), listens there"), "{message}");
+    assert_eq!(check_records(&place, &[]), 0, "{message}");
+    for record in records(&place) {
+        let hosts = &record["outcome"]["measured"]["hosts"];
+        assert_eq!(
+            (&hosts["system"]["host"], &hosts["origin"]["host"]),
+            (&"local-1".into(), &"local-2".into())
+        );
+        let generators = hosts["generators"].as_array().unwrap();
+        let responses: u64 = generators.iter().map(|one| one["responses"].as_u64().unwrap()).sum();
+        assert_eq!(record["outcome"]["measured"]["responses"], responses);
+        // The direct subject has no processes.
+        let system = &record["outcome"]["measured"]["cpu"]["system"];
+        assert_eq!(system.is_null(), record["subject"] == "direct", "{record}");
+    }
+    let manifest = fs::read_to_string(place.folder.path().join("out/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["hosts"].as_array().unwrap().len(), 4);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn lost_host_invalidates_its_trial_and_is_replaced() {
+    let place = Place::new();
+    let child = run_in_progress(&place);
+    let before = records(&place);
+    kill(worker(&place), Signal::SIGKILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(check_records(&place, &before) <= 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("lost local-"), "{}", stderr(&output));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn killed_run_on_hosts_resumes() {
+    let place = Place::new();
+    let mut child = run_in_progress(&place);
+    // Supervisor and coordinator.
+    let supervisor = Pid::from_raw(child.id().cast_signed());
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+    let coordinator = children.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    for pid in [Pid::from_raw(coordinator), supervisor] {
+        kill(pid, Signal::SIGKILL).ok();
+    }
+    child.wait().unwrap();
+    let before = records(&place);
+    place.assert_nothing_left();
+    let output = run_on_hosts(&place, &["--resume", "out"]).output().unwrap();
+    assert_eq!(check_records(&place, &before), 0, "{}", stderr(&output));
     place.assert_nothing_left();
 }
 
