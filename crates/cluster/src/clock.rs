@@ -17,9 +17,20 @@ pub fn now_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
+/// Both clocks at one time: the closest of a few readings, as the thread may lose its CPU between two.
+fn both_now() -> (Instant, u64) {
+    let reading = || {
+        let (before_ns, now, after_ns) = (now_ns(), Instant::now(), now_ns());
+        (after_ns - before_ns, now, before_ns)
+    };
+    let readings = (0..5).map(|_| reading());
+    let (_, now, now_ns) = readings.min_by_key(|(taken_ns, ..)| *taken_ns).expect("five readings");
+    (now, now_ns)
+}
+
 /// Converts a reading of the monotonic clock. Times before the start of the clock are now.
 pub fn to_instant(at_ns: u64) -> Instant {
-    let (now, now_ns) = (Instant::now(), now_ns());
+    let (now, now_ns) = both_now();
     match at_ns.checked_sub(now_ns) {
         Some(left) => now + Duration::from_nanos(left),
         None => now.checked_sub(Duration::from_nanos(now_ns - at_ns)).unwrap_or(now),
@@ -28,7 +39,7 @@ pub fn to_instant(at_ns: u64) -> Instant {
 
 /// Converts a time to a reading of the monotonic clock.
 pub fn from_instant(at: Instant) -> u64 {
-    let (now, now_ns) = (Instant::now(), now_ns());
+    let (now, now_ns) = both_now();
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     match at.checked_duration_since(now) {
         Some(left) => now_ns.saturating_add(nanos(left)),

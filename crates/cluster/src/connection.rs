@@ -61,6 +61,14 @@ impl AgentError {
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Slow { .. })
     }
+
+    /// The error, or the interruption that it is.
+    pub fn into_plain(self) -> anyhow::Error {
+        match self {
+            Self::Interrupted(interrupted) => interrupted.into(),
+            error => error.into(),
+        }
+    }
 }
 
 /// A running agent. Dropping stops it.

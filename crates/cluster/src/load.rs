@@ -121,7 +121,8 @@ fn wait_until(at_ns: u64, interrupt: &Interrupt) -> anyhow::Result<()> {
 pub struct SharedLoad<'a> {
     agents: &'a mut [Agent],
     clocks: Vec<ClockOffset>,
-    interrupt: &'a Interrupt,
+    /// Not set any more once the window is closed: an interrupted load has a result.
+    interrupt: Interrupt,
     /// Own time at which the load starts.
     starts_at: Instant,
 }
@@ -141,7 +142,7 @@ impl<'a> SharedLoad<'a> {
     pub fn start(
         agents: &'a mut [Agent],
         plans: Vec<LoadPlan>,
-        interrupt: &'a Interrupt,
+        interrupt: &Interrupt,
     ) -> Result<Self, AgentError> {
         let tickets = agents.iter_mut().zip(plans);
         let tickets: Vec<Ticket> =
@@ -149,7 +150,8 @@ impl<'a> SharedLoad<'a> {
         receive_all(agents, tickets, interrupt)?;
         let clocks = agents.iter_mut().map(|agent| agent.clock_offset(interrupt));
         let clocks: Vec<ClockOffset> = clocks.collect::<Result<_, _>>()?;
-        let mut load = Self { agents, clocks, interrupt, starts_at: Instant::now() + START_LEAD };
+        let (interrupt, starts_at) = (interrupt.clone(), Instant::now() + START_LEAD);
+        let mut load = Self { agents, clocks, interrupt, starts_at };
         let asked = load.starts_at;
         let started = load.at(asked, |at_ns| Command::StartLoad { at_ns })?;
         // Hosts with many connections need more time to open them.
@@ -165,7 +167,7 @@ impl<'a> SharedLoad<'a> {
     /// Sum of the counts of all hosts, and true if all requests have finished.
     pub fn progress(&mut self) -> Result<(Progress, bool), AgentError> {
         let tickets = self.agents.iter_mut().map(|agent| agent.send(Command::Progress)).collect();
-        let replies = receive_all(self.agents, tickets, self.interrupt)?;
+        let replies = receive_all(self.agents, tickets, &self.interrupt)?;
         let (mut sum, mut is_done) = (Progress::default(), true);
         for (agent, reply) in self.agents.iter().zip(replies) {
             let Reply::Progress(progress) = reply else { return Err(agent.unexpected(&reply)) };
@@ -193,7 +195,7 @@ impl<'a> SharedLoad<'a> {
 
     /// Receives the replies of all hosts.
     pub fn receive(&mut self, tickets: Vec<Ticket>) -> Result<Vec<Reply>, AgentError> {
-        receive_all(self.agents, tickets, self.interrupt)
+        receive_all(self.agents, tickets, &self.interrupt)
     }
 
     /// Fails if a host is lost.
@@ -206,20 +208,21 @@ impl<'a> SharedLoad<'a> {
         WINDOW_LEAD
     }
 
-    /// Closes the windows of all hosts at a time.
+    /// Closes the windows of all hosts at a time, also after an interruption. Every reply has a time limit.
     pub fn close_window(&mut self, at: Instant) -> Result<(), AgentError> {
+        self.interrupt = Interrupt::default();
         self.at(at, |at_ns| Command::CloseWindow { at_ns }).map(drop)
     }
 
     /// Collects and merges the results.
     pub fn finish(self) -> Result<SharedResult, AgentError> {
         let tickets = self.agents.iter_mut().map(|agent| agent.send(Command::FinishLoad)).collect();
-        let replies = receive_all(self.agents, tickets, self.interrupt)?;
+        let replies = receive_all(self.agents, tickets, &self.interrupt)?;
         let mut generators = Vec::new();
         let mut drifts = Vec::new();
         for ((agent, reply), clock) in self.agents.iter_mut().zip(replies).zip(&self.clocks) {
             let Reply::Load(result) = reply else { return Err(agent.unexpected(&reply)) };
-            drifts.push(clock.drift(&agent.clock_offset(self.interrupt)?));
+            drifts.push(clock.drift(&agent.clock_offset(&self.interrupt)?));
             let (name, summary) = (agent.host().to_owned(), result.summary.into());
             let clock_error = Duration::from_nanos(clock.error_ns());
             generators.push(GeneratorResult { name, summary, clock_error });

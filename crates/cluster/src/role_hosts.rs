@@ -137,17 +137,18 @@ impl RemoteHosts {
         }
         hosts.hosts = assign(hosts.hosts);
         let files = self.catalog.files_on_disk()?;
-        let mut agents = hosts.start_agents(&self.binary, interrupt).map_err(plain)?;
+        let mut agents =
+            hosts.start_agents(&self.binary, interrupt).map_err(AgentError::into_plain)?;
         let (mut roles, mut addresses) = (Vec::new(), Vec::new());
         for (agent, host) in agents.iter_mut().zip(&hosts.hosts) {
-            let facts = agent.describe(interrupt).map_err(plain)?;
+            let facts = agent.describe(interrupt).map_err(AgentError::into_plain)?;
             let address = host.address.or_else(|| facts.address());
             let missing = || anyhow!("{} has no address on a network", agent.host());
             addresses.push(address.ok_or_else(missing)?);
             roles.push(facts);
         }
         for agent in &mut agents[..SERVERS] {
-            send_catalog(agent, &files, interrupt).map_err(plain)?;
+            send_catalog(agent, &files, interrupt).map_err(AgentError::into_plain)?;
         }
         let live = Live { agents, roles, addresses, _hosts: hosts };
         (self.notify)(&live.plan(&self.carrier));
@@ -194,14 +195,6 @@ impl RemoteHosts {
                 Stop::Failed(Failure { step, reason, log: Vec::new() })
             }
         }
-    }
-}
-
-/// The error, or the interruption that it is.
-fn plain(error: AgentError) -> anyhow::Error {
-    match error {
-        AgentError::Interrupted(interrupted) => interrupted.into(),
-        error => error.into(),
     }
 }
 
@@ -314,7 +307,7 @@ impl RoleHosts for RemoteHosts {
         };
         let agent = &mut self.live()?.agents[SYSTEM];
         // Programs of a hundred megabytes are hashed.
-        match agent.call(command, 2 * COMMAND_LIMIT, interrupt).map_err(plain)? {
+        match agent.call(command, 2 * COMMAND_LIMIT, interrupt).map_err(AgentError::into_plain)? {
             Reply::State(state) => Ok(*state),
             other => Err(agent.unexpected(&other).into()),
         }

@@ -4,6 +4,8 @@
 //! ends, the pipe closes, `cat` ends, and `salloc` gives the nodes back.
 
 use anyhow::{Context, anyhow, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -172,7 +174,7 @@ fn hold(
     let cannot = "cannot run `salloc`; install slurm-client, or choose another carrier";
     let mut salloc = command.spawn().context(cannot)?;
     let (stdin, stdout, stderr) = (salloc.stdin.take(), salloc.stdout.take(), salloc.stderr.take());
-    let mut held = Held { salloc, stdin };
+    let held = Held { salloc, stdin };
     let (Some(stdout), Some(mut stderr)) = (stdout, stderr) else {
         bail!("cannot read the output of `salloc`");
     };
@@ -187,8 +189,8 @@ fn hold(
     let mut is_told = false;
     loop {
         if let Err(interrupted) = interrupt.check() {
-            // `salloc` leaves the queue on this signal.
-            held.salloc.kill().ok();
+            // `salloc` takes its request out of the queue on this signal, and not on KILL. Fails if it has ended.
+            kill(Pid::from_raw(held.salloc.id().cast_signed()), Signal::SIGTERM).ok();
             return Err(interrupted.into());
         }
         match granted.recv_timeout(POLL) {

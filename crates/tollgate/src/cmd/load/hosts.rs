@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tollgate_cluster::carrier::Carrier;
-use tollgate_cluster::connection::Agent;
+use tollgate_cluster::connection::{Agent, AgentError};
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedResult};
 use tollgate_cluster::shard::{LoadPlan, TlsPlan, TrustPlan};
@@ -155,7 +155,7 @@ impl Running for RunningAgents<'_> {
         {
             return Ok((progress, is_done));
         }
-        let (progress, is_done) = self.load.progress()?;
+        let (progress, is_done) = self.load.progress().map_err(AgentError::into_plain)?;
         self.last = Some((Instant::now(), progress, is_done));
         Ok((progress, is_done))
     }
@@ -165,7 +165,7 @@ impl Running for RunningAgents<'_> {
     }
 
     fn open_window(&mut self) -> Result<Instant> {
-        Ok(self.load.open_window()?)
+        self.load.open_window().map_err(AgentError::into_plain)
     }
 
     fn close_window(&mut self, at: Option<Instant>) -> Result<()> {
