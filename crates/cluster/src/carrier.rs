@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// The command that runs the script of [`bootstrap`] on the host.
+    /// The command that runs the script of `bootstrap` on the host.
     pub fn command(&self, script: &str) -> Command {
         match self {
             Self::Slurm { job, node } => {

@@ -185,7 +185,7 @@ impl DirArgs {
 /// Hosts for rounds.
 #[derive(Debug, clap::Args)]
 struct NodesArgs {
-    /// Measure on other hosts, a round at a time on each: slurm[:N], ssh:HOST,HOST or kubectl:POD,POD
+    /// Measure on other hosts, a round at a time on each: slurm, ssh:HOST,HOST or kubectl:POD,POD
     ///
     /// Builds and probes stay on this machine. See docs/batch.md.
     #[arg(long, value_name = "CARRIER")]

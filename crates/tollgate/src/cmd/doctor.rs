@@ -55,8 +55,13 @@ pub(crate) struct Args {
     /// Keep the run in this directory [default: not kept]
     #[arg(long, value_name = "DIR", requires = "noise")]
     out: Option<PathBuf>,
-    /// Examine other hosts instead: slurm[:N], ssh:HOST,HOST, kubectl:[NAMESPACE/]POD,... or local[:N]
-    #[arg(long, value_name = "CARRIER", conflicts_with = "noise")]
+    // Not a comment of documentation, where brackets are links.
+    #[arg(
+        long,
+        value_name = "CARRIER",
+        conflicts_with = "noise",
+        help = "Examine other hosts instead: slurm[:N], ssh:HOST,HOST, kubectl:[NAMESPACE/]POD,... or local[:N]"
+    )]
     on: Option<Carrier>,
     /// Format of the result of --on
     #[arg(long, value_enum, requires = "on", default_value_t = Format::Table)]

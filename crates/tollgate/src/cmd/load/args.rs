@@ -187,9 +187,15 @@ pub(crate) struct Args {
     /// Allow load to a host other than this machine; repeatable, only for hosts that you may load
     #[arg(long, value_name = "HOST", help_heading = "Target and limits")]
     pub(super) allow_host: Vec<String>,
-    /// Send from several hosts, whose results are merged exactly: slurm[:N], ssh:HOST,HOST,
-    /// kubectl:[NAMESPACE/]POD,... or local[:N]; rate, requests and connections are those of all hosts
-    #[arg(long, value_name = "CARRIER", help_heading = "Target and limits", conflicts_with_all = ["pace", "unix_socket", "series", "html", "metrics"])]
+    // Not a comment of documentation, where brackets are links.
+    #[arg(
+        long,
+        value_name = "CARRIER",
+        help_heading = "Target and limits",
+        conflicts_with_all = ["pace", "unix_socket", "series", "html", "metrics"],
+        help = "Send from several hosts, whose results are merged exactly: slurm[:N], ssh:HOST,HOST, \
+                kubectl:[NAMESPACE/]POD,... or local[:N]; rate, requests and connections are those of all hosts"
+    )]
     pub(super) on: Option<Carrier>,
     /// Trust the certificate authorities in this PEM file instead of those of the system
     #[arg(long, value_name = "FILE", help_heading = "TLS", conflicts_with = "insecure")]
