@@ -23,11 +23,12 @@ const ATTEMPTS: u32 = 3;
 /// the requests meet a disturbance on either CPU, so half of that leaves it alone.
 const NOISE_MAX: f64 = 0.005;
 
-/// Runs a test while no other runs, and fails with its failed checks. A failed test is repeated only if
-/// the sleepers found the machine disturbed; noise never makes a test pass.
+/// Runs a test while no other runs, and fails with its failed checks. A failed test is repeated; it fails if it fails
+/// twice on a quiet machine, or in every attempt. The sleepers do not see all that a hypervisor does.
 pub(crate) fn exclusive(name: &str, test: impl Fn(&mut Checks)) {
     static MACHINE: Mutex<()> = Mutex::new(());
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut quiet_failures = 0;
     for attempt in 1.. {
         eprintln!("{name}");
         let started_at = Instant::now();
@@ -41,10 +42,11 @@ pub(crate) fn exclusive(name: &str, test: impl Fn(&mut Checks)) {
             return;
         }
         let failed = checks.failed.join("\n");
-        if noise <= NOISE_MAX || attempt == ATTEMPTS {
+        quiet_failures += u32::from(noise <= NOISE_MAX);
+        if quiet_failures == 2 || attempt == ATTEMPTS {
             panic!("attempt {attempt}, with {percent:.2} % noise:\n{failed}");
         }
-        eprintln!("  the machine was busy, trying again");
+        eprintln!("  trying again");
         wait_for_quiet();
     }
 }
