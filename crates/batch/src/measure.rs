@@ -205,7 +205,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Measures rounds on the nodes of a cluster. A round that has begun without an end starts anew.
+    /// Measures rounds on the nodes of a cluster. An unfinished round is repeated from its start.
     fn run_on(
         &mut self,
         nodes: &Nodes,

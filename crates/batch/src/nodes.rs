@@ -36,8 +36,8 @@ pub struct Nodes {
 /// Attempts of one round, on different nodes if there are several.
 const ATTEMPTS: u32 = 3;
 
-/// Failures of a node in a row after which it gets no more rounds.
-const NODE_FAILURES: u32 = 3;
+/// Failures of a node in a row after which it gets no more rounds: more than one round that fails everywhere causes.
+const NODE_FAILURES: u32 = 2 * ATTEMPTS;
 
 /// Time before the agent of a lost node is started again.
 const NODE_PAUSE: Duration = Duration::from_secs(5);
@@ -264,7 +264,7 @@ struct RunningAgent {
 }
 
 impl Worker<'_> {
-    /// Executes jobs until there are no more, or `report` returns false.
+    /// Executes jobs until `to_do` ends or `report` returns false.
     fn run(&mut self, jobs: &[Job], to_do: &Receiver<usize>, report: impl Fn(Report) -> bool) {
         while let Ok(job) = to_do.recv() {
             let result = self.measure(&jobs[job]);

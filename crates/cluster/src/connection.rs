@@ -536,7 +536,7 @@ fn read_all(stdout: ChildStdout, arrived: &Sender<Arrival>, last_byte_ns: &Atomi
         }
         Err(error) => error.to_string(),
     };
-    // Nobody waits for an agent that was dropped.
+    // Fails if the agent was dropped.
     arrived.send(Arrival::End(end)).ok();
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn supervise_with_input(work: impl FnOnce() -> ExitCode) -> ExitCode 
     supervise_until(End::OfInput, work)
 }
 
-/// What ends the work.
+/// Events that end the work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     OfChild,

@@ -84,7 +84,7 @@ impl Place {
         processes.filter(runs_here).map(|process| Pid::from_raw(process.pid)).collect()
     }
 
-    /// Nothing runs, and only the program is left.
+    /// Checks that no process runs and that only the program is left.
     fn assert_nothing_left(&self) {
         assert!(wait_until(|| self.agents().is_empty()), "{:?}", self.agents());
         let is_program = |path: &PathBuf| path.file_name().unwrap().len() == 64;
@@ -299,8 +299,13 @@ exec sh -c "$9"
 "#,
     );
     let url = format!("http://{address}/");
+    let options = ["-c", "2", "-n", "10", "--format", "json"];
+    let refused = place.run(&[&["load", &url, "--on", "ssh:node-1"], &options[..]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("add --allow-host 127.0.0.1"), "{}", stderr(&refused));
     let load = |on: &str| {
-        place.run(&["load", &url, "--on", on, "-c", "2", "-n", "10", "--format", "json"])
+        let permitted = ["load", &url, "--allow-host", "127.0.0.1", "--on", on];
+        place.run(&[&permitted, &options[..]].concat())
     };
     assert_eq!(names(&json(&load("ssh:node-1,node-2"))), ["node-1", "node-2"]);
     let kubectl = json(&load("kubectl:lab/load-1,lab/load-2"));
@@ -339,7 +344,7 @@ pause = "100%"
 window_skew = "100%"
 "#;
 
-/// The command of a run on four hosts in the folder of the place.
+/// Returns the command of a run on four hosts, which runs in the folder of the test.
 fn run_on_hosts(place: &Place, arguments: &[&str]) -> Command {
     fs::write(place.folder.path().join("two.toml"), TWO).unwrap();
     let mut command = place.command(&[&["run"], arguments].concat());

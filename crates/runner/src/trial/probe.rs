@@ -344,7 +344,7 @@ mod tests {
         let hundred = "o".repeat(UNANSWERED_MAX - 1) + "b";
         assert_eq!(verdicts().unwrap(), hundred.repeat(2));
         server.join().unwrap();
-        // Nothing listens any more.
+        // The server has stopped.
         let error = format!("{:#}", verdicts().unwrap_err());
         assert!(
             error

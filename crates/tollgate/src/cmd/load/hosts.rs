@@ -5,7 +5,7 @@ use super::progress::{self, ProgressLine, Running};
 use super::{Load, exit, tls};
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::env::current_exe;
 use std::fs;
 use std::path::Path;
@@ -32,6 +32,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit, Failure> {
     tls::negotiate(args, &load.target, &mut load.plan)?;
+    check_permission(args, &load, carrier).map_err(Failure::bad_input)?;
     let tls_plan = load.target.server.is_tls.then(|| tls_plan(args, &load));
     // A second signal ends the process; the pipes to the agents then end, which stops them.
     let kill_now = || std::process::exit(Exit::Interrupted as i32);
@@ -57,6 +58,20 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
     warn_of_skew(&load, &result);
     console::print(&load.render(end, &result.sum, &result.generators)?)?;
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&result.sum) })
+}
+
+/// Checks that a loopback address may be loaded, which is another server on each host.
+fn check_permission(args: &Args, load: &Load, carrier: &Carrier) -> Result<()> {
+    let Address::Tcp(address) = load.plan.target else { return Ok(()) };
+    let is_loopback = address.ip().is_loopback() || address.ip().is_unspecified();
+    let hostname = &load.target.server.hostname;
+    let is_allowed = args.allow_host.iter().any(|host| host.trim_matches(['[', ']']) == hostname);
+    if is_loopback && !is_allowed && !matches!(carrier, Carrier::Local { .. }) {
+        bail!(
+            "cannot load {hostname}: it is another server on each host; to load them all, add --allow-host {hostname}"
+        );
+    }
+    Ok(())
 }
 
 /// The plan that is printed before anything is sent.
