@@ -39,7 +39,7 @@ fn small(workspace: &Workspace) -> String {
     let folder = workspace.path("small").canonicalize().expect("a folder");
     let experiment = Experiment {
         title: "What do the rules cost?",
-        load: r#"connections = 4, duration = "400ms", warmup = "50ms""#,
+        load: r#"connections = 4, rate = 200, duration = "400ms", warmup = "50ms""#,
         subjects: &[
             ("nginx", "nginx", ""),
             (
@@ -159,7 +159,7 @@ fn packaged_rule_set_is_ablated_from_advised_copy() {
     let text = |crs: &str| {
         let experiment = Experiment {
             title: "What do the rules cost?",
-            load: r#"connections = 4, duration = "200ms", warmup = "50ms""#,
+            load: r#"connections = 4, rate = 200, duration = "200ms", warmup = "50ms""#,
             subjects: &[
                 ("nginx", "nginx", ""),
                 ("full", "nginx-modsecurity", &format!("rules = \"crs\", crs = \"{crs}\"")),

@@ -306,7 +306,7 @@ esac
 fn write_experiment(workspace: &Workspace, blocks: u32) {
     let experiment = Experiment {
         title: "Does the gateway start?",
-        load: r#"connections = 2, duration = "200ms", warmup = "20ms""#,
+        load: r#"connections = 2, rate = 200, duration = "200ms", warmup = "20ms""#,
         subjects: &[("direct", "direct", ""), ("gateway", "tollgate-gateway", "")],
         blocks,
     };

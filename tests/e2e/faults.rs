@@ -42,8 +42,8 @@ fn proxy_errors_are_neither_blocked_nor_passed() {
     let workspace = workspace();
     workspace.copy_recipe("nginx");
     // The proxy passes the probe and responds to most of the load with 502.
-    let limit = "limit_req_zone $binary_remote_addr zone=all:1m rate=50r/s;
-    limit_req zone=all burst=20 nodelay;
+    let limit = "limit_req_zone $binary_remote_addr zone=all:1m rate=10r/s;
+    limit_req zone=all burst=10 nodelay;
     limit_req_status 502;
     access_log off;";
     workspace.change("systems/nginx/nginx.conf", "access_log off;", limit);

@@ -221,7 +221,7 @@ fn run_resumes_after_full_disk() {
     let workspace = Workspace::concurrent();
     let experiment = Experiment {
         title: "Is the disk full?",
-        load: r#"connections = 2, duration = "150ms", warmup = "10ms""#,
+        load: r#"connections = 2, rate = 200, duration = "150ms", warmup = "10ms""#,
         subjects: &[("nginx", "nginx", ""), ("same", "nginx", "")],
         blocks: 6,
     };

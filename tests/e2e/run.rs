@@ -84,7 +84,7 @@ fn protocols(subjects: &str) -> String {
     let case = |(protocol, load): (&str, &str)| {
         format!(
             "[[case]]\nname = \"{protocol}\"\nmix = \"get\"\nprotocol = \"{protocol}\"\n\
-             load = {{ connections = 4, duration = \"400ms\", warmup = \"50ms\", busy_poll = false{load} }}\n"
+             load = {{ connections = 4, duration = \"400ms\", warmup = \"50ms\", rate = 200, busy_poll = false{load} }}\n"
         )
     };
     let cases: String =
@@ -94,7 +94,7 @@ fn protocols(subjects: &str) -> String {
     let subject = |name: &str| format!("[[subject]]\nname = \"{name}\"\nsystem = \"{name}\"\n");
     let subjects: String = subjects.split(' ').map(subject).collect();
     let resumed = "[[case]]\nname = \"resumed\"\nmix = \"get\"\nprotocol = \"https\"\n\
-        load = { connections = 4, duration = \"400ms\", busy_poll = false, keepalive = false, tls_resume = true }\n";
+        load = { connections = 4, duration = \"400ms\", rate = 200, busy_poll = false, keepalive = false, tls_resume = true }\n";
     format!(
         "title = \"x\"\nbaseline = \"direct\"\n{cases}{resumed}{subjects}[design]\nblocks = 1\n{NO_LIMITS}"
     )
@@ -252,16 +252,14 @@ fn proxy_over_direct_baseline_has_difference_only() {
 
 #[test]
 fn directory_name_may_have_spaces() {
-    let workspace = Workspace::concurrent();
-    workspace.write("two.toml", &two_subjects());
+    let workspace = Workspace::concurrent().with_two_subjects();
     let output = workspace.run(&["run", "two.toml", "--out", "my runs/one {2};"]);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
 }
 
 #[test]
 fn closed_output_does_not_stop_run() {
-    let workspace = Workspace::concurrent();
-    workspace.write("two.toml", &two_subjects());
+    let workspace = Workspace::concurrent().with_two_subjects();
     let mut child = workspace.start(&["run", "two.toml", "--out", "out"]);
     drop(child.stderr.take());
     drop(child.stdout.take());
@@ -273,8 +271,7 @@ fn closed_output_does_not_stop_run() {
 
 #[test]
 fn runs_without_root() {
-    let workspace = Workspace::concurrent();
-    workspace.write("two.toml", &two_subjects());
+    let workspace = Workspace::concurrent().with_two_subjects();
     let mut command = workspace.unprivileged_command(&["run", "two.toml", "--out", "out"]);
     let output = command.output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

@@ -96,9 +96,12 @@ impl Workspace {
         serde_json::from_str(&self.read(name)).expect("JSON")
     }
 
-    /// Writes an experiment of two subjects to `two.toml`.
+    /// Writes an experiment of two subjects to `two.toml`, with few requests: tests run side by side.
     pub(crate) fn with_two_subjects(self) -> Self {
-        self.write("two.toml", &two_subjects());
+        self.write(
+            "two.toml",
+            &two_subjects().replace("connections = 4", "connections = 4, rate = 200"),
+        );
         self
     }
 
@@ -393,7 +396,7 @@ static FREED: Condvar = Condvar::new();
 
 /// More than CPUs, as most tests wait for a part of their time.
 fn parts_max() -> usize {
-    2 * available_parallelism().map_or(1, NonZero::get)
+    3 * available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Longer than all tests together take.

@@ -461,7 +461,7 @@ fn run_with_unloaded_out_of_band_rules_is_refused() {
     workspace.change(rules, r#"{{ path|replace(folder ~ "/rules/", "") }}"#, r#""*.conf""#);
     let experiment = Experiment {
         title: "Rules out-of-band",
-        load: r#"connections = 4, duration = "1s", warmup = "50ms""#,
+        load: r#"connections = 4, rate = 200, duration = "1s", warmup = "50ms""#,
         subjects: &[
             ("nginx", "nginx", ""),
             ("silent", "crowdsec-appsec", r#"out_of_band = "crs""#),

@@ -13,7 +13,7 @@ fn missing_naxsi_is_skipped() {
     let workspace = workspace();
     let experiment = Experiment {
         title: "What does naxsi cost?",
-        load: r#"connections = 4, duration = "300ms", warmup = "50ms""#,
+        load: r#"connections = 4, rate = 200, duration = "300ms", warmup = "50ms""#,
         subjects: &[
             ("nginx", "nginx", ""),
             ("haproxy", "haproxy", ""),

@@ -111,7 +111,7 @@ fn trial_that_loses_back_process_is_invalid() {
     );
     let experiment = Experiment {
         title: "Two processes",
-        load: r#"connections = 4, duration = "3s", warmup = "50ms""#,
+        load: r#"connections = 4, rate = 200, duration = "3s", warmup = "50ms""#,
         subjects: &[("pair", "pair", "")],
         blocks: 1,
     };
@@ -126,7 +126,7 @@ fn trial_that_loses_back_process_is_invalid() {
 fn two_processes(workspace: &Workspace, duration: &str) {
     let experiment = Experiment {
         title: "Two processes",
-        load: &format!(r#"connections = 4, duration = "{duration}", warmup = "100ms""#),
+        load: &format!(r#"connections = 4, rate = 200, duration = "{duration}", warmup = "100ms""#),
         subjects: &[
             ("nginx", "nginx-modsecurity", r#"rules = "crs""#),
             ("crowdsec", "crowdsec-appsec", r#"in_band = "crs""#),
@@ -208,7 +208,7 @@ fn trial_that_loses_bouncer_is_invalid() {
         let options = format!(r#"in_band = "crs", bouncer = "{bouncer}""#);
         let experiment = Experiment {
             title: "A bouncer",
-            load: r#"connections = 4, duration = "4s", warmup = "100ms""#,
+            load: r#"connections = 4, rate = 200, duration = "4s", warmup = "100ms""#,
             subjects: &[("crowdsec", "crowdsec-appsec", &options)],
             blocks: 1,
         };
@@ -359,7 +359,7 @@ fn cpu_time_is_sum_of_processes() {
     let (front, back) = (format!("front_us = {FRONT_US}"), format!("back_us = {BACK_US}"));
     let experiment = Experiment {
         title: "Is the CPU time of both counted?",
-        load: r#"connections = 2, duration = "600ms", warmup = "50ms""#,
+        load: r#"connections = 2, rate = 200, duration = "600ms", warmup = "50ms""#,
         subjects: &[
             ("front", "burns", &front),
             ("back", "burns", &back),
