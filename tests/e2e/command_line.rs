@@ -90,6 +90,7 @@ fn invalid_input_exits_with_2() {
             &["run", "two.toml", "--budget", "ten"],
             "`ten` is not a duration such as \"10s\" or \"400ms\"",
         ),
+        (&["run", "--block", "3"], "a similar argument exists: '--blocks'"),
         (&["run", "--catalog", "nowhere"], "--catalog: no such folder: nowhere"),
         (&["report", "nowhere"], "no directory nowhere"),
         (
@@ -125,6 +126,7 @@ fn invalid_input_exits_with_2() {
         let output = workspace.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", show(&output));
         assert!(stderr(&output).contains(message), "{arguments:?}: {}", show(&output));
+        assert!(!stderr(&output).contains("as a value"), "{}", show(&output));
         assert_eq!(stdout(&output), "", "errors belong to standard error");
     }
     assert_eq!(workspace.read("taken/precious"), "data");

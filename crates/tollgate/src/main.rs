@@ -26,6 +26,7 @@ mod cmd {
 mod console;
 mod signals;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
 use cmd::{
     batch, compare, doctor, gateway, load, mix, origin, packaging, report, run, search, systems,
@@ -36,7 +37,13 @@ use std::process::ExitCode;
 use tollgate_experiment::manifest::VERSION;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+        if error.kind() == ErrorKind::UnknownArgument {
+            // It says how to pass an unknown option as a value, which nobody wants; similar options are named without it.
+            error.remove(ContextKind::Suggested);
+        }
+        error.exit()
+    });
     if let Command::Agent(args) = &cli.command {
         return cmd::agent::run(args);
     }
