@@ -29,7 +29,7 @@ pub(crate) const BACKTRACK_BUDGET: usize = 3_000_000;
 const INSTRUCTIONS_MAX: usize = 100_000;
 
 /// Regexes with at least this many states are compiled when rules are loaded, to check their size.
-const STATES_CHECKED: usize = 50_000;
+const STATES_CHECKED: u32 = 50_000;
 
 fn options() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false).multi_line(true).dot_matches_new_line(true)
