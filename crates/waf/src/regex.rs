@@ -40,6 +40,8 @@ fn config() -> Config {
         .utf8_empty(false)
         .nfa_size_limit(Some(SIZE_LIMIT))
         .hybrid_cache_capacity(CACHE_LIMIT)
+        // The gates have looked for literals. Deriving them again takes half of the time of compilation.
+        .auto_prefilter(false)
 }
 
 /// Regex of an operator.
