@@ -98,6 +98,14 @@ pub(crate) fn portable(pattern: &str) -> String {
     let mut at = 0;
     let mut class = false;
     while at < bytes.len() {
+        // Most bytes are copied.
+        let special = |byte: &u8| !matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'(' | b')' | b'|' | b':' | b'?');
+        let plain = bytes[at..].iter().position(special).unwrap_or(bytes.len() - at);
+        if plain > 0 {
+            out.extend_from_slice(&bytes[at..at + plain]);
+            at += plain;
+            continue;
+        }
         match bytes[at] {
             b'\\' if at + 1 < bytes.len() => {
                 let next = bytes[at + 1];

@@ -1,5 +1,6 @@
 //! Properties of the matches of regexes, derived node by node.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::bytes::{Bytes, share};
@@ -17,8 +18,8 @@ const REPETITIONS_MAX: u32 = 6;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// Upper bound of the states that the part needs, roughly.
-    pub(crate) states: usize,
-    pub(super) length_min: usize,
+    pub(crate) states: u32,
+    pub(super) length_min: u32,
     /// True if there is a longest match.
     bounded: bool,
     /// All texts that the part matches, in lower case, if there are few.
@@ -29,22 +30,22 @@ pub(crate) struct Facts {
     /// are its literals.
     literals: Option<Texts>,
     /// Sets, as a range of the table: a match contains a byte of each.
-    sets: (usize, usize),
+    sets: (u32, u32),
     pub(super) possible: Alphabets,
 }
 
 impl Facts {
     /// Alternative literals: every match contains one of them.
     pub(super) fn required(&self) -> Option<Texts> {
-        self.exact.filter(|texts| texts.useful).or(self.literals)
+        self.exact.and_then(Texts::filter_useful).or(self.literals)
     }
 }
 
 /// Alternative texts, as a range of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts {
-    start: usize,
-    end: usize,
+    start: u32,
+    end: u32,
     /// Share of values that contain one of them, roughly.
     cost: f32,
     /// True if none of them is empty.
@@ -52,8 +53,12 @@ pub(super) struct Texts {
 }
 
 impl Texts {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
     fn len(self) -> usize {
-        self.end - self.start
+        self.range().len()
     }
 
     fn filter_useful(self) -> Option<Self> {
@@ -73,25 +78,35 @@ pub(super) struct FactTable {
 }
 
 impl FactTable {
+    /// An empty table with room for the properties of that many nodes.
+    pub(super) fn with_capacity(nodes: usize) -> Self {
+        Self {
+            facts: Vec::with_capacity(nodes),
+            texts: Vec::with_capacity(8 * nodes),
+            sets: Vec::with_capacity(4 * nodes),
+        }
+    }
+
     pub(super) fn get(&self, id: Id) -> &Facts {
         &self.facts[id as usize]
     }
 
     pub(super) fn texts(&self, texts: Texts) -> &[Literal] {
-        &self.texts[texts.start..texts.end]
+        &self.texts[texts.range()]
     }
 
     pub(super) fn sets(&self, id: Id) -> &[Weighted] {
         let (start, end) = self.get(id).sets;
-        &self.sets[start..end]
+        &self.sets[start as usize..end as usize]
     }
 
     /// Derives the properties of a node from those of the nodes below it.
     pub(super) fn add(&mut self, node: NodeRef<'_>) -> Id {
         let facts = match node {
             Node::Text(text, caseless) => {
-                let states = text.len() * if caseless { 4 } else { 1 };
-                Facts { states, ..self.of_text(text) }
+                let facts = self.of_text(text);
+                let cases = if caseless { 4 } else { 1 };
+                Facts { states: facts.states.saturating_mul(cases), ..facts }
             }
             Node::Look(_) => Facts { states: 1, ..self.of_text(&[]) },
             Node::Class(class) => self.of_class(class),
@@ -104,7 +119,7 @@ impl FactTable {
             Node::Alternation(parts) => self.of_alternatives(parts),
         };
         self.facts.push(facts);
-        u32::try_from(self.facts.len() - 1).unwrap_or(u32::MAX)
+        narrow(self.facts.len() - 1)
     }
 
     fn of_text(&mut self, text: &[u8]) -> Facts {
@@ -113,8 +128,8 @@ impl FactTable {
         let (exact, literals) =
             if text.len() <= LITERAL_LENGTH_MAX { (texts, None) } else { (None, texts) };
         Facts {
-            states: text.len(),
-            length_min: text.len(),
+            states: narrow(text.len()),
+            length_min: narrow(text.len()),
             bounded: true,
             exact,
             repeated: None,
@@ -142,10 +157,10 @@ impl FactTable {
 
     fn of_repetition(&mut self, min: u32, max: Option<u32>, sub: Id) -> Facts {
         let sub = *self.get(sub);
-        let count = max.unwrap_or(min.saturating_add(1)).max(1) as usize;
+        let count = max.unwrap_or(min.saturating_add(1)).max(1);
         let nothing = Facts {
             states: sub.states.saturating_mul(count).saturating_add(2),
-            length_min: sub.length_min.saturating_mul(min as usize),
+            length_min: sub.length_min.saturating_mul(min),
             bounded: sub.bounded && max.is_some(),
             exact: None,
             repeated: None,
@@ -161,11 +176,11 @@ impl FactTable {
         let exact = sub.exact.and_then(|texts| match (min, max) {
             (min, Some(max)) if min == max && min <= REPETITIONS_MAX => self.power(texts, min),
             (0, Some(1)) if texts.len() <= 12 => {
-                let start = self.texts.len();
-                self.texts.extend_from_within(texts.start..texts.end);
+                let start = self.end();
+                self.texts.extend_from_within(texts.range());
                 self.texts.push(Literal::default());
-                let end = self.texts.len();
-                Some(Texts { start, end, cost: texts.cost + 1.0, useful: false })
+                let (end, cost) = (self.end(), texts.cost + 1.0);
+                Some(Texts { start, end, cost, useful: false })
             }
             _ => None,
         });
@@ -178,18 +193,18 @@ impl FactTable {
     }
 
     fn of_sequence(&mut self, parts: &[Id]) -> Facts {
-        let start = self.texts.len();
+        let start = self.end();
         let is_exact = parts.iter().all(|&part| self.get(part).exact.is_some());
         let exact = is_exact.then_some(()).and_then(|()| {
             let empty = self.push_texts([Literal::default()]);
             parts.iter().try_fold(empty, |all, &part| self.product(all, self.get(part).exact?))
         });
         let literals = if exact.is_some() { None } else { self.literals_of_sequence(parts) };
-        let ranges: Vec<(usize, usize)> = parts.iter().map(|&part| self.get(part).sets).collect();
+        let ranges: Vec<(u32, u32)> = parts.iter().map(|&part| self.get(part).sets).collect();
         let facts = || parts.iter().map(|&part| self.get(part));
         let facts = Facts {
-            states: facts().map(|part| part.states).fold(2, usize::saturating_add),
-            length_min: facts().map(|part| part.length_min).fold(0, usize::saturating_add),
+            states: facts().map(|part| part.states).fold(2, u32::saturating_add),
+            length_min: facts().map(|part| part.length_min).fold(0, u32::saturating_add),
             bounded: facts().all(|part| part.bounded),
             exact,
             literals,
@@ -201,7 +216,9 @@ impl FactTable {
             exact: exact.map(|texts| self.keep(start, texts)),
             literals: literals.map(|texts| self.keep(start, texts)),
             sets: self.add_sets(|sets| {
-                ranges.iter().for_each(|&(start, end)| sets.extend_from_within(start..end));
+                for &(start, end) in &ranges {
+                    sets.extend_from_within(start as usize..end as usize);
+                }
             }),
             ..facts
         }
@@ -217,7 +234,7 @@ impl FactTable {
         let sets = one_of_each(&sets);
         let facts = || parts.iter().map(|&part| self.get(part));
         let facts = Facts {
-            states: facts().map(|part| part.states).fold(2, usize::saturating_add),
+            states: facts().map(|part| part.states).fold(2, u32::saturating_add),
             length_min: facts().map(|part| part.length_min).min().unwrap_or(0),
             bounded: facts().all(|part| part.bounded),
             exact,
@@ -236,17 +253,21 @@ impl FactTable {
         count_max: usize,
         of: impl Fn(&Facts) -> Option<Texts>,
     ) -> Option<Texts> {
-        let start = self.texts.len();
+        let start = self.end();
         let none = Texts { start, end: start, cost: 0.0, useful: true };
         let found = parts.iter().try_fold(none, |all, &part| {
             let texts = of(self.get(part))?;
-            self.texts.extend_from_within(texts.start..texts.end);
-            let end = self.texts.len();
-            let (cost, useful) = (all.cost + texts.cost, all.useful && texts.useful);
-            (end - start <= count_max).then_some(Texts { start, end, cost, useful })
+            self.texts.extend_from_within(texts.range());
+            let all = Texts {
+                start,
+                end: self.end(),
+                cost: all.cost + texts.cost,
+                useful: all.useful && texts.useful,
+            };
+            (all.len() <= count_max).then_some(all)
         });
         if found.is_none() {
-            self.texts.truncate(start);
+            self.texts.truncate(start as usize);
         }
         found
     }
@@ -297,11 +318,11 @@ impl FactTable {
         if is_empty(tails) {
             return Some(heads);
         }
-        let start = self.texts.len();
-        for head in heads.start..heads.end {
-            for tail in tails.start..tails.end {
+        let start = self.end();
+        for head in heads.range() {
+            for tail in tails.range() {
                 let Some(text) = self.texts[head].with(&self.texts[tail]) else {
-                    self.texts.truncate(start);
+                    self.texts.truncate(start as usize);
                     return None;
                 };
                 self.texts.push(text);
@@ -309,45 +330,50 @@ impl FactTable {
         }
         if heads.len() > 1 && tails.len() > 1 {
             // Distinct texts stay distinct with a common head or tail.
-            let mut texts = self.texts.split_off(start);
+            let mut texts = self.texts.split_off(start as usize);
             texts.sort_unstable();
             texts.dedup();
             self.texts.append(&mut texts);
         }
         Some(Texts {
             start,
-            end: self.texts.len(),
+            end: self.end(),
             cost: heads.cost * tails.cost,
             useful: heads.useful || tails.useful,
         })
     }
 
     fn push_texts(&mut self, texts: impl IntoIterator<Item = Literal>) -> Texts {
-        let start = self.texts.len();
+        let start = self.end();
         self.texts.extend(texts);
-        let added = &self.texts[start..];
+        let added = &self.texts[start as usize..];
         Texts {
             start,
-            end: self.texts.len(),
+            end: self.end(),
             cost: added.iter().map(|text| share(text)).sum(),
             useful: added.iter().all(|text| !text.is_empty()),
         }
     }
 
+    /// Position behind the last text.
+    fn end(&self) -> u32 {
+        narrow(self.texts.len())
+    }
+
     /// Removes the texts from `start` on but the ones given, which move there.
-    fn keep(&mut self, start: usize, texts: Texts) -> Texts {
+    fn keep(&mut self, start: u32, texts: Texts) -> Texts {
         if texts.start < start {
-            self.texts.truncate(start);
+            self.texts.truncate(start as usize);
             return texts;
         }
-        self.texts.copy_within(texts.start..texts.end, start);
-        let end = start + texts.len();
-        self.texts.truncate(end);
+        self.texts.copy_within(texts.range(), start as usize);
+        let end = start + (texts.end - texts.start);
+        self.texts.truncate(end as usize);
         Texts { start, end, ..texts }
     }
 
     /// Adds the rarest of the sets that `add` appends to the table.
-    fn add_sets(&mut self, add: impl FnOnce(&mut Vec<Weighted>)) -> (usize, usize) {
+    fn add_sets(&mut self, add: impl FnOnce(&mut Vec<Weighted>)) -> (u32, u32) {
         let start = self.sets.len();
         add(&mut self.sets);
         self.sets[start..].sort_unstable();
@@ -359,8 +385,13 @@ impl FactTable {
             }
         }
         self.sets.truncate(end);
-        (start, end)
+        (narrow(start), narrow(end))
     }
+}
+
+/// Positions in the tables, which are small.
+fn narrow(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
 }
 
 fn weighted(set: Bytes) -> Weighted {

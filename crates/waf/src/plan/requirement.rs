@@ -38,13 +38,26 @@ pub(crate) struct Plain {
     pub(crate) bytes: Bytes,
 }
 
+/// Nodes of a large rule set: the Core Rule Set has 15,500.
+const NODES: usize = 1 << 14;
+
 /// Conditions of regexes by their text, while a rule set is loaded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requirements {
     structures: Structures,
     /// Parts of regexes that match values without [`quoting`] bytes, by the whole part.
     plain_parts: HashMap<Id, Option<Id>, NodeHash>,
     by_text: HashMap<String, Rc<Requirement>, NodeHash>,
+}
+
+impl Default for Requirements {
+    fn default() -> Self {
+        Self {
+            structures: Structures::with_capacity(NODES),
+            plain_parts: HashMap::default(),
+            by_text: HashMap::default(),
+        }
+    }
 }
 
 impl Requirements {
@@ -121,7 +134,7 @@ pub(crate) fn alphabets() -> impl Iterator<Item = Bytes> {
 }
 
 /// States of a regex for which plain alternatives are derived: smaller ones cost little when they run.
-const STATES_PLAIN: usize = 200;
+const STATES_PLAIN: u32 = 200;
 /// Weight of the rarest set of such a regex, at least: with a rarer one, few values reach it.
 const WEIGHT_PLAIN: u32 = 50_000;
 
@@ -183,7 +196,7 @@ impl Requirement {
     fn of_structure(structures: &Structures, id: Id) -> Self {
         let literals = structures.literals(id).filter(|found| found.iter().all(|l| l.len() > 1));
         Self {
-            length_min: structures.facts(id).length_min,
+            length_min: structures.facts(id).length_min as usize,
             sets: structures.sets(id).collect(),
             literals: literals.map(|found| distinct(found.to_vec())),
             plain: None,

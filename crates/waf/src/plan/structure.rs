@@ -80,6 +80,14 @@ pub(crate) struct Structures {
 }
 
 impl Structures {
+    /// An empty structure with room for that many nodes. Memory that is not used costs nothing, unlike growing tables.
+    pub(super) fn with_capacity(nodes: usize) -> Self {
+        Self {
+            nodes: IndexSet::with_capacity_and_hasher(nodes, NodeHash::default()),
+            facts: FactTable::with_capacity(nodes),
+        }
+    }
+
     /// Adds a regex and returns its node; `None` if `regex-syntax` has to parse it.
     pub(crate) fn parse(&mut self, pattern: &str) -> Option<Id> {
         let mut parser = Parser {

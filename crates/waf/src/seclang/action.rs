@@ -1,5 +1,7 @@
 //! Actions of rules: `id:1,phase:2,deny,setvar:'tx.score=+5'`.
 
+use std::borrow::Cow;
+
 use crate::error::{Fault, nearest};
 use crate::rule::{
     AllowScope, Assignment, AuditEngine, BodyProcessor, Change, Control, EngineMode, Phase,
@@ -106,7 +108,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Actions, Fault> {
 pub(crate) fn written(text: &str) -> Result<Vec<(String, String)>, Fault> {
     let split = |(_, item): (usize, &str)| {
         let (name, value) = item.split_once(':').unwrap_or((item, ""));
-        (name.trim().to_ascii_lowercase(), unquote(value).0)
+        (name.trim().to_ascii_lowercase(), unquote(value).0.into_owned())
     };
     Ok(items(text)?.into_iter().map(split).collect())
 }
@@ -174,7 +176,7 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
     };
     let refused =
         |what: &str| Fault::unsupported(0, format!("action \"{name}\" is not supported: {what}"));
-    match name.to_ascii_lowercase().as_str() {
+    match &*lowercase(name) {
         "id" => actions.id = Some(number()?),
         "phase" => {
             let text = required()?;
@@ -321,12 +323,20 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
 }
 
 /// Returns the value without quotes, and the number of bytes before it.
-fn unquote(value: &str) -> (String, usize) {
+fn unquote(value: &str) -> (Cow<'_, str>, usize) {
     let trimmed = value.trim_start();
     let lead = value.len() - trimmed.len();
     match trimmed.strip_prefix('\'').and_then(|inner| inner.strip_suffix('\'')) {
-        Some(inner) => (inner.replace("\\'", "'"), lead + 1),
-        None => (trimmed.to_owned(), lead),
+        Some(inner) if inner.contains('\\') => (inner.replace("\\'", "'").into(), lead + 1),
+        Some(inner) => (inner.into(), lead + 1),
+        None => (trimmed.into(), lead),
+    }
+}
+
+fn lowercase(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => name.to_ascii_lowercase().into(),
+        false => name.into(),
     }
 }
 

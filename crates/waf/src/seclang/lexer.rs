@@ -74,7 +74,7 @@ pub(crate) fn directives(file: &Arc<str>, text: &[u8]) -> Result<Vec<Directive>,
     let mut logical = Vec::new();
     let mut starts: Vec<(usize, u32)> = Vec::new();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let mut lines = text.split(|&b| b == b'\n').zip(1u32..).peekable();
+    let mut lines = lines(text).zip(1u32..).peekable();
     while let Some((line, number)) = lines.next() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         starts.push((logical.len(), number));
@@ -93,6 +93,11 @@ pub(crate) fn directives(file: &Arc<str>, text: &[u8]) -> Result<Vec<Directive>,
         logical.clear();
     }
     Ok(found)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
+    ends.scan(0, |start, end| Some(&text[std::mem::replace(start, end + 1)..end]))
 }
 
 fn directive(line: &[u8], lines: Lines) -> Result<Option<Directive>, LoadError> {

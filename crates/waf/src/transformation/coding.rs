@@ -389,7 +389,10 @@ pub(super) fn utf8_to_unicode(input: &[u8], output: &mut Vec<u8>) {
         }
         let code = (1..length)
             .fold(u32::from(byte & mask), |code, k| (code << 6) | u32::from(input[i + k] & 0x3f));
-        output.extend_from_slice(format!("%u{code:04x}").as_bytes());
+        output.extend_from_slice(b"%u");
+        let digits = (u32::BITS - code.leading_zeros()).div_ceil(4).max(4);
+        let digit = |number: u32| b"0123456789abcdef"[(code >> (4 * number) & 15) as usize];
+        output.extend((0..digits).rev().map(digit));
         // Surrogates and overlong forms leave their first byte behind.
         if (0xd800..=0xdfff).contains(&code) {
             output.push(byte);
