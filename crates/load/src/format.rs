@@ -18,6 +18,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::plan::Plan;
+use crate::shard::GeneratorResult;
 use crate::summary::{Summary, TemplateSummary};
 use crate::verdict::Verdict;
 
@@ -43,16 +44,6 @@ pub struct Report<'a> {
     pub summary: &'a Summary,
     /// Results of several generators. Empty for a load from one machine.
     pub generators: &'a [GeneratorResult],
-}
-
-/// Result of one of several generators.
-#[derive(Debug, Clone)]
-pub struct GeneratorResult {
-    /// Host of the generator.
-    pub name: String,
-    pub summary: Summary,
-    /// Limit of the error of its clock, and so of the time at which it started.
-    pub clock_error: Duration,
 }
 
 #[derive(Debug, Clone)]

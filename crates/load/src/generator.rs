@@ -48,7 +48,7 @@ impl Generator {
     ///
     /// The plan is invalid, or a thread cannot start on its CPU. Then nothing is sent.
     pub fn start(plan: Plan) -> Result<Self, Error> {
-        let start = Instant::now() + lead_time(&plan);
+        let start = Instant::now() + plan.lead_time();
         Self::start_at(plan, start)
     }
 
@@ -176,6 +176,7 @@ impl Generator {
         let closed_at = windows.iter().map(|(_, closed_at)| *closed_at).max();
         if let (Some(opened_at), Some(closed_at)) = (opened_at, closed_at) {
             summary.window = closed_at - opened_at;
+            summary.opened_at = Some(opened_at);
         }
         if let [only] = &mut summary.templates[..] {
             only.latency = summary.latency.clone();
@@ -237,13 +238,18 @@ impl Thread {
     }
 }
 
-fn lead_time(plan: &Plan) -> Duration {
-    match plan.arrivals {
-        Arrivals::Open { .. } if plan.keep_alive => {
-            LEAD_MIN + LEAD_PER_CONNECTION * u32::try_from(plan.connections).unwrap_or(u32::MAX)
+impl Plan {
+    /// Time from the start of a generator until it sends, in which an open loop opens its connections.
+    pub fn lead_time(&self) -> Duration {
+        // Of its own part of the plan.
+        let connections = self.connections.div_ceil(self.shard.count);
+        match self.arrivals {
+            Arrivals::Open { .. } if self.keep_alive => {
+                LEAD_MIN + LEAD_PER_CONNECTION * u32::try_from(connections).unwrap_or(u32::MAX)
+            }
+            Arrivals::Open { .. } => LEAD_MIN,
+            Arrivals::Closed => Duration::ZERO,
         }
-        Arrivals::Open { .. } => LEAD_MIN,
-        Arrivals::Closed => Duration::ZERO,
     }
 }
 

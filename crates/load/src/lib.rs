@@ -38,9 +38,7 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-pub use format::{
-    GeneratorResult, Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult,
-};
+pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use http2::Http2Request;
 pub use plan::{
@@ -51,7 +49,7 @@ pub use plan::{
 pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
-pub use shard::ShardSummary;
+pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
 pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
 pub use summary::{Failures, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 pub use url::{ServerUrl, UrlError};

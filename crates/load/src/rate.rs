@@ -50,6 +50,23 @@ impl Rate {
         }
     }
 
+    /// Rate of each of several generators that send the same plan together. Recorded times are not divided.
+    pub(crate) fn divided(&self, count: usize) -> Self {
+        let part = |per_s: f64| per_s / count as f64;
+        match self {
+            Self::Constant(per_s) => Self::Constant(part(*per_s)),
+            Self::Stages(stages) => {
+                let divided = |stage: &Stage| Stage {
+                    from_per_s: part(stage.from_per_s),
+                    to_per_s: part(stage.to_per_s),
+                    length: stage.length,
+                };
+                Self::Stages(stages.iter().map(divided).collect())
+            }
+            Self::Recorded(times) => Self::Recorded(Arc::clone(times)),
+        }
+    }
+
     /// Number of requests due before `at`, with a fraction: the integral of the rate.
     pub fn requests_until(&self, at: Duration) -> f64 {
         match self {

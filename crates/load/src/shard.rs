@@ -1,5 +1,7 @@
 //! Results of several generators that send one plan together: their form between machines, and their sum.
 
+use std::time::{Duration, Instant};
+
 use serde::{Deserialize, Serialize};
 
 use crate::summary::{Progress, Summary, TemplateSummary, ThreadUsage};
@@ -60,12 +62,47 @@ impl Summary {
     }
 }
 
+/// Result of one of several generators.
+#[derive(Debug, Clone)]
+pub struct GeneratorResult {
+    /// Host of the generator.
+    pub name: String,
+    /// Its times are by the clock that all generators are compared by.
+    pub summary: Summary,
+    /// Limit of the error of these times.
+    pub clock_error: Duration,
+}
+
+/// Limit of the difference between the windows of several generators: the largest difference of their starts or of their
+/// ends, and what the clocks allow. `None` if a window has no start, or without generators.
+pub fn window_skew(generators: &[GeneratorResult]) -> Option<Duration> {
+    let opened_at = generators.iter().map(|one| one.summary.opened_at);
+    let opened_at: Vec<Instant> = opened_at.collect::<Option<_>>()?;
+    let lengths = generators.iter().map(|one| one.summary.window);
+    let closed_at = opened_at.iter().zip(lengths).map(|(opened_at, length)| *opened_at + length);
+    let spread = largest_difference(opened_at.iter().copied())?.max(largest_difference(closed_at)?);
+    Some(spread + clock_skew(generators.iter().map(|one| one.clock_error)))
+}
+
+fn largest_difference(times: impl Iterator<Item = Instant> + Clone) -> Option<Duration> {
+    Some(times.clone().max()? - times.min()?)
+}
+
+/// Limit of the difference between two hosts of times that are equal by their clocks: the two largest errors.
+pub fn clock_skew(errors: impl IntoIterator<Item = Duration>) -> Duration {
+    let (mut largest, mut second) = (Duration::ZERO, Duration::ZERO);
+    for error in errors {
+        second = second.max(error.min(largest));
+        largest = largest.max(error);
+    }
+    largest + second
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
-    use std::time::Duration;
     use tollgate_stats::LatencyHistogram;
 
     fn template(status: u16, latency: LatencyHistogram) -> TemplateSummary {
@@ -132,6 +169,44 @@ mod tests {
         latency.record_n(1_000, 5);
         let (there, here) = (summary(&latency, 403), travelled(summary(&latency, 403)));
         assert_eq!(format!("{there:?}"), format!("{here:?}"));
+    }
+
+    /// Generators with windows of these starts and lengths in milliseconds, and clock errors in microseconds.
+    fn generators(windows: &[(u64, u64, u64)]) -> Vec<GeneratorResult> {
+        let start = Instant::now();
+        let generator = |&(opened_ms, length_ms, error_us): &(u64, u64, u64)| GeneratorResult {
+            name: String::new(),
+            summary: Summary {
+                opened_at: Some(start + Duration::from_millis(opened_ms)),
+                window: Duration::from_millis(length_ms),
+                ..Summary::default()
+            },
+            clock_error: Duration::from_micros(error_us),
+        };
+        windows.iter().map(generator).collect()
+    }
+
+    #[test]
+    fn skew_is_between_positions_of_windows_not_lengths() {
+        let skew_us = |windows: &[(u64, u64, u64)]| {
+            window_skew(&generators(windows)).map(|skew| skew.as_micros())
+        };
+        assert_eq!(skew_us(&[(0, 1_000, 0), (0, 1_000, 0)]), Some(0));
+        // Equal lengths: the second window is 300 ms later.
+        assert_eq!(skew_us(&[(0, 1_000, 0), (300, 1_000, 0), (100, 1_000, 0)]), Some(300_000));
+        // The starts differ by 10 ms, the ends by 40 ms.
+        assert_eq!(skew_us(&[(10, 1_030, 0), (0, 1_000, 0)]), Some(40_000));
+        // Two clocks may be wrong in different directions.
+        assert_eq!(skew_us(&[(0, 9, 20), (0, 9, 50), (0, 9, 30)]), Some(80));
+        assert_eq!(skew_us(&[(0, 9, 50), (1, 9, 20)]), Some(1_070));
+        assert_eq!(skew_us(&[]), None);
+    }
+
+    #[test]
+    fn skew_of_a_load_without_a_window_is_unknown() {
+        let mut generators = generators(&[(0, 9, 1), (0, 9, 1)]);
+        generators[1].summary.opened_at = None;
+        assert_eq!(window_skew(&generators), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -23,6 +23,9 @@ pub struct Summary {
     #[serde(rename = "window_s", serialize_with = "seconds", deserialize_with = "from_seconds")]
     #[schemars(with = "f64")]
     pub window: Duration,
+    /// Start of the measurement; of a sum of generators, the first one.
+    #[serde(skip)]
+    pub opened_at: Option<Instant>,
     /// Requests sent, including those whose connection failed.
     pub sent: u64,
     /// Requests that finished before the window.
@@ -383,6 +386,7 @@ impl Summary {
 
     /// Adds the counts of another thread. `window` is left to the caller.
     pub(crate) fn merge(&mut self, other: Self) {
+        self.opened_at = self.opened_at.into_iter().chain(other.opened_at).min();
         self.sent += other.sent;
         self.warm_up.add(&other.warm_up);
         self.responses += other.responses;

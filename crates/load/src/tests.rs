@@ -320,6 +320,21 @@ mod verdict {
     }
 
     #[test]
+    fn generator_is_judged_by_its_share_of_the_rate() {
+        let reason = |rate: Rate| {
+            let arrivals = Arrivals::Open { rate, spacing: Spacing::Constant };
+            let plan = Plan { arrivals, ..open_loop(1_000.0, Spacing::Constant) };
+            Verdict::of_part(&plan, 4, &on_schedule(0, 1_000)).reason
+        };
+        let constant = reason(Rate::Constant(1_000.0));
+        assert!(constant.starts_with("250 requests/s were sent on schedule"), "{constant}");
+        let (from_per_s, to_per_s) = (400.0, 800.0);
+        let stage = Stage { from_per_s, to_per_s, length: Duration::from_secs(1) };
+        let stages = reason(Rate::Stages(vec![stage]));
+        assert!(stages.starts_with("100 to 200 requests/s were sent"), "{stages}");
+    }
+
+    #[test]
     fn open_loop_is_limited_by_a_late_generator() {
         for (late, late_ns, measured) in [
             (100, 5_000_000, Measured::Server),

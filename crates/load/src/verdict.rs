@@ -7,9 +7,9 @@ use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, percent, significant};
 
-use crate::format::GeneratorResult;
 use crate::plan::Plan;
 use crate::rate::Rate;
+use crate::shard::GeneratorResult;
 use crate::summary::{Summary, ThreadUsage, ns_to_ms};
 
 /// Part whose performance the figures of a load describe.
@@ -61,10 +61,15 @@ const RESPONSES_MIN: u64 = 100;
 impl Verdict {
     /// Judges the result of a plan.
     pub fn new(plan: &Plan, summary: &Summary) -> Self {
+        Self::of_part(plan, 1, summary)
+    }
+
+    /// Judges the result of one of `count` generators that send a plan together.
+    pub(crate) fn of_part(plan: &Plan, count: usize, summary: &Summary) -> Self {
         let (measured, reason) = match (too_little(summary), plan.rate()) {
             (Some(reason), _) => (Measured::Nothing, reason),
             (None, None) => judge_closed_loop(summary),
-            (None, Some(rate)) => judge_open_loop(rate, plan.timer_slack, summary),
+            (None, Some(rate)) => judge_open_loop(&rate.divided(count), plan.timer_slack, summary),
         };
         let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
         Self { measured, warning, reason }
@@ -82,7 +87,7 @@ impl Verdict {
             return whole;
         }
         let limited = generators.iter().find_map(|GeneratorResult { name, summary, .. }| {
-            let own = Self::new(plan, summary);
+            let own = Self::of_part(plan, generators.len(), summary);
             let reason = format!("{name}: {}", own.reason);
             (own.measured == Measured::Generator).then_some(reason)
         });

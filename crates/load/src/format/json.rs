@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 
-use super::{GeneratorResult, Report};
+use super::Report;
 use crate::plan::{Arrivals, Plan, Protocol, Spacing, Target};
 use crate::rate::{Rate, Stage};
 use crate::replay::Replay;
+use crate::shard::{GeneratorResult, window_skew};
 use crate::summary::{Summary, TemplateSummary, ThreadUsage, ns_to_ms};
 use crate::verdict::Verdict;
 
@@ -57,6 +58,9 @@ pub(crate) struct LoadResult<'a> {
     threads: Vec<Thread>,
     /// Results of several generators, whose sum the other figures are; empty for a load from one machine.
     generators: Vec<Generator<'a>>,
+    /// Limit of the difference between the windows of several generators, by their times and the errors of their clocks,
+    /// in milliseconds; null for a load from one machine.
+    window_skew_ms: Option<f64>,
     /// Part whose performance the figures describe.
     verdict: Verdict,
 }
@@ -199,7 +203,7 @@ struct Generator<'a> {
     p99_ms: Option<f64>,
     /// Open loop: 99th percentile of the lateness; null if fewer than ten times lie beyond.
     lateness_p99_ms: Option<f64>,
-    /// Limit of the error of its clock, and so of the time at which it started, in microseconds.
+    /// Limit of the error of its clock, and so of the times of its window, in microseconds.
     clock_error_us: f64,
     /// Verdict on this generator alone.
     verdict: Verdict,
@@ -208,6 +212,7 @@ struct Generator<'a> {
 impl<'a> Generator<'a> {
     fn new(
         plan: &Plan,
+        count: usize,
         GeneratorResult { name, summary, clock_error }: &'a GeneratorResult,
     ) -> Self {
         let in_ms = |histogram: &LatencyHistogram, q| histogram.quantile_ns(q).map(ns_to_ms);
@@ -221,7 +226,7 @@ impl<'a> Generator<'a> {
             p99_ms: in_ms(&summary.latency, 0.99),
             lateness_p99_ms: summary.lateness.as_ref().and_then(|lateness| in_ms(lateness, 0.99)),
             clock_error_us: clock_error.as_secs_f64() * 1e6,
-            verdict: Verdict::new(plan, summary),
+            verdict: Verdict::of_part(plan, count, summary),
         }
     }
 }
@@ -288,8 +293,9 @@ impl<'a> LoadResult<'a> {
             generators: report
                 .generators
                 .iter()
-                .map(|one| Generator::new(report.plan, one))
+                .map(|one| Generator::new(report.plan, report.generators.len(), one))
                 .collect(),
+            window_skew_ms: window_skew(report.generators).map(|skew| skew.as_secs_f64() * 1e3),
             verdict: report.verdict(),
         }
     }

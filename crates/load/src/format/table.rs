@@ -7,10 +7,11 @@ use std::time::Duration;
 use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
 
-use super::{GeneratorResult, Report, TemplateLabel, plot};
+use super::{Report, TemplateLabel, plot};
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::rate::Rate;
 use crate::replay::{Pace, Replay};
+use crate::shard::{GeneratorResult, window_skew};
 use crate::summary::{Distribution, NS_PER_MS, Progress, TemplateSummary, ThreadUsage, ns_to_ms};
 use crate::verdict::{Measured, Verdict};
 
@@ -38,7 +39,7 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
         latencies(report)?,
         plot::render(&report.summary.latency),
         templates(report),
-        generators(report.generators),
+        generators(report),
         threads(&report.summary.threads),
         labelled("verdict", &verdict_text(report, &verdict)),
     ]
@@ -383,8 +384,9 @@ fn template_figures(template: &TemplateSummary) -> [String; 5] {
     ]
 }
 
-/// A row for each of several generators.
-fn generators(generators: &[GeneratorResult]) -> String {
+/// A row for each of several generators, and the skew between their windows.
+fn generators(report: &Report<'_>) -> String {
+    let Report { generators, summary, .. } = report;
     if generators.is_empty() {
         return String::new();
     }
@@ -405,7 +407,15 @@ fn generators(generators: &[GeneratorResult]) -> String {
     let rows: Vec<Vec<String>> = std::iter::once(heads.map(str::to_owned).into())
         .chain(generators.iter().map(row))
         .collect();
-    columns(&rows) + "\n"
+    let skew = window_skew(generators).map_or(String::new(), |skew| {
+        let skew_ms = ms(Some(skew.as_secs_f64() * 1e3));
+        let share = percent(skew.as_secs_f64() / summary.window.as_secs_f64().max(1e-9));
+        labelled(
+            "skew",
+            &format!("the windows differ by up to {skew_ms} ms, {share} of their length"),
+        )
+    });
+    columns(&rows) + &skew + "\n"
 }
 
 /// A line for each thread, or for the busiest of many.
