@@ -1,8 +1,8 @@
 //! The agent: executes the commands of its coordinator on one host.
 //!
-//! Commands come from standard input alone, one after the other. A reader thread answers pings at once, and a third
-//! thread sends signs of life. The agent ends, and stops what it started, at the end of its input, on a signal, and when
-//! its coordinator is silent for [`COORDINATOR_LIMIT`].
+//! Commands come from standard input alone, one after the other. A reader thread answers pings at once, one thread sends
+//! signs of life, and one watches for those of the coordinator. The agent ends, and stops what it started, at the end of
+//! its input, on a signal, and when its coordinator is silent for [`COORDINATOR_LIMIT`].
 
 use crate::agent_role::AgentRole;
 use crate::clock;
@@ -14,8 +14,7 @@ use crate::protocol::{
     COORDINATOR_LIMIT, Command, FromAgent, FromCoordinator, HEARTBEAT, Hello, PROTOCOL, Reply,
     Request,
 };
-use crate::staging;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use nix::sys::prctl::set_child_subreaper;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -33,12 +32,14 @@ use tollgate_runner::process::{self, Interrupt};
 /// Longest delay before the end of the input or a signal is noticed.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Prefix of the folders of agents in the staging folder.
-const FOLDER_PREFIX: &str = "agent-";
+/// Time in which an agent ends by itself before it is killed: as long as its servers may take after TERM.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
 const LOCK: &str = "lock";
 
-/// The folder of an agent: staged files, configurations and logs. Locked while the agent runs, so that the next agent
-/// can remove the folders of agents that were killed with their supervisors.
+/// The folder of an agent: staged files, configurations and logs. Locked while the agent runs, so that the next agent of
+/// the same host can remove the folders of agents that were killed with their supervisors. Several hosts may share the
+/// staging folder.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -48,14 +49,19 @@ pub struct Folder {
 impl Folder {
     /// Removes abandoned folders in the staging folder, and creates one for this process.
     pub fn create(staging: &Path) -> anyhow::Result<Self> {
-        remove_abandoned(staging)
+        let (host, pid) = (describe::hostname()?, std::process::id());
+        remove_abandoned(staging, &host)
             .with_context(|| format!("cannot clean the staging folder {}", staging.display()))?;
-        let path = staging.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
+        let path = staging.join(format!("agent-{host}-{pid}"));
+        // Without the name of an agent until it is locked: another agent would remove it.
+        let unlocked = staging.join(format!("new-{host}-{pid}"));
         let create = || {
-            DirBuilder::new().mode(0o700).create(&path)?;
-            let lock = File::create(path.join(LOCK))?;
+            remove_folder(&unlocked)?;
+            DirBuilder::new().mode(0o700).create(&unlocked)?;
+            let lock = File::create(unlocked.join(LOCK))?;
             lock.try_lock()?;
-            Ok::<_, io::Error>(lock)
+            fs::rename(&unlocked, &path)?;
+            anyhow::Ok(lock)
         };
         let cannot = || format!("cannot create the folder {}", path.display());
         let lock = create().with_context(cannot)?;
@@ -75,14 +81,18 @@ impl Folder {
     }
 }
 
-fn remove_abandoned(staging: &Path) -> anyhow::Result<()> {
+fn remove_abandoned(staging: &Path, host: &str) -> anyhow::Result<()> {
+    let is_of_this_host = |name: &str| {
+        let pid = name.strip_prefix("agent-").and_then(|rest| rest.strip_prefix(host));
+        pid.and_then(|pid| pid.strip_prefix('-')).is_some_and(|pid| pid.parse::<u32>().is_ok())
+    };
     for entry in fs::read_dir(staging)? {
         let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX) {
+        if !is_of_this_host(&entry.file_name().to_string_lossy()) {
             continue;
         }
-        // Without a lock: of an agent that is just starting.
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+        // A network file system locks only files that are open for writing. Removed meanwhile by its own agent.
+        let Ok(lock) = File::options().write(true).open(entry.path().join(LOCK)) else { continue };
         match lock.try_lock() {
             Ok(()) => remove_folder(&entry.path())?,
             Err(TryLockError::WouldBlock) => {}
@@ -93,12 +103,14 @@ fn remove_abandoned(staging: &Path) -> anyhow::Result<()> {
 }
 
 /// Executes commands until the end of the input. The calling thread must live as long as the process: the kernel stops
-/// servers when the thread that started them ends.
+/// servers when the thread that started them ends. Calls `kill` if the coordinator is silent and the agent does not end,
+/// as when it is writing to a pipe that nobody reads.
 pub fn run(
     folder: &Path,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     interrupt: &Interrupt,
+    kill: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<()> {
     let output = Output { pipe: Arc::new(Mutex::new(Box::new(output))) };
     output.send(&FromAgent::Hello(Hello {
@@ -118,6 +130,8 @@ pub fn run(
     thread::spawn(move || reader.run(input));
     let (alive, stop) = (output.clone(), interrupt.clone());
     thread::spawn(move || send_heartbeats(&alive, &stop));
+    let stop = interrupt.clone();
+    thread::spawn(move || watch_coordinator(&heard_ns, &stop, END_LIMIT, kill));
     // Servers inherit the limit, and those that detach themselves become children.
     process::raise_file_limit().context("cannot raise the limit of open files")?;
     set_child_subreaper(true).context("cannot become a subreaper")?;
@@ -128,7 +142,7 @@ pub fn run(
         program: AgentProgram::default(),
         role: AgentRole::new(folder, interrupt)?,
     };
-    let ended = agent.run(&requests, &heard_ns, &output);
+    let ended = agent.run(&requests, &output);
     // The other threads end with the process.
     interrupt.flag().store(true, Ordering::Relaxed);
     ended
@@ -143,12 +157,7 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    fn run(
-        &mut self,
-        requests: &Receiver<Request>,
-        heard_ns: &AtomicU64,
-        output: &Output,
-    ) -> anyhow::Result<()> {
+    fn run(&mut self, requests: &Receiver<Request>, output: &Output) -> anyhow::Result<()> {
         loop {
             if self.interrupt.check().is_err() {
                 return Ok(());
@@ -164,14 +173,7 @@ impl Agent<'_> {
                     output.send(&FromAgent::Reply { id, reply })?;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => {
-                    let silent_ns =
-                        clock::now_ns().saturating_sub(heard_ns.load(Ordering::Relaxed));
-                    if Duration::from_nanos(silent_ns) > COORDINATOR_LIMIT {
-                        let seconds = COORDINATOR_LIMIT.as_secs();
-                        bail!("no message from the coordinator for {seconds} s; stopping");
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -180,10 +182,6 @@ impl Agent<'_> {
         match command {
             Command::Ping => Ok(Reply::Pong { clock_ns: clock::now_ns() }),
             Command::Describe => Ok(Reply::Host(Box::new(HostFacts::read()?))),
-            Command::Store { name, content_base64, sha256 } => {
-                staging::store(self.folder, &name, &content_base64, &sha256)?;
-                Ok(Reply::Done)
-            }
             Command::PrepareLoad(plan) => {
                 self.load.prepare(&plan, self.folder)?;
                 Ok(Reply::Done)
@@ -203,8 +201,7 @@ impl Agent<'_> {
                 Ok(Reply::Program(self.program.execute(command, self.folder)?))
             }
             Command::Stop => Ok(Reply::Done),
-            Command::Catalog { .. }
-            | Command::State { .. }
+            Command::State { .. }
             | Command::StartOrigins(_)
             | Command::StartSystem(_)
             | Command::ServersExit
@@ -224,7 +221,19 @@ struct Output {
 impl Output {
     fn send(&self, message: &FromAgent) -> anyhow::Result<()> {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        frame::write(&mut *pipe, message).context("cannot write to the coordinator")
+        let written = match (frame::write(&mut *pipe, message), message) {
+            // Nothing was written, so the coordinator can have the reason.
+            (
+                Err(error @ (FrameError::TooLong { .. } | FrameError::Encode(_))),
+                FromAgent::Reply { id, .. },
+            ) => {
+                let message = format!("cannot reply: {:#}", anyhow::Error::from(error));
+                let reply = Reply::Error { message };
+                frame::write(&mut *pipe, &FromAgent::Reply { id: *id, reply })
+            }
+            (written, _) => written,
+        };
+        written.context("cannot write to the coordinator")
     }
 }
 
@@ -237,29 +246,27 @@ struct Reader {
 
 impl Reader {
     fn run(&self, mut input: impl Read) {
-        let ended = self.read(&mut input);
-        if let Err(error) = ended {
-            eprint(&error.into());
+        if let Err(error) = self.read(&mut input) {
+            eprint(&error);
         }
         self.interrupt.flag().store(true, Ordering::Relaxed);
     }
 
-    fn read(&self, input: &mut impl Read) -> Result<(), FrameError> {
+    fn read(&self, input: &mut impl Read) -> anyhow::Result<()> {
         let heard = || self.heard_ns.store(clock::now_ns(), Ordering::Relaxed);
         while let Some(message) = frame::read(input, heard)? {
-            let sent = match message {
-                FromCoordinator::Alive => Ok(()),
+            match message {
+                FromCoordinator::Alive => {}
                 FromCoordinator::Request(Request { id, command: Command::Ping }) => {
                     let reply = Reply::Pong { clock_ns: clock::now_ns() };
-                    self.output.send(&FromAgent::Reply { id, reply })
+                    self.output.send(&FromAgent::Reply { id, reply })?;
                 }
                 FromCoordinator::Request(request) => {
-                    self.requests.send(request).map_err(anyhow::Error::from)
+                    if self.requests.send(request).is_err() {
+                        // The executor has ended.
+                        return Ok(());
+                    }
                 }
-            };
-            // The executor has ended, or the coordinator.
-            if sent.is_err() {
-                return Ok(());
             }
         }
         Ok(())
@@ -269,10 +276,35 @@ impl Reader {
 fn send_heartbeats(output: &Output, interrupt: &Interrupt) {
     while interrupt.check().is_ok() {
         thread::sleep(HEARTBEAT);
-        if output.send(&FromAgent::Alive).is_err() {
+        if let Err(error) = output.send(&FromAgent::Alive) {
+            eprint(&error);
             interrupt.flag().store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Ends the agent when the coordinator is silent, whatever the executor does.
+fn watch_coordinator(
+    heard_ns: &AtomicU64,
+    interrupt: &Interrupt,
+    end_limit: Duration,
+    kill: impl FnOnce(),
+) {
+    let is_heard = || {
+        let silent_ns = clock::now_ns().saturating_sub(heard_ns.load(Ordering::Relaxed));
+        Duration::from_nanos(silent_ns) <= COORDINATOR_LIMIT
+    };
+    while is_heard() {
+        if interrupt.sleep(HEARTBEAT).is_err() {
+            return;
+        }
+    }
+    let seconds = COORDINATOR_LIMIT.as_secs();
+    eprint(&anyhow!("no message from the coordinator for {seconds} s; stopping"));
+    interrupt.flag().store(true, Ordering::Relaxed);
+    // The process ends before, unless its executor hangs.
+    thread::sleep(end_limit);
+    kill();
 }
 
 /// The coordinator keeps the last lines of standard error.
@@ -283,22 +315,36 @@ fn eprint(error: &anyhow::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::FromCoordinator;
+    use crate::program::ProgramCommand;
 
     #[test]
     fn folders_of_killed_agents_are_removed_and_locked_ones_kept() {
         let staging = tempfile::tempdir().unwrap();
-        let abandoned = staging.path().join("agent-1");
-        fs::create_dir(&abandoned).unwrap();
-        fs::write(abandoned.join(LOCK), "").unwrap();
-        let running = staging.path().join("agent-2");
-        fs::create_dir(&running).unwrap();
-        let lock = File::create(running.join(LOCK)).unwrap();
+        let host = describe::hostname().unwrap();
+        let create = |name: &str| {
+            let folder = staging.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            let lock = File::create(folder.join(LOCK)).unwrap();
+            (folder, lock)
+        };
+        let (abandoned, _) = create(&format!("agent-{host}-1"));
+        let (running, lock) = create(&format!("agent-{host}-2"));
         lock.lock().unwrap();
+        // Locks of other hosts may not be seen.
+        let others = ["agent-other-1".to_owned(), format!("agent-{host}-b-1")];
+        let others = others.map(|name| create(&name).0);
+        // Of a killed agent with the same pid.
+        create(&format!("new-{host}-{}", std::process::id()));
         fs::write(staging.path().join("0123abcd"), "a program").unwrap();
         let folder = Folder::create(staging.path()).unwrap();
         assert!(folder.path().is_dir() && running.is_dir() && !abandoned.exists());
+        assert!(others.iter().all(|folder| folder.is_dir()));
         assert!(staging.path().join("0123abcd").exists());
+        let is_locked = |folder: &Path| {
+            let lock = File::options().write(true).open(folder.join(LOCK)).unwrap();
+            matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+        };
+        assert!(is_locked(folder.path()));
         folder.remove().unwrap();
         folder.remove().unwrap();
         assert!(!folder.path().exists());
@@ -318,7 +364,7 @@ mod tests {
         writer.write_all(&input).unwrap();
         let agent = {
             let path = folder.path().to_owned();
-            thread::spawn(move || run(&path, pipe, sent, &Interrupt::default()))
+            thread::spawn(move || run(&path, pipe, sent, &Interrupt::default(), || {}))
         };
         let mut messages = Vec::new();
         while let Ok(Some(message)) = frame::read::<FromAgent>(&mut received, || {}) {
@@ -335,12 +381,8 @@ mod tests {
 
     #[test]
     fn agent_says_hello_first_and_answers_each_command() {
-        let store = |name: &str| {
-            let (content_base64, sha256) = staging::encode(b"abc");
-            Command::Store { name: name.to_owned(), content_base64, sha256 }
-        };
-        let messages =
-            messages(vec![store("../a"), Command::Describe, Command::Progress, Command::Stop]);
+        let list = Command::Program(ProgramCommand::List { folder: "../a".to_owned() });
+        let messages = messages(vec![list, Command::Describe, Command::Progress, Command::Stop]);
         let FromAgent::Hello(hello) = &messages[0] else { panic!("{messages:?}") };
         assert_eq!((hello.protocol, hello.pid), (PROTOCOL, std::process::id()));
         let replies = messages.iter().filter_map(|message| match message {
@@ -354,5 +396,21 @@ mod tests {
         assert!(
             matches!(replies[2].1, Reply::Error { message } if message == "no load is running")
         );
+    }
+
+    #[test]
+    fn silent_coordinator_ends_an_agent_whose_executor_hangs() {
+        let heard_ns = AtomicU64::new(clock::now_ns());
+        let interrupt = Interrupt::default();
+        interrupt.flag().store(true, Ordering::Relaxed);
+        // The agent ends for another reason.
+        watch_coordinator(&heard_ns, &interrupt, Duration::ZERO, || panic!("it ends by itself"));
+        let silence = COORDINATOR_LIMIT + Duration::from_millis(1);
+        let silence_ns = u64::try_from(silence.as_nanos()).unwrap();
+        let heard_ns = AtomicU64::new(clock::now_ns() - silence_ns);
+        let interrupt = Interrupt::default();
+        let mut is_killed = false;
+        watch_coordinator(&heard_ns, &interrupt, Duration::ZERO, || is_killed = true);
+        assert!(is_killed && interrupt.check().is_err());
     }
 }

@@ -3,10 +3,8 @@
 use crate::clock;
 use crate::protocol::{Command, OriginsPlan, Reply, SubjectPlan, SystemPlan};
 use anyhow::{Context, bail};
-use std::collections::BTreeMap;
 use std::env::current_exe;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
@@ -16,8 +14,8 @@ use tollgate_runner::system;
 use tollgate_runner::trial::role::{Role, SystemStart};
 use tollgate_runner::trial::servers::Stop;
 
-/// Folder with the recipes of the coordinator.
-const CATALOG: &str = "catalog";
+/// Folder with the recipes and mixes of the coordinator's disk, with paths as in the catalog.
+pub(crate) const CATALOG: &str = "catalog";
 
 #[derive(Debug)]
 pub(crate) struct AgentRole<'a> {
@@ -37,10 +35,6 @@ impl<'a> AgentRole<'a> {
 
     pub(crate) fn execute(&mut self, command: Command) -> anyhow::Result<Reply> {
         match command {
-            Command::Catalog { files } => {
-                write_catalog(&self.folder.join(CATALOG), &files)?;
-                Ok(Reply::Done)
-            }
             Command::State { subject, fixed } => {
                 let configs = self.folder.join("configs");
                 let state = run::state(&self.catalog, &self.subject(&subject)?, &fixed, &configs);
@@ -115,42 +109,5 @@ fn reply<T>(started: Result<T, Stop>, done: impl FnOnce(T) -> Reply) -> anyhow::
         Ok(started) => Ok(done(started)),
         Err(Stop::Failed(failure)) => Ok(Reply::Failed(failure)),
         Err(Stop::Interrupted(interrupted)) => Err(interrupted.into()),
-    }
-}
-
-/// Writes files below a folder. Other paths are refused.
-fn write_catalog(folder: &Path, files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
-    for (path, text) in files {
-        if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-            bail!("invalid path `{}`: it must be below the catalog", path.display());
-        }
-        let path = folder.join(path);
-        let write = || {
-            fs::create_dir_all(path.parent().unwrap_or(folder))?;
-            fs::write(&path, text)
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_outside_of_the_catalog_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |path: &str| {
-            let files = BTreeMap::from([(PathBuf::from(path), "text".to_owned())]);
-            write_catalog(folder.path(), &files)
-        };
-        write("systems/mine/system.toml").unwrap();
-        let written = fs::read_to_string(folder.path().join("systems/mine/system.toml")).unwrap();
-        assert_eq!(written, "text");
-        for path in ["../a", "/tmp/a", "systems/../../a", "./a"] {
-            let error = write(path).unwrap_err().to_string();
-            assert!(error.starts_with("invalid path"), "{path}: {error}");
-        }
     }
 }

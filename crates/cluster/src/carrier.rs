@@ -230,7 +230,8 @@ if [ -x "$f" ] && holds "$f"; then
   echo "{PRESENT}"
 else
   echo "{ABSENT}"
-  t="$f.$$"
+  # Hosts that share the folder may have equal pids.
+  t="$f.$(uname -n).$$"
   trap 'rm -f "$t"' EXIT
   head -c {bytes} >"$t"
   if ! holds "$t"; then echo "cannot stage tollgate in $d: the copy differs; check the free space" >&2; exit 1; fi

@@ -99,6 +99,12 @@ impl ClockOffset {
         remote_ns.saturating_add_signed(self.offset_ns.saturating_neg())
     }
 
+    /// Limit of the error of this offset until a later estimate.
+    pub fn error_until(&self, later: &Self) -> Duration {
+        let error_ns = self.offset_ns.abs_diff(later.offset_ns).saturating_add(later.error_ns());
+        Duration::from_nanos(error_ns.max(self.error_ns()))
+    }
+
     /// Change of the offset until a later estimate.
     pub fn drift(&self, later: &Self) -> Drift {
         Drift {
@@ -116,14 +122,6 @@ pub struct Drift {
     /// Limit of the error of the change.
     pub error_ns: u64,
     pub elapsed_ns: u64,
-}
-
-impl Drift {
-    /// Largest skew between the clocks that the change allows, relative to a window.
-    pub fn share_of(&self, window: Duration) -> f64 {
-        let skew_ns = self.change_ns.unsigned_abs().saturating_add(self.error_ns);
-        skew_ns as f64 / window.as_nanos().max(1) as f64
-    }
 }
 
 #[cfg(test)]
@@ -153,16 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn drift_includes_the_errors_of_both_estimates() {
+    fn drift_and_later_error_include_both_estimates() {
         let at = |offset_ns, round_trip_ns_min, at_ns| ClockOffset {
             offset_ns,
             round_trip_ns_min,
             round_trip_ns_p50: 0,
             at_ns,
         };
-        let drift = at(100, 40, 0).drift(&at(-200, 60, 1_000_000));
-        assert_eq!(drift, Drift { change_ns: -300, error_ns: 50, elapsed_ns: 1_000_000 });
-        assert!((drift.share_of(Duration::from_nanos(70_000)) - 0.005).abs() < 1e-12);
+        let (first, later) = (at(100, 40, 0), at(-200, 60, 1_000_000));
+        let drift = Drift { change_ns: -300, error_ns: 50, elapsed_ns: 1_000_000 };
+        assert_eq!(first.drift(&later), drift);
+        // At the end, the offset is wrong by the change and by the error of its estimate.
+        assert_eq!(first.error_until(&later), Duration::from_nanos(330));
+        // The first estimate was the worse one.
+        assert_eq!(at(100, 900, 0).error_until(&at(100, 60, 9)), Duration::from_nanos(450));
     }
 
     #[test]

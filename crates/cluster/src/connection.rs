@@ -3,17 +3,17 @@
 use crate::carrier::{ABSENT, PRESENT, Place, STAGED, bootstrap};
 use crate::clock::{self, ClockOffset, ROUND_TRIPS, RoundTrip};
 use crate::describe::HostFacts;
-use crate::frame;
+use crate::frame::{self, FrameError};
 use crate::protocol::{
     COORDINATOR_HEARTBEAT, Command, FromAgent, FromCoordinator, HEARTBEAT_LIMIT, Hello, PROTOCOL,
     Reply, Request,
 };
-use crate::staging::{self, Binary};
+use crate::staging::Binary;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,6 +62,17 @@ impl AgentError {
         matches!(self, Self::Lost { .. } | Self::Slow { .. })
     }
 
+    /// The host at which it happened.
+    pub fn host(&self) -> Option<String> {
+        match self {
+            Self::Start { host, .. }
+            | Self::Lost { host, .. }
+            | Self::Refused { host, .. }
+            | Self::Slow { host, .. } => Some(host.clone()),
+            Self::Interrupted(_) => None,
+        }
+    }
+
     /// The error, or the interruption that it is.
     pub fn into_plain(self) -> anyhow::Error {
         match self {
@@ -69,6 +80,11 @@ impl AgentError {
             error => error.into(),
         }
     }
+}
+
+/// True if the error is an interruption, of an agent or in another way.
+pub fn is_interrupted(error: &anyhow::Error) -> bool {
+    error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(AgentError::Interrupted(_)))
 }
 
 /// A running agent. Dropping stops it.
@@ -166,7 +182,8 @@ impl Agent {
         let (outgoing, to_write) = mpsc::channel();
         let (arrived, arrivals) = mpsc::channel();
         let seen = Arc::clone(&last_byte_ns);
-        thread::spawn(move || write_all(stdin, &to_write));
+        let unwritten = arrived.clone();
+        thread::spawn(move || write_all(stdin, &to_write, &unwritten));
         thread::spawn(move || read_all(stdout, &arrived, &seen));
         thread::spawn(move || {
             keep_last_lines(stderr, &errors);
@@ -280,18 +297,6 @@ impl Agent {
             Reply::Host(facts) => Ok(*facts),
             other => Err(self.unexpected(&other)),
         }
-    }
-
-    /// Writes a file into the folder of the agent.
-    pub fn store(
-        &mut self,
-        name: &str,
-        content: &[u8],
-        interrupt: &Interrupt,
-    ) -> Result<(), AgentError> {
-        let (content_base64, sha256) = staging::encode(content);
-        let command = Command::Store { name: name.to_owned(), content_base64, sha256 };
-        self.call(command, COMMAND_LIMIT, interrupt).map(drop)
     }
 
     /// Estimates the offset of the monotonic clock of the host.
@@ -476,7 +481,6 @@ fn name(command: &Command) -> &'static str {
     match command {
         Command::Ping => "ping",
         Command::Describe => "describe",
-        Command::Store { .. } => "store",
         Command::PrepareLoad(_) => "prepare_load",
         Command::StartLoad { .. } => "start_load",
         Command::Progress => "progress",
@@ -484,7 +488,6 @@ fn name(command: &Command) -> &'static str {
         Command::CloseWindow { .. } => "close_window",
         Command::FinishLoad => "finish_load",
         Command::Program(_) => "program",
-        Command::Catalog { .. } => "catalog",
         Command::State { .. } => "state",
         Command::StartOrigins(_) => "start_origins",
         Command::StartSystem(_) => "start_system",
@@ -497,8 +500,9 @@ fn name(command: &Command) -> &'static str {
     }
 }
 
-/// Writes messages, and signs of life when there are none. Closes the pipe when the sender is dropped.
-fn write_all(mut stdin: ChildStdin, outgoing: &Receiver<Outgoing>) {
+/// Writes messages, and signs of life when there are none. Closes the pipe when the sender is dropped, or after a failure,
+/// which then is the end of the agent.
+fn write_all(mut stdin: impl Write, outgoing: &Receiver<Outgoing>, arrived: &Sender<Arrival>) {
     // Heartbeats would be taken for a part of the program before the agent reads them.
     let mut is_alive = false;
     loop {
@@ -515,9 +519,16 @@ fn write_all(mut stdin: ChildStdin, outgoing: &Receiver<Outgoing>) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // The reader reports the end of the agent.
-        if written.is_err() {
-            return;
+        match written {
+            Ok(()) => {}
+            // The reader reports the end of the agent.
+            Err(FrameError::Io(error)) if error.kind() == ErrorKind::BrokenPipe => return,
+            Err(error) => {
+                let reason = format!("cannot write to it: {:#}", anyhow::Error::from(error));
+                // Fails if the agent was dropped.
+                arrived.send(Arrival::End(reason)).ok();
+                return;
+            }
         }
     }
 }
@@ -589,5 +600,42 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
             kept.pop_front();
         }
         kept.push_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the end of an agent to which this was written.
+    fn end_after(outgoing: Outgoing, stdin: impl Write) -> Option<String> {
+        let (sender, to_write) = mpsc::channel();
+        let (arrived, arrivals) = mpsc::channel();
+        sender.send(outgoing).unwrap();
+        drop(sender);
+        write_all(stdin, &to_write, &arrived);
+        match arrivals.try_recv() {
+            Ok(Arrival::End(reason)) => Some(reason),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn failed_write_is_the_reason_of_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let binary = Binary { path: file.path().to_owned(), bytes: 7, sha256: String::new() };
+        assert_eq!(
+            end_after(Outgoing::Binary(binary), io::sink()).as_deref(),
+            Some("cannot write to it: the pipe failed: the program has changed since its start")
+        );
+        let alive = || Outgoing::Message(FromCoordinator::Alive);
+        // No space is left for the frame.
+        let reason = end_after(alive(), &mut [0; 3][..]).unwrap();
+        assert!(reason.starts_with("cannot write to it: the pipe failed: "), "{reason}");
+        // The reader knows more about an agent that has ended.
+        let (received, sent) = io::pipe().unwrap();
+        drop(received);
+        assert_eq!(end_after(alive(), sent), None);
     }
 }

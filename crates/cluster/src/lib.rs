@@ -16,6 +16,7 @@ pub mod load;
 pub mod program;
 pub mod protocol;
 pub mod role_hosts;
+mod role_window;
 pub mod shard;
 pub mod slurm;
 pub mod staging;

@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tollgate_load::{Generator, GeneratorResult, Plan, Progress, Summary};
+use tollgate_load::{Generator, GeneratorResult, Plan, Progress, Summary, window_skew};
 use tollgate_runner::process::{self, Interrupt};
 
-/// Time between the command to start and the start, in which the command reaches all hosts.
+/// Time in which the command to start reaches all hosts.
 const START_LEAD: Duration = Duration::from_millis(500);
 
 /// Time between a command to open or close the window and its time.
@@ -89,8 +89,9 @@ impl AgentLoad {
 
     pub(crate) fn finish(&mut self) -> anyhow::Result<ShardResult> {
         let Self::Running(generator) = mem::take(self) else { bail!("no load is running") };
-        let started_at_ns = clock::from_instant(generator.starts_at());
-        Ok(ShardResult { summary: generator.finish()?.into(), started_at_ns })
+        let summary = generator.finish()?;
+        let opened_at_ns = summary.opened_at.map(clock::from_instant);
+        Ok(ShardResult { summary: summary.into(), opened_at_ns })
     }
 
     fn running(&self) -> anyhow::Result<&Generator> {
@@ -132,7 +133,6 @@ pub struct SharedLoad<'a> {
 pub struct SharedResult {
     pub sum: Summary,
     pub generators: Vec<GeneratorResult>,
-    pub clocks: Vec<ClockOffset>,
     /// Change of each clock until the end.
     pub drifts: Vec<Drift>,
 }
@@ -144,17 +144,18 @@ impl<'a> SharedLoad<'a> {
         plans: Vec<LoadPlan>,
         interrupt: &Interrupt,
     ) -> Result<Self, AgentError> {
+        let lead = start_lead(&plans);
         let tickets = agents.iter_mut().zip(plans);
         let tickets: Vec<Ticket> =
             tickets.map(|(agent, plan)| agent.send(Command::PrepareLoad(Box::new(plan)))).collect();
         receive_all(agents, tickets, interrupt)?;
         let clocks = agents.iter_mut().map(|agent| agent.clock_offset(interrupt));
         let clocks: Vec<ClockOffset> = clocks.collect::<Result<_, _>>()?;
-        let (interrupt, starts_at) = (interrupt.clone(), Instant::now() + START_LEAD);
+        let (interrupt, starts_at) = (interrupt.clone(), Instant::now() + lead);
         let mut load = Self { agents, clocks, interrupt, starts_at };
         let asked = load.starts_at;
         let started = load.at(asked, |at_ns| Command::StartLoad { at_ns })?;
-        // Hosts with many connections need more time to open them.
+        // A host may have got the command too late.
         load.starts_at = started.into_iter().max().unwrap_or(asked);
         Ok(load)
     }
@@ -222,13 +223,17 @@ impl<'a> SharedLoad<'a> {
         let mut drifts = Vec::new();
         for ((agent, reply), clock) in self.agents.iter_mut().zip(replies).zip(&self.clocks) {
             let Reply::Load(result) = reply else { return Err(agent.unexpected(&reply)) };
-            drifts.push(clock.drift(&agent.clock_offset(&self.interrupt)?));
-            let (name, summary) = (agent.host().to_owned(), result.summary.into());
-            let clock_error = Duration::from_nanos(clock.error_ns());
-            generators.push(GeneratorResult { name, summary, clock_error });
+            let later = agent.clock_offset(&self.interrupt)?;
+            drifts.push(clock.drift(&later));
+            let opened_at = result.opened_at_ns.map(|at_ns| clock::to_instant(clock.to_own(at_ns)));
+            generators.push(GeneratorResult {
+                name: agent.host().to_owned(),
+                summary: Summary { opened_at, ..result.summary.into() },
+                clock_error: clock.error_until(&later),
+            });
         }
         let sum = Summary::sum(generators.iter().map(|one| one.summary.clone()));
-        Ok(SharedResult { sum, generators, clocks: self.clocks, drifts })
+        Ok(SharedResult { sum, generators, drifts })
     }
 
     /// Sends a command with a time, converted to each host's clock. Returns the times at which it took effect.
@@ -250,21 +255,18 @@ impl<'a> SharedLoad<'a> {
 }
 
 impl SharedResult {
-    /// Largest difference between the windows of two hosts that clocks and lengths allow, as a share of the window.
-    pub fn skew(&self) -> f64 {
-        let windows = || self.generators.iter().map(|one| one.summary.window);
-        let (min, max) = (windows().min().unwrap_or_default(), windows().max().unwrap_or_default());
-        let window_s = max.as_secs_f64();
-        if window_s == 0.0 {
-            return 0.0;
-        }
-        clock_skew(&self.drifts, max) + (max - min).as_secs_f64() / window_s
+    /// Limit of the difference between the windows of two hosts, as a share of the longest window. `None` if one never
+    /// opened.
+    pub fn skew(&self) -> Option<f64> {
+        let skew = window_skew(&self.generators)?;
+        let is_open = !self.sum.window.is_zero();
+        is_open.then(|| skew.as_secs_f64() / self.sum.window.as_secs_f64())
     }
 }
 
-/// Largest difference between the times of two hosts that their clocks allow, as a share of a window.
-pub fn clock_skew(drifts: &[Drift], window: Duration) -> f64 {
-    drifts.iter().map(|drift| drift.share_of(window)).fold(0.0, f64::max)
+/// Time from the command to start until the start: the command reaches all hosts, and they open their connections.
+fn start_lead(plans: &[LoadPlan]) -> Duration {
+    START_LEAD + plans.iter().map(LoadPlan::lead_time).max().unwrap_or_default()
 }
 
 /// Receives the replies of all agents. All are awaited, so that an error leaves no reply behind.
@@ -279,4 +281,22 @@ pub(crate) fn receive_all(
         .map(|(agent, ticket)| agent.receive(ticket, COMMAND_LIMIT, interrupt))
         .collect();
     replies.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::tests::plan;
+    use tollgate_load::{Arrivals, Rate, Spacing};
+
+    #[test]
+    fn start_waits_for_the_connections_of_an_open_loop() {
+        let closed = plan("10.0.0.1:80".parse().unwrap());
+        let arrivals = Arrivals::Open { rate: Rate::Constant(9.0), spacing: Spacing::Constant };
+        let open =
+            Plan { arrivals, connections: 20_000, connections_max: 20_000, ..closed.clone() };
+        let lead = |plan| start_lead(&LoadPlan::divide(plan, None, 2).unwrap());
+        assert_eq!(lead(&closed), START_LEAD);
+        assert_eq!(lead(&open), START_LEAD + Duration::from_millis(510));
+    }
 }

@@ -1,5 +1,4 @@
-//! The program itself as a command on a host: its inputs are written into the folder of the agent, and its files are
-//! read back.
+//! Files below the folder of an agent, and the program itself as a command on a host, with such files as inputs and outputs.
 
 use crate::connection::{Agent, AgentError, COMMAND_LIMIT};
 use crate::protocol::{Command, Reply};
@@ -20,6 +19,9 @@ use tollgate_runner::process::group::{self, Launch, ProcessGroup};
 
 /// Bytes of a file in one message.
 const PIECE_BYTES: usize = 4 << 20;
+
+/// Limit of a written file, so that a wrong one does not fill a host's disk.
+const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Limit of the files of one folder.
 const FILES_MAX: usize = 100_000;
@@ -192,7 +194,12 @@ fn write(path: &Path, is_new: bool, is_executable: bool, content: &[u8]) -> anyh
         true => options.write(true).create_new(true),
         false => options.append(true),
     };
-    options.open(path).and_then(|mut file| file.write_all(content)).with_context(cannot)
+    let mut file = options.open(path).with_context(cannot)?;
+    let bytes = file.metadata().with_context(cannot)?.len() + content.len() as u64;
+    if bytes > FILE_BYTES_MAX {
+        bail!("{}: {bytes} bytes, but the limit is {FILE_BYTES_MAX}", cannot());
+    }
+    file.write_all(content).with_context(cannot)
 }
 
 fn read(path: &Path, offset: u64) -> anyhow::Result<Vec<u8>> {
@@ -255,7 +262,7 @@ impl Agent {
         }
     }
 
-    /// Writes a new file, with its folders.
+    /// Writes a new file below the folder of the agent, with its folders.
     pub fn write_file(
         &mut self,
         path: &str,
@@ -273,7 +280,7 @@ impl Agent {
             }
             let (path, content_base64) = (path.to_owned(), STANDARD.encode(&piece));
             let write = ProgramCommand::Write { path, is_new, is_executable, content_base64 };
-            self.program(write, interrupt)?;
+            self.program(write, interrupt).map_err(AgentError::into_plain)?;
             is_new = false;
             if piece.len() < PIECE_BYTES {
                 return Ok(());
@@ -295,9 +302,10 @@ impl Agent {
         let deadline = Instant::now() + run.limit;
         let (folder, arguments) = (run.folder.to_owned(), run.arguments.to_vec());
         let is_exclusive = run.is_exclusive;
-        self.program(ProgramCommand::Start { folder, arguments, is_exclusive }, interrupt)?;
+        let start = ProgramCommand::Start { folder, arguments, is_exclusive };
+        self.program(start, interrupt).map_err(AgentError::into_plain)?;
         loop {
-            match self.program(ProgramCommand::Poll, interrupt)? {
+            match self.program(ProgramCommand::Poll, interrupt).map_err(AgentError::into_plain)? {
                 ProgramReply::Running if Instant::now() < deadline => interrupt.sleep(POLL)?,
                 ProgramReply::Running => {
                     bail!("{}: not finished within {} s", self.host(), run.limit.as_secs())
@@ -317,7 +325,7 @@ impl Agent {
         interrupt: &Interrupt,
     ) -> anyhow::Result<()> {
         let list = ProgramCommand::List { folder: folder.to_owned() };
-        let files = match self.program(list, interrupt)? {
+        let files = match self.program(list, interrupt).map_err(AgentError::into_plain)? {
             ProgramReply::Files(files) => files,
             other => return Err(self.unexpected(&Reply::Program(other)).into()),
         };
@@ -330,8 +338,9 @@ impl Agent {
             let mut target_file = File::create(&target).with_context(cannot)?;
             let mut offset = 0;
             loop {
-                let path = format!("{folder}/{file}");
-                let piece = match self.program(ProgramCommand::Read { path, offset }, interrupt)? {
+                let read = ProgramCommand::Read { path: format!("{folder}/{file}"), offset };
+                let piece = self.program(read, interrupt).map_err(AgentError::into_plain)?;
+                let piece = match piece {
                     ProgramReply::Piece { content_base64 } => STANDARD.decode(content_base64)?,
                     other => return Err(self.unexpected(&Reply::Program(other)).into()),
                 };

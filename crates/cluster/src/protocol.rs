@@ -8,9 +8,7 @@ use crate::describe::HostFacts;
 use crate::program::{ProgramCommand, ProgramReply};
 use crate::shard::{LoadPlan, RequestPlan, ShardResult};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_experiment::experiment::Protocol;
 use tollgate_experiment::manifest::SubjectState;
@@ -74,14 +72,6 @@ pub enum Command {
     Ping,
     /// Describes the host.
     Describe,
-    /// Writes a file into the folder of the agent.
-    Store {
-        /// File name without a folder.
-        name: String,
-        content_base64: String,
-        /// SHA-256 of the content, in hexadecimal.
-        sha256: String,
-    },
     /// Checks a load and keeps it. Nothing is sent yet.
     PrepareLoad(Box<LoadPlan>),
     /// Starts the load at a time.
@@ -102,10 +92,6 @@ pub enum Command {
     FinishLoad,
     /// Files and a run of the program.
     Program(ProgramCommand),
-    /// Writes the recipes and mixes of the coordinator's disk into the folder of the agent, with paths as in the catalog.
-    Catalog {
-        files: BTreeMap<PathBuf, String>,
-    },
     /// Finds the system of a subject, and renders its configuration with fixed ports.
     State {
         subject: SubjectPlan,

@@ -1,62 +1,49 @@
-//! A run on several hosts: the roles system, origin and generators, each on a host of its own.
+//! A run on several hosts: the roles system, origin and generators, each on a host of its own. Takes the hosts, and starts
+//! and stops the servers.
 
+use crate::agent_role::CATALOG;
 use crate::carrier::Carrier;
-use crate::clock::ClockOffset;
-use crate::connection::{Agent, AgentError, COMMAND_LIMIT, Ticket};
+use crate::connection::{Agent, AgentError, COMMAND_LIMIT};
 use crate::describe::HostFacts;
 use crate::hosts::{Host, Hosts};
-use crate::load::{SKEW_MAX, SharedLoad, WINDOW_LEAD, clock_skew};
 use crate::protocol::{Command, OriginsPlan, Reply, SubjectPlan, SystemPlan};
+use crate::role_window::WindowOnHosts;
 use crate::shard::{LoadPlan, RequestPlan};
-use crate::slurm::{self, NodeChoice};
+use crate::slurm::{self, ListedNode, NodeChoice};
 use crate::staging::Binary;
 use anyhow::{Context, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Case, Experiment, Subject, WarmUp, Window};
+use tollgate_experiment::experiment::{Case, Experiment, Subject, Window};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::manifest::{HostManifest, SubjectState};
-use tollgate_experiment::record::{
-    CpuRecord, CpuTime, Failure, GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise,
-    Step, WarmUpRecord,
-};
-use tollgate_experiment::validity::Invalid;
-use tollgate_load::{
-    GeneratorResult, LATENESS_MAX, Plan, Progress, SLICE, Slice, SteadyState, ThreadUsage,
-};
+use tollgate_experiment::record::{Failure, Measurement, Step};
+use tollgate_load::Plan;
 use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_runner::run::FixedPlace;
 use tollgate_runner::trial::hosts::{
     HostsDescription, MeasureRequest, RoleHosts, StartRequest, StartedOnHosts,
 };
-use tollgate_runner::trial::role::RoleReadings;
+use tollgate_runner::trial::load_plan;
 use tollgate_runner::trial::servers::Stop;
-use tollgate_runner::trial::{Readings, Utilization, assemble, load_plan, steady_figures};
 
 /// Features of nodes that name a role.
 const FEATURES: [&str; 3] = ["sut", "origin", "gen"];
 
 /// Agents before those of the generators: system and origin.
-const SYSTEM: usize = 0;
+pub(crate) const SYSTEM: usize = 0;
 const ORIGIN: usize = 1;
-const SERVERS: usize = 2;
+pub(crate) const SERVERS: usize = 2;
 
 /// Time to replace lost hosts, in which Slurm notices that a node is down.
 const REPLACE_LIMIT: Duration = Duration::from_secs(120);
 const REPLACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between the window and the readings of a generator's host, which take a few milliseconds.
-const READINGS_LEAD: Duration = Duration::from_millis(30);
-
 /// Limit of the start of servers, beside their own time limit.
 const START_MARGIN: Duration = Duration::from_secs(30);
-
-/// Interval of checks of the hosts while nothing else happens.
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Hosts of the roles of a run.
 pub struct RemoteHosts {
@@ -122,7 +109,7 @@ impl RemoteHosts {
     fn take(&mut self, interrupt: &Interrupt, waiting: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let count = SERVERS + self.generators;
         let choice = match &self.carrier {
-            Carrier::Slurm { .. } => self.choice(count, interrupt)?,
+            Carrier::Slurm { .. } => self.choice(interrupt)?,
             Carrier::Ssh { .. } | Carrier::Kubectl { .. } | Carrier::Local { .. } => {
                 NodeChoice::default()
             }
@@ -148,7 +135,10 @@ impl RemoteHosts {
             roles.push(facts);
         }
         for agent in &mut agents[..SERVERS] {
-            send_catalog(agent, &files, interrupt).map_err(AgentError::into_plain)?;
+            for (path, text) in &files {
+                let path = format!("{CATALOG}/{}", path.display());
+                agent.write_file(&path, text.as_bytes(), false, interrupt)?;
+            }
         }
         let live = Live { agents, roles, addresses, _hosts: hosts };
         (self.notify)(&live.plan(&self.carrier));
@@ -159,34 +149,39 @@ impl RemoteHosts {
 
     /// Chooses nodes by the features that name roles, if there are such nodes and the user chooses none, and avoids lost
     /// nodes if there are enough others.
-    fn choice(&self, count: usize, interrupt: &Interrupt) -> anyhow::Result<NodeChoice> {
+    fn choice(&self, interrupt: &Interrupt) -> anyhow::Result<NodeChoice> {
         let nodes = slurm::list_nodes(interrupt)?;
-        let has = |feature: &str| {
-            nodes.iter().any(|node| node.features.split(',').any(|one| one == feature))
-        };
+        let counts = [1, 1, self.generators];
         let is_free = std::env::var_os("SALLOC_CONSTRAINT").is_none();
-        let constraint = (is_free && FEATURES.iter().all(|feature| has(feature))).then(|| {
-            let [system, origin, generators] = FEATURES;
-            format!("[{system}*1&{origin}*1&{generators}*{}]", self.generators)
-        });
-        let others = nodes.iter().filter(|node| node.is_idle() && !self.lost.contains(&node.name));
-        let without = match others.count() >= count {
-            true => self.lost.iter().cloned().collect(),
-            false => Vec::new(),
-        };
-        Ok(NodeChoice { constraint, without })
+        let has_all = FEATURES.iter().all(|feature| nodes.iter().any(|node| node.has(feature)));
+        if !is_free || !has_all {
+            let without = avoidable(&nodes, &self.lost, None, counts.iter().sum());
+            return Ok(NodeChoice { without, ..NodeChoice::default() });
+        }
+        let roles = FEATURES.iter().zip(counts);
+        let parts: Vec<String> =
+            roles.clone().map(|(feature, count)| format!("{feature}*{count}")).collect();
+        let constraint = Some(format!("[{}]", parts.join("&")));
+        let avoidable =
+            |(feature, count): (&&str, usize)| avoidable(&nodes, &self.lost, Some(feature), count);
+        let without = roles.flat_map(avoidable).collect();
+        Ok(NodeChoice { constraint, without, is_immediate: false })
     }
 
     fn live(&mut self) -> anyhow::Result<&mut Live> {
         self.live.as_mut().context("the hosts are not taken")
     }
 
-    /// Notes a lost host, and converts the error of an agent to the end of a trial.
-    fn stop_at(&mut self, step: Step, error: AgentError) -> Stop {
-        if let AgentError::Lost { host, .. } | AgentError::Slow { host, .. } = &error {
+    fn note_lost(&mut self, error: &AgentError) {
+        if let AgentError::Lost { host, .. } | AgentError::Slow { host, .. } = error {
             self.lost.insert(host.clone());
             self.is_lost = true;
         }
+    }
+
+    /// Notes a lost host, and converts the error of an agent to the end of a trial.
+    fn stop_at(&mut self, step: Step, error: AgentError) -> Stop {
+        self.note_lost(&error);
         match error {
             AgentError::Interrupted(interrupted) => Stop::Interrupted(interrupted),
             error => {
@@ -198,20 +193,28 @@ impl RemoteHosts {
     }
 }
 
+/// Lost nodes with a feature, if enough others have it.
+fn avoidable(
+    nodes: &[ListedNode],
+    lost: &BTreeSet<String>,
+    feature: Option<&str>,
+    count: usize,
+) -> Vec<String> {
+    let of_role = nodes.iter().filter(|node| feature.is_none_or(|feature| node.has(feature)));
+    let (lost, others): (Vec<&ListedNode>, Vec<_>) =
+        of_role.partition(|node| lost.contains(&node.name));
+    // Those of the last trial may not be idle again yet.
+    match others.iter().filter(|node| node.is_up()).count() >= count {
+        true => lost.iter().map(|node| node.name.clone()).collect(),
+        false => Vec::new(),
+    }
+}
+
 fn failed(step: Step, error: &anyhow::Error) -> Stop {
     match error.downcast_ref::<Interrupted>() {
         Some(interrupted) => Stop::Interrupted(*interrupted),
         None => Stop::Failed(Failure { step, reason: format!("{error:#}"), log: Vec::new() }),
     }
-}
-
-fn send_catalog(
-    agent: &mut Agent,
-    files: &BTreeMap<PathBuf, String>,
-    interrupt: &Interrupt,
-) -> Result<(), AgentError> {
-    let command = Command::Catalog { files: files.clone() };
-    agent.call(command, COMMAND_LIMIT, interrupt).map(drop)
 }
 
 /// Orders hosts as system, origin and generators: by their features, and otherwise as they are.
@@ -330,7 +333,12 @@ impl RoleHosts for RemoteHosts {
             match self.take(interrupt, waiting) {
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) if Instant::now() >= deadline => return Err(error),
-                Err(_) => interrupt.sleep(REPLACE_INTERVAL).map(drop)?,
+                Err(error) => {
+                    // Nodes may be missing because others are avoided, or because of another one.
+                    self.lost =
+                        error.downcast_ref().and_then(AgentError::host).into_iter().collect();
+                    interrupt.sleep(REPLACE_INTERVAL)?;
+                }
                 Ok(()) => return Ok(()),
             }
         }
@@ -415,7 +423,7 @@ impl RoleHosts for RemoteHosts {
         let plans = LoadPlan::divide(&plan, None, self.generators)
             .map_err(|error| failed(Step::Configure, &error.into()))?;
         let live = self.live().map_err(|error| failed(Step::Load, &error))?;
-        let window = match WindowOnHosts::run(live, plans, request) {
+        let window = match WindowOnHosts::run(&mut live.agents, plans, request) {
             Ok(window) => window,
             Err(error) => return Err(self.stop_at(Step::Load, error)),
         };
@@ -424,255 +432,17 @@ impl RoleHosts for RemoteHosts {
 
     fn stop(&mut self) {
         let Some(live) = &mut self.live else { return };
-        let interrupt = Interrupt::default();
+        let (interrupt, mut errors) = (Interrupt::default(), Vec::new());
         for index in 0..SERVERS {
             // A lost host is replaced before the next trial.
             let stopped = live.agents[index].call(Command::StopServers, COMMAND_LIMIT, &interrupt);
-            if let Err(AgentError::Lost { host, .. } | AgentError::Slow { host, .. }) = stopped {
-                self.lost.insert(host);
-                self.is_lost = true;
-            }
+            errors.extend(stopped.err());
+        }
+        for error in errors {
+            (self.notify)(&error.to_string());
+            self.note_lost(&error);
         }
     }
-}
-
-/// Readings of all hosts over one window.
-struct WindowOnHosts {
-    sum: tollgate_load::Summary,
-    generators: Vec<GeneratorResult>,
-    warm_up: WarmUpRecord,
-    /// Readings with the record of each host: system, origin, generators.
-    hosts: Vec<(RoleReadings, HostRecord)>,
-    clock_skew: f64,
-}
-
-impl WindowOnHosts {
-    fn run(
-        live: &mut Live,
-        plans: Vec<LoadPlan>,
-        request: &MeasureRequest<'_>,
-    ) -> Result<Self, AgentError> {
-        let MeasureRequest { expected, interrupt, .. } = request;
-        let (servers, generators) = live.agents.split_at_mut(SERVERS);
-        let clocks = servers.iter_mut().map(|agent| agent.clock_offset(interrupt));
-        let clocks: Vec<ClockOffset> = clocks.collect::<Result<_, _>>()?;
-        let mut load = SharedLoad::start(generators, plans, interrupt)?;
-        let begin = load.starts_at();
-        watch(servers, &mut load, begin, interrupt)?;
-        let steady = match expected.load.warmup {
-            WarmUp::For(time) => {
-                watch(servers, &mut load, begin + time, interrupt)?;
-                None
-            }
-            WarmUp::Steady => Some(becomes_steady(servers, &mut load, request)?),
-        };
-        let duration_s = begin.elapsed().as_secs_f64();
-        let warm_up = WarmUpRecord { duration_s, steady };
-
-        let send = |servers: &mut [Agent], at: Instant, command: fn(u64) -> Command| {
-            let at_ns = crate::clock::from_instant(at);
-            let servers = servers.iter_mut().zip(&clocks);
-            servers
-                .map(|(agent, clock)| agent.send(command(clock.to_remote(at_ns))))
-                .collect::<Vec<Ticket>>()
-        };
-        let start = Instant::now() + WINDOW_LEAD;
-        let of_servers = send(servers, start, |at_ns| Command::OpenReadings { at_ns });
-        let readings = load.send_at(start - READINGS_LEAD, |at_ns| Command::OpenReadings { at_ns });
-        let windows = load.send_at(start, |at_ns| Command::OpenWindow { at_ns });
-        load.receive(readings)?;
-        load.receive(windows)?;
-        crate::load::receive_all(servers, of_servers, interrupt)?;
-
-        let end = start + expected.load.window().longest();
-        watch(servers, &mut load, end - WINDOW_LEAD, interrupt)?;
-        let of_servers = send(servers, end, |at_ns| Command::CloseReadings { at_ns });
-        let windows = load.send_at(end, |at_ns| Command::CloseWindow { at_ns });
-        let readings = load.send_at(end + READINGS_LEAD, |at_ns| Command::CloseReadings { at_ns });
-        load.receive(windows)?;
-        let mut replies = crate::load::receive_all(servers, of_servers, interrupt)?;
-        replies.extend(load.receive(readings)?);
-        let result = load.finish()?;
-
-        let mut drifts = Vec::new();
-        for (agent, clock) in servers.iter_mut().zip(&clocks) {
-            drifts.push(clock.drift(&agent.clock_offset(interrupt)?));
-        }
-        drifts.extend(&result.drifts);
-        let clocks = clocks.iter().chain(&result.clocks);
-        let mut hosts = Vec::new();
-        for (((agent, reply), clock), drift) in
-            live.agents.iter().zip(replies).zip(clocks).zip(&drifts)
-        {
-            let Reply::Readings(readings) = reply else { return Err(agent.unexpected(&reply)) };
-            let record = HostRecord {
-                host: agent.host().to_owned(),
-                busy_us: readings.busy_us,
-                clock_error_us: clock.error_ns() as f64 / 1e3,
-                clock_drift_us: drift.change_ns as f64 / 1e3,
-            };
-            hosts.push((*readings, record));
-        }
-        let clock_skew = clock_skew(&drifts, expected.load.window().longest());
-        Ok(Self { sum: result.sum, generators: result.generators, warm_up, hosts, clock_skew })
-    }
-
-    fn measurement(self, request: &MeasureRequest<'_>) -> anyhow::Result<Measurement> {
-        let Self { sum, generators, warm_up, mut hosts, clock_skew } = self;
-        let of_generators = hosts.split_off(SERVERS);
-        let [(system, system_host), (origin, origin_host)] =
-            <[_; SERVERS]>::try_from(hosts).ok().context("readings are missing")?;
-        let all = || [&system, &origin].into_iter().chain(of_generators.iter().map(|one| &one.0));
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let cpu = CpuRecord {
-            servers_window_s: system.window_s,
-            system: system.cpu,
-            // Packets come from other hosts.
-            system_softirq_us: None,
-            is_unknown: false,
-            origin: origin.cpu,
-            origin_polled_us: origin.polled_us,
-            generator: sum.threads.iter().fold(CpuTime::default(), |total, thread| CpuTime {
-                user_us: total.user_us + micros(thread.user),
-                system_us: total.system_us + micros(thread.system),
-            }),
-            generator_polled_us: sum.threads.iter().map(|thread| micros(thread.polled)).sum(),
-        };
-        let share = |readings: &RoleReadings, cpu: CpuTime, polled_us: u64| {
-            let worked_us = cpu.total_us().saturating_sub(polled_us);
-            worked_us as f64 / 1e6 / readings.window_s / readings.usable_cpus as f64
-        };
-        let busiest = |result: &GeneratorResult| {
-            result.summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max)
-        };
-        let is_late = |result: &GeneratorResult| {
-            let lateness = result.summary.lateness.as_ref();
-            lateness.and_then(|lateness| lateness.value_at(0.99)).map(Duration::from_nanos)
-                > Some(LATENESS_MAX)
-        };
-        let utilization = Utilization {
-            system: system.cpu.map(|cpu| share(&system, cpu, 0)),
-            generator: generators.iter().map(busiest).fold(0.0, f64::max),
-            origin: origin.cpu.map_or(0.0, |cpu| share(&origin, cpu, origin.polled_us)),
-            shared: false,
-            late: generators.iter().any(is_late),
-        };
-        let noisiest = all().max_by(|a, b| {
-            a.noise.background_cpu_percent.total_cmp(&b.noise.background_cpu_percent)
-        });
-        let readings = Readings {
-            noise: worst(all().map(|readings| &readings.noise)),
-            heaviest: noisiest.and_then(|readings| readings.heaviest.clone()),
-            died: system.died.clone().or_else(|| origin.died.clone()),
-            memory_peak_bytes: system.memory_peak_bytes,
-            origin_requests: origin.origin_requests.clone(),
-            lateness: Duration::from_secs_f64(
-                all().map(|readings| readings.lateness_s).fold(0.0, f64::max),
-            ),
-            cpu,
-            warm_up,
-            utilization,
-            summary: sum,
-        };
-        let mut measurement = assemble(&request.expected, readings)?;
-        if clock_skew > SKEW_MAX {
-            let (percent, limit_percent) = (100.0 * clock_skew, 100.0 * SKEW_MAX);
-            measurement.invalid.push(Invalid::WindowSkew { percent, limit_percent });
-        }
-        let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
-        let record = |((_, host), result): ((RoleReadings, HostRecord), &GeneratorResult)| {
-            let GeneratorResult { summary, .. } = result;
-            GeneratorRecord {
-                host,
-                responses: summary.responses,
-                window_s: summary.window.as_secs_f64(),
-                p50_ms: ms(summary.latency.quantile_ns(0.5)),
-                p99_ms: ms(summary.latency.quantile_ns(0.99)),
-                busy: busiest(result),
-            }
-        };
-        measurement.hosts = Some(HostsRecord {
-            system: system_host,
-            origin: measurement.cpu.origin.map(|_| origin_host),
-            generators: of_generators.into_iter().zip(&generators).map(record).collect(),
-        });
-        Ok(measurement)
-    }
-}
-
-/// The largest disturbance of any host.
-fn worst<'a>(all: impl Iterator<Item = &'a Noise>) -> Noise {
-    let none = Noise {
-        steal_percent: 0.0,
-        background_cpu_percent: 0.0,
-        cpu_pressure_percent: None,
-        context_switches: 0,
-    };
-    all.fold(none, |worst, noise| Noise {
-        steal_percent: worst.steal_percent.max(noise.steal_percent),
-        background_cpu_percent: worst.background_cpu_percent.max(noise.background_cpu_percent),
-        cpu_pressure_percent: match (worst.cpu_pressure_percent, noise.cpu_pressure_percent) {
-            (Some(one), Some(other)) => Some(one.max(other)),
-            (one, other) => one.or(other),
-        },
-        context_switches: worst.context_switches.max(noise.context_switches),
-    })
-}
-
-/// Waits for a time, and fails if a host is lost.
-fn watch(
-    servers: &mut [Agent],
-    load: &mut SharedLoad<'_>,
-    until: Instant,
-    interrupt: &Interrupt,
-) -> Result<(), AgentError> {
-    loop {
-        servers.iter_mut().try_for_each(Agent::check)?;
-        load.check()?;
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        interrupt.sleep(left.min(CHECK_INTERVAL))?;
-    }
-}
-
-/// Waits until the figures are steady or the time limit is reached.
-fn becomes_steady(
-    servers: &mut [Agent],
-    load: &mut SharedLoad<'_>,
-    request: &MeasureRequest<'_>,
-) -> Result<bool, AgentError> {
-    let MeasureRequest { expected, interrupt, .. } = request;
-    let limit = expected.load.warmup_longest();
-    let mut steady_state = SteadyState::default();
-    let start = Instant::now();
-    let mut before = sample(servers, load, interrupt)?;
-    while start.elapsed() < limit && !steady_state.is_steady() && !steady_state.is_silent() {
-        watch(servers, load, before.0 + SLICE, interrupt)?;
-        let now = sample(servers, load, interrupt)?;
-        let slice = Slice::between(now.0 - before.0, &before.1, &now.1);
-        let cpu_us = now.2.zip(before.2).map(|(now, before)| now.saturating_sub(before));
-        let figures = steady_figures(&slice, cpu_us, expected.load.rate.is_some());
-        steady_state.add(&slice, &figures);
-        before = now;
-    }
-    Ok(steady_state.is_steady())
-}
-
-/// Time, counts of the load, and CPU time of the system.
-fn sample(
-    servers: &mut [Agent],
-    load: &mut SharedLoad<'_>,
-    interrupt: &Interrupt,
-) -> Result<(Instant, Progress, Option<u64>), AgentError> {
-    let system = &mut servers[SYSTEM];
-    let cpu_us = match system.call(Command::ServersCpu, COMMAND_LIMIT, interrupt)? {
-        Reply::Cpu { us } => us,
-        other => return Err(system.unexpected(&other)),
-    };
-    let (progress, _) = load.progress()?;
-    Ok((Instant::now(), progress, cpu_us))
 }
 
 #[cfg(test)]
@@ -703,14 +473,25 @@ mod tests {
     }
 
     #[test]
-    fn largest_disturbance_counts() {
-        let noise = |steal_percent, background_cpu_percent, cpu_pressure_percent| Noise {
-            steal_percent,
-            background_cpu_percent,
-            cpu_pressure_percent,
-            context_switches: 3,
+    fn lost_nodes_are_avoided_if_their_role_has_others() {
+        let node = |name: &str, state: &str| ListedNode {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            features: format!("{},fast", name.trim_end_matches(char::is_numeric)),
         };
-        let all = [noise(1.0, 9.0, None), noise(2.0, 3.0, Some(5.0))];
-        assert_eq!(worst(all.iter()), noise(2.0, 9.0, Some(5.0)));
+        let nodes = [
+            node("sut1", "idle"),
+            node("gen1", "idle"),
+            node("gen2", "completing"),
+            node("gen3", "idle"),
+            node("gen4", "down*"),
+        ];
+        let lost = ["sut1", "gen1"].map(str::to_owned).into();
+        let avoided = |feature, count| avoidable(&nodes, &lost, feature, count);
+        assert_eq!(avoided(Some("gen"), 2), ["gen1"]);
+        assert_eq!(avoided(Some("gen"), 3), [""; 0]);
+        // There is no other one.
+        assert_eq!(avoided(Some("sut"), 1), [""; 0]);
+        assert_eq!(avoided(None, 2), ["sut1", "gen1"]);
     }
 }

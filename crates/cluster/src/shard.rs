@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use tollgate_tls::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
 pub struct LoadPlan {
     pub target: SocketAddr,
     pub tls: Option<TlsPlan>,
-    requests: Vec<RequestPlan>,
-    order: Vec<u32>,
+    /// The same for all hosts.
+    #[serde(serialize_with = "serialize_shared", deserialize_with = "deserialize_shared")]
+    workload: Arc<WorkloadPlan>,
     protocol: ProtocolPlan,
     /// `None` in a closed loop.
     rate: Option<RatePlan>,
@@ -40,6 +41,14 @@ pub struct LoadPlan {
     busy_poll: bool,
     cpus: Vec<usize>,
     pub shard: Shard,
+    /// Time that this host needs to open its connections.
+    lead_ns: u64,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct WorkloadPlan {
+    requests: Vec<RequestPlan>,
+    order: Vec<u32>,
 }
 
 /// Options of TLS. Files were stored before, under their names.
@@ -102,8 +111,8 @@ struct StagePlan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShardResult {
     pub summary: ShardSummary,
-    /// Time at which the first request was sent or due, by the clock of the host.
-    pub started_at_ns: u64,
+    /// Start of the window, by the clock of the host. `None` if it never started.
+    pub opened_at_ns: Option<u64>,
 }
 
 #[derive(Debug, Error)]
@@ -129,12 +138,18 @@ impl LoadPlan {
         tls: Option<&TlsPlan>,
         count: usize,
     ) -> Result<Vec<Self>, PlanError> {
+        let whole = Self::of(plan, tls.cloned())?;
         let shards = (0..count).map(|index| {
-            let plan = Plan { shard: Shard { index, count }, ..plan.clone() };
-            plan.validate()?;
-            Self::of(&plan, tls.cloned())
+            let part = Plan { shard: Shard { index, count }, ..plan.clone() };
+            part.validate()?;
+            Ok(Self { shard: part.shard, lead_ns: nanos(part.lead_time()), ..whole.clone() })
         });
         shards.collect()
+    }
+
+    /// Time that this host needs to open its connections.
+    pub(crate) fn lead_time(&self) -> Duration {
+        Duration::from_nanos(self.lead_ns)
     }
 
     fn of(plan: &Plan, tls: Option<TlsPlan>) -> Result<Self, PlanError> {
@@ -155,8 +170,10 @@ impl LoadPlan {
         Ok(Self {
             target,
             tls,
-            requests: plan.workload.requests().iter().map(RequestPlan::of).collect(),
-            order: plan.workload.order().to_vec(),
+            workload: Arc::new(WorkloadPlan {
+                requests: plan.workload.requests().iter().map(RequestPlan::of).collect(),
+                order: plan.workload.order().to_vec(),
+            }),
             protocol: match plan.protocol {
                 Protocol::Http1 { pipeline } => ProtocolPlan::Http1 { pipeline },
                 Protocol::Http2 { streams } => ProtocolPlan::Http2 { streams },
@@ -177,14 +194,15 @@ impl LoadPlan {
             busy_poll: plan.busy_poll,
             cpus: plan.cpus.clone(),
             shard: plan.shard,
+            lead_ns: nanos(plan.lead_time()),
         })
     }
 
     /// Returns the plan of this host. `folder` has the stored files.
     pub(crate) fn to_plan(&self, folder: &Path) -> Result<Plan, PlanError> {
-        let requests = self.requests.iter().map(RequestPlan::to_request);
-        let workload =
-            Workload::new(requests.collect::<Result<_, PlanError>>()?, self.order.clone())?;
+        let WorkloadPlan { requests, order } = &*self.workload;
+        let requests = requests.iter().map(RequestPlan::to_request);
+        let workload = Workload::new(requests.collect::<Result<_, PlanError>>()?, order.clone())?;
         let arrivals = match &self.rate {
             None => Arrivals::Closed,
             Some(rate) => Arrivals::Open {
@@ -324,6 +342,19 @@ impl RatePlan {
     }
 }
 
+fn serialize_shared<S: Serializer>(
+    workload: &Arc<WorkloadPlan>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    workload.serialize(serializer)
+}
+
+fn deserialize_shared<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Arc<WorkloadPlan>, D::Error> {
+    WorkloadPlan::deserialize(deserializer).map(Arc::new)
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -394,6 +425,22 @@ pub(crate) mod tests {
             assert_eq!(format!("{back:?}"), format!("{expected:?}"));
         }
         assert_eq!(shards[0].connections_here(), 2);
+        assert!(Arc::ptr_eq(&shards[0].workload, &shards[2].workload));
+    }
+
+    #[test]
+    fn lead_of_a_host_is_that_of_its_own_connections() {
+        let rate = Rate::Constant(10.0);
+        let plan = Plan {
+            arrivals: Arrivals::Open { rate, spacing: Spacing::Constant },
+            connections: 10_000,
+            connections_max: 10_000,
+            ..plan("10.0.0.1:80".parse().unwrap())
+        };
+        // 10 ms, and 50 us for each of 5,000 connections.
+        for shard in LoadPlan::divide(&plan, None, 2).unwrap() {
+            assert_eq!(shard.lead_time(), Duration::from_millis(260));
+        }
     }
 
     #[test]

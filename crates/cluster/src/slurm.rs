@@ -41,6 +41,8 @@ pub struct NodeChoice {
     pub constraint: Option<String>,
     /// Nodes to avoid.
     pub without: Vec<String>,
+    /// Fails after [`IMMEDIATE_S`] instead of waiting in the queue.
+    pub is_immediate: bool,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,8 @@ struct Held {
     salloc: Child,
     /// Closing it ends the job.
     stdin: Option<ChildStdin>,
+    /// `None` while the request is in the queue.
+    job: Option<u32>,
 }
 
 /// Limit of a query to Slurm's controller, which may be restarting.
@@ -55,6 +59,9 @@ const QUERY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time in which `salloc` gives the nodes back.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Wait for idle nodes, in which the scheduler notices that a job has ended.
+const IMMEDIATE_S: u32 = 5;
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -105,15 +112,18 @@ impl Allocation {
     }
 }
 
-/// Nodes of the cluster with their states and features, as `sinfo` lists them.
+/// True if this process belongs to a job, whose nodes it uses.
+pub fn is_in_job() -> bool {
+    env::var_os("SLURM_JOB_ID").is_some() && env::var_os("SLURM_JOB_NODELIST").is_some()
+}
+
+/// Nodes that a new job may get, with their states and features, as `sinfo` lists them: those of the partitions in
+/// `SALLOC_PARTITION`, or of the default one.
 pub fn list_nodes(interrupt: &Interrupt) -> anyhow::Result<Vec<ListedNode>> {
     let mut sinfo = Command::new("sinfo");
-    sinfo.args(["--noheader", "--Node", "--format=%N %T %f"]);
+    sinfo.args(["--noheader", "--Node", "--format=%N %T %P %f"]);
     let text = command::output(&mut sinfo, QUERY_LIMIT, interrupt)?;
-    let mut nodes: Vec<ListedNode> = text.lines().filter_map(parse_listed).collect();
-    // A node has a line for each of its partitions.
-    nodes.dedup();
-    Ok(nodes)
+    Ok(usable(&text, env::var("SALLOC_PARTITION").ok().as_deref()))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,30 +134,78 @@ pub struct ListedNode {
 }
 
 impl ListedNode {
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.split(',').any(|one| one == feature)
+    }
+
     pub fn is_idle(&self) -> bool {
         self.state == "idle"
     }
+
+    /// True if it runs jobs, now or later. An asterisk marks a node that does not respond.
+    pub fn is_up(&self) -> bool {
+        let is_of = |state| self.state.starts_with(state);
+        ["idle", "allocated", "mixed", "completing"].into_iter().any(is_of)
+            && !self.state.ends_with('*')
+    }
 }
 
-fn parse_listed(line: &str) -> Option<ListedNode> {
-    let mut words = line.split_whitespace().map(str::to_owned);
-    let (name, state) = (words.next()?, words.next()?);
-    let features = words.next().filter(|it| it != "(null)").unwrap_or_default();
-    Some(ListedNode { name, state, features })
+/// Nodes of these partitions, separated by commas, or of the default one.
+fn usable(listed: &str, partitions: Option<&str>) -> Vec<ListedNode> {
+    let is_usable = |partition: &str| match partitions {
+        Some(names) => names.split(',').any(|name| name == partition.trim_end_matches('*')),
+        None => partition.ends_with('*'),
+    };
+    let nodes = listed.lines().filter_map(parse_listed);
+    let nodes = nodes.filter(|(partition, _)| is_usable(partition));
+    let mut nodes: Vec<ListedNode> = nodes.map(|(_, node)| node).collect();
+    // A node has a line for each of its partitions.
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    nodes.dedup();
+    nodes
+}
+
+/// Partition and node. The default partition has an asterisk at its end.
+fn parse_listed(line: &str) -> Option<(&str, ListedNode)> {
+    let mut words = line.split_whitespace();
+    let (name, state) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let partition = words.next()?;
+    let features = words.next().filter(|it| *it != "(null)").unwrap_or_default().to_owned();
+    Some((partition, ListedNode { name, state, features }))
+}
+
+impl Held {
+    /// Waits for the end of `salloc`. Returns false at the time limit.
+    fn ends(&mut self) -> bool {
+        let deadline = Instant::now() + RELEASE_LIMIT;
+        while matches!(self.salloc.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(POLL);
+        }
+        true
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        let deadline = Instant::now() + RELEASE_LIMIT;
-        while matches!(self.salloc.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                // Fails if it ended meanwhile.
-                self.salloc.kill().ok();
-                self.salloc.wait().ok();
-                return;
-            }
-            thread::sleep(POLL);
+        if self.job.is_some() && self.ends() {
+            return;
+        }
+        // `salloc` takes its request out of the queue on this signal, or ends the job. Fails if it has ended.
+        kill(Pid::from_raw(self.salloc.id().cast_signed()), Signal::SIGTERM).ok();
+        if self.ends() {
+            return;
+        }
+        self.salloc.kill().ok();
+        self.salloc.wait().ok();
+        if let Some(job) = self.job {
+            // A killed `salloc` leaves its job. Without an answer of the controller, its time limit ends it.
+            let mut scancel = Command::new("scancel");
+            let scancel = scancel.arg(job.to_string());
+            command::run(scancel, RELEASE_LIMIT, &Interrupt::default()).ok();
         }
     }
 }
@@ -165,6 +223,7 @@ fn hold(
         .args(
             (!choice.without.is_empty()).then(|| format!("--exclude={}", choice.without.join(","))),
         )
+        .args(choice.is_immediate.then(|| format!("--immediate={IMMEDIATE_S}")))
         .args(["--quiet", "--", "sh", "-c", HOLD])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -174,7 +233,7 @@ fn hold(
     let cannot = "cannot run `salloc`; install slurm-client, or choose another carrier";
     let mut salloc = command.spawn().context(cannot)?;
     let (stdin, stdout, stderr) = (salloc.stdin.take(), salloc.stdout.take(), salloc.stderr.take());
-    let held = Held { salloc, stdin };
+    let mut held = Held { salloc, stdin, job: None };
     let (Some(stdout), Some(mut stderr)) = (stdout, stderr) else {
         bail!("cannot read the output of `salloc`");
     };
@@ -188,13 +247,12 @@ fn hold(
     let started = Instant::now();
     let mut is_told = false;
     loop {
-        if let Err(interrupted) = interrupt.check() {
-            // `salloc` takes its request out of the queue on this signal, and not on KILL. Fails if it has ended.
-            kill(Pid::from_raw(held.salloc.id().cast_signed()), Signal::SIGTERM).ok();
-            return Err(interrupted.into());
-        }
+        interrupt.check()?;
         match granted.recv_timeout(POLL) {
-            Ok((job, list)) => return Ok((held, job, list)),
+            Ok((job, list)) => {
+                held.job = Some(job);
+                return Ok((held, job, list));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 drop(held);
@@ -295,11 +353,28 @@ mod tests {
 
     #[test]
     fn listed_node_has_state_and_features() {
-        let node = parse_listed("gen1 idle gen,fast").unwrap();
+        let (partition, node) = parse_listed("gen1 idle main* gen,fast").unwrap();
         assert_eq!((node.name.as_str(), node.features.as_str()), ("gen1", "gen,fast"));
-        assert!(node.is_idle());
-        let down = parse_listed("a down* (null)").unwrap();
+        assert_eq!((partition, node.is_idle()), ("main*", true));
+        let (_, down) = parse_listed("a down* main (null)").unwrap();
         assert!(!down.is_idle() && down.features.is_empty());
+        let is_up = |state: &str| {
+            parse_listed(&format!("a {state} main* gen")).is_some_and(|(_, node)| node.is_up())
+        };
+        assert!(["idle", "allocated", "allocated+", "mixed-", "completing"].into_iter().all(is_up));
+        assert!(!["idle*", "drained", "draining", "down", "unknown"].into_iter().any(is_up));
+    }
+
+    #[test]
+    fn nodes_of_other_partitions_are_not_usable() {
+        let listed = "a idle main* gen\nb idle debug gen\na idle debug gen\nc idle old (null)\n";
+        let names = |partitions| {
+            usable(listed, partitions).into_iter().map(|node| node.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["a"]);
+        assert_eq!(names(Some("debug")), ["a", "b"]);
+        assert_eq!(names(Some("main,old")), ["a", "c"]);
+        assert_eq!(names(Some("new")), [""; 0]);
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub struct HostRecord {
     pub host: String,
     /// CPU time of the whole host in the window, with the work of its network cards, which is that of no process.
     pub busy_us: u64,
+    /// The agent's part of it. The agent of a generator sends the load.
+    pub agent_us: u64,
     /// Limit of the error of its clock.
     pub clock_error_us: f64,
     /// Change of its clock against that of the coordinator from the begin of the trial to its end.

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use terminal_size::{Width, terminal_size_of};
 use tollgate_batch::measure::NoAnchor;
+use tollgate_cluster::connection::is_interrupted;
 use tollgate_experiment::error::BadInput;
 use tollgate_runner::run::NoPrices;
 use tollgate_stats::text::{COLUMNS, Screen};
@@ -104,11 +105,14 @@ impl Failure {
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
-    /// The exit code of [`BadInput`], [`NoPrices`] or [`NoAnchor`], otherwise that of a system error.
+    /// The exit code of an interruption, [`BadInput`], [`NoPrices`] or [`NoAnchor`], otherwise that of a system error.
     fn from(error: E) -> Self {
         let error = error.into();
         if error.is::<BadInput>() {
             return Self::bad_input(error);
+        }
+        if is_interrupted(&error) {
+            return Self { exit: Exit::Interrupted, error };
         }
         match error.is::<NoPrices>() || error.is::<NoAnchor>() {
             true => Self::nothing(error),

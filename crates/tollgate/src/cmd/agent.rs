@@ -31,6 +31,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn serve(folder: &Folder) -> Result<Exit, Failure> {
     let interrupt = signals::interrupt(group::kill_now).context("cannot handle signals")?;
-    agent::run(folder.path(), stdin(), stdout(), &interrupt)?;
+    // The supervisor stops what is left.
+    let kill = || std::process::exit(Exit::Failed as i32);
+    agent::run(folder.path(), stdin(), stdout(), &interrupt, kill)?;
     Ok(Exit::Success)
 }

@@ -3,7 +3,7 @@
 use super::Format;
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::env::current_exe;
 use std::fmt::Write as _;
@@ -32,10 +32,14 @@ pub(super) fn run(carrier: &Carrier, format: Format) -> Result<Exit, Failure> {
     let binary = Binary::read(&current_exe().context("cannot find the running program")?)?;
     let mut text = String::new();
     let count = match carrier {
-        Carrier::Slurm { nodes: None } => Some(list_nodes(&mut text, &interrupt)?),
+        Carrier::Slurm { nodes: None } if !slurm::is_in_job() => {
+            Some(list_nodes(&mut text, &interrupt)?)
+        }
         _ => None,
     };
-    let hosts = Hosts::take(carrier, count, &NodeChoice::default(), &interrupt, &mut eprint_line)?;
+    // Others may take the nodes meanwhile.
+    let choice = NodeChoice { is_immediate: true, ..NodeChoice::default() };
+    let hosts = Hosts::take(carrier, count, &choice, &interrupt, &mut eprint_line)?;
     let mut agents = hosts.start_agents(&binary, &interrupt)?;
     let examined = doctor::examine(&mut agents, &interrupt)?;
     drop(agents);
@@ -56,7 +60,7 @@ pub(super) fn run(carrier: &Carrier, format: Format) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Lists the nodes of Slurm, and returns the number of idle ones, at least one.
+/// Lists the nodes of Slurm, and returns the number of idle ones.
 fn list_nodes(text: &mut String, interrupt: &Interrupt) -> Result<usize> {
     let nodes = slurm::list_nodes(interrupt)?;
     *text += "Nodes of Slurm:\n";
@@ -65,7 +69,12 @@ fn list_nodes(text: &mut String, interrupt: &Interrupt) -> Result<usize> {
         writeln!(text, "{mark:<MARK$}{}: {} {}", node.name, node.state, node.features)?;
     }
     text.push('\n');
-    Ok(nodes.iter().filter(|node| node.is_idle()).count().max(1))
+    match nodes.iter().filter(|node| node.is_idle()).count() {
+        0 => bail!(
+            "no node of Slurm is idle; wait, choose another partition with SALLOC_PARTITION, or see `sinfo`"
+        ),
+        idle => Ok(idle),
+    }
 }
 
 fn describe(text: &mut String, host: &Examined) -> Result<()> {

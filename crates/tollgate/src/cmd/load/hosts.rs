@@ -7,8 +7,7 @@ use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::{Context, Result, bail};
 use std::env::current_exe;
-use std::fs;
-use std::path::Path;
+use std::fs::File;
 use std::time::{Duration, Instant};
 use tollgate_cluster::carrier::Carrier;
 use tollgate_cluster::connection::{Agent, AgentError};
@@ -55,7 +54,10 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
     let result = running.load.finish()?;
     drop(agents);
     drop(hosts);
-    warn_of_skew(&load, &result);
+    // An interrupted load ends on each host when it gets the command.
+    if !end.is_interrupted {
+        warn_of_skew(&load, &result);
+    }
     console::print(&load.render(end, &result.sum, &result.generators)?)?;
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&result.sum) })
 }
@@ -131,20 +133,20 @@ fn store_files(args: &Args, agent: &mut Agent, interrupt: &Interrupt) -> Result<
     let files = [(AUTHORITIES, &args.cacert), (CERTIFICATE, &args.cert), (KEY, &args.key)];
     for (name, path) in files {
         if let Some(path) = path {
-            agent.store(name, &read(path)?, interrupt)?;
+            let file =
+                File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            agent.write_file(name, file, false, interrupt)?;
         }
     }
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// The windows of a load that ends after a number of requests have different lengths.
 fn warn_of_skew(load: &Load, result: &SharedResult) {
-    let skew = result.skew();
-    if load.duration.is_some() && skew > SKEW_MAX {
+    if load.duration.is_none() {
+        return;
+    }
+    if let Some(skew) = result.skew().filter(|skew| *skew > SKEW_MAX) {
         eprint_line(&format!(
             "warning: the windows of the hosts differ by up to {} of their length, so their sum is not one measurement; \
              measure longer, or look at the clocks with `tollgate doctor --on`",
