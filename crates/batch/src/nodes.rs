@@ -2,7 +2,7 @@
 
 use crate::inputs::SystemInputs;
 use crate::rounds::{ANCHOR, RoundSubject, experiment};
-use crate::schedule::{Outcome, Schedule};
+use crate::schedule::{FAULTY_ROUNDS, Outcome, Schedule};
 use crate::store::round_name;
 use anyhow::{Context, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate_cluster::carrier::{Carrier, Place};
-use tollgate_cluster::connection::{Agent, AgentError};
+use tollgate_cluster::connection::{Agent, AgentError, is_interrupted};
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::{ProgramEnd, ProgramRun};
 use tollgate_cluster::slurm::NodeChoice;
@@ -35,9 +35,6 @@ pub struct Nodes {
 
 /// Attempts of one round, on different nodes if there are several.
 const ATTEMPTS: u32 = 3;
-
-/// Failures of a node in a row after which it gets no more rounds: more than one round that fails everywhere causes.
-const NODE_FAILURES: u32 = 2 * ATTEMPTS;
 
 /// Time before the agent of a lost node is started again.
 const NODE_PAUSE: Duration = Duration::from_secs(5);
@@ -105,8 +102,8 @@ enum Report {
 struct Node {
     name: String,
     jobs: Sender<usize>,
-    /// Failures since the last finished round.
-    failures: u32,
+    /// True if the user knows that it gets no more rounds.
+    is_reported: bool,
     /// End of the pause after a loss.
     up_at: Option<Instant>,
 }
@@ -148,7 +145,7 @@ pub(crate) fn measure(
                 worker.run(jobs, &to_do, |report| reports.send((index, report)).is_ok());
             });
             let name = host.place.name();
-            all.push(Node { name, jobs: sender, failures: 0, up_at: None });
+            all.push(Node { name, jobs: sender, is_reported: false, up_at: None });
         }
         let result = coordinate(all, jobs, &received, interrupt, ended, notify);
         stop.flag().store(true, std::sync::atomic::Ordering::Relaxed);
@@ -171,15 +168,22 @@ fn coordinate(
     while !schedule.is_complete() {
         interrupt.check()?;
         let now = Instant::now();
-        let is_usable = |node: &Node| node.failures < NODE_FAILURES;
-        if !nodes.iter().any(is_usable) {
+        if (0..nodes.len()).all(|index| schedule.is_faulty(index)) {
             bail!(
                 "no node is left; the same command continues. Last failures:{}",
-                listed(&failures[failures.len().saturating_sub(NODE_FAILURES as usize)..])
+                listed(&failures[failures.len().saturating_sub(FAULTY_ROUNDS)..])
             );
         }
         for (index, node) in nodes.iter_mut().enumerate() {
-            if is_usable(node) && node.up_at.is_some_and(|at| at <= now) {
+            let is_faulty = schedule.is_faulty(index);
+            if is_faulty && !node.is_reported {
+                node.is_reported = true;
+                notify(&format!(
+                    "{} gets no more rounds: {FAULTY_ROUNDS} in a row failed there alone",
+                    node.name
+                ));
+            }
+            if !is_faulty && node.up_at.is_some_and(|at| at <= now) {
                 node.up_at = None;
                 schedule.set_up(index, true);
             }
@@ -198,14 +202,15 @@ fn coordinate(
         let node = &mut nodes[index];
         match report {
             Report::Finished => {
-                node.failures = 0;
                 if let Some(job) = schedule.finish(index, started.elapsed().as_secs_f64()) {
                     ended(&jobs[job], &node.name)?;
                 }
             }
             Report::Failed { reason, is_lost } => {
-                node.failures += 1;
-                let job = schedule.fail(index);
+                let job = match is_lost {
+                    true => schedule.lose(index),
+                    false => schedule.fail(index),
+                };
                 let round = job.map_or(0, |job| jobs[job].round);
                 let next = match job.and_then(|job| schedule.outcome(job)) {
                     Some(Outcome::GivenUp) => "given up",
@@ -214,15 +219,9 @@ fn coordinate(
                 let failure = format!("round {round} failed on {}: {reason}", node.name);
                 notify(&format!("{failure}; {next}"));
                 failures.push(failure);
-                if is_lost || node.failures == NODE_FAILURES {
+                if is_lost || schedule.is_faulty(index) {
                     schedule.set_up(index, false);
                     node.up_at = Some(Instant::now() + NODE_PAUSE);
-                }
-                if node.failures == NODE_FAILURES {
-                    notify(&format!(
-                        "{} gets no more rounds after {NODE_FAILURES} failures",
-                        node.name
-                    ));
                 }
             }
             Report::Interrupted => return Err(Interrupted.into()),
@@ -451,10 +450,66 @@ fn output(end: &ProgramEnd) -> String {
     format!("{code}: {}", end.output.join("; "))
 }
 
-fn is_interrupted(error: &anyhow::Error) -> bool {
-    error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(AgentError::Interrupted(_)))
-}
-
 fn is_lost(error: &AgentError) -> bool {
     error.is_lost() || matches!(error, AgentError::Start { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Coordinates rounds of equal length on one node, on which these fail. Returns the rounds that ended, and the error.
+    fn coordinate_with(bad: &'static [u32], rounds: u32) -> (Vec<u32>, Option<String>) {
+        let job = |round: u32| Job {
+            round,
+            title: String::new(),
+            subjects: Vec::new(),
+            products: BTreeSet::new(),
+            blocks: 1,
+            seed: 0,
+            planned: Duration::from_secs(1),
+            to: PathBuf::new(),
+        };
+        let jobs: Vec<Job> = (1..=rounds).map(job).collect();
+        let (sender, to_do) = mpsc::channel();
+        let (reports, received) = mpsc::channel();
+        let worker = thread::spawn(move || {
+            for job in to_do {
+                let report = match bad.contains(&(u32::try_from(job).unwrap() + 1)) {
+                    true => Report::Failed { reason: "bad".to_owned(), is_lost: false },
+                    false => Report::Finished,
+                };
+                // The coordinator may have ended.
+                reports.send((0, report)).ok();
+            }
+        });
+        let node = Node { name: "a".to_owned(), jobs: sender, is_reported: false, up_at: None };
+        let mut ended = Vec::new();
+        let mut note = |job: &Job, _: &str| {
+            ended.push(job.round);
+            Ok(())
+        };
+        let interrupt = Interrupt::default();
+        let result = coordinate(vec![node], &jobs, &received, &interrupt, &mut note, &mut |_| {});
+        worker.join().unwrap();
+        (ended, result.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn bad_rounds_do_not_keep_the_others_from_a_single_node() {
+        assert_eq!(coordinate_with(&[], 3), (vec![1, 2, 3], None));
+        let (ended, error) = coordinate_with(&[1, 2], 5);
+        assert_eq!(ended, [3, 4, 5]);
+        let error = error.unwrap();
+        assert!(error.starts_with("no node could measure round 1, 2 in 3 attempts"), "{error}");
+    }
+
+    #[test]
+    fn node_on_which_every_round_fails_is_given_up() {
+        let (ended, error) = coordinate_with(&[1, 2, 3, 4, 5, 6, 7, 8, 9], 9);
+        assert_eq!(ended, [0; 0]);
+        let error = error.unwrap();
+        assert!(error.starts_with("no node is left"), "{error}");
+        assert_eq!(error.matches("failed on a: bad").count(), FAULTY_ROUNDS, "{error}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Assigns rounds to nodes.
 //!
 //! Longest rounds first, and near the end each to the node that is expected to finish it first, so that no slow node
-//! starts a round that a faster one would finish earlier. A round that fails on a node is repeated on another one. All
-//! times come from the caller.
+//! starts a round that a faster one would finish earlier. A round that fails on a node is repeated on another one, after
+//! the rounds that have not failed; the loss of a node is not a failure of its round. All times come from the caller.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Schedule {
     rounds: Vec<RoundState>,
     nodes: Vec<NodeState>,
-    /// Rounds to start, the longest first.
+    /// Rounds to start: fewest failures first, and the longest of them first.
     waiting: Vec<usize>,
     attempts_max: u32,
 }
@@ -21,6 +21,8 @@ struct RoundState {
     /// Expected duration on a node of average speed, in any unit.
     work: f64,
     attempts: u32,
+    /// Attempts that failed on a node that was not lost.
+    failures: u32,
     failed_on: BTreeSet<usize>,
     outcome: Option<Outcome>,
 }
@@ -40,6 +42,8 @@ struct NodeState {
     /// Sums over finished rounds.
     work: f64,
     time_s: f64,
+    /// Rounds that have failed since the last one that finished.
+    failed: BTreeSet<usize>,
 }
 
 impl Schedule {
@@ -48,6 +52,7 @@ impl Schedule {
         let round = |work: &f64| RoundState {
             work: *work,
             attempts: 0,
+            failures: 0,
             failed_on: BTreeSet::new(),
             outcome: None,
         };
@@ -81,16 +86,30 @@ impl Schedule {
         let (round, started_s) = state.running.take()?;
         state.work += self.rounds[round].work;
         state.time_s += now_s - started_s;
+        state.failed.clear();
         self.rounds[round].outcome = Some(Outcome::Finished);
         Some(round)
     }
 
     /// Puts the round that runs on a node back, or gives it up after its last attempt.
     pub(crate) fn fail(&mut self, node: usize) -> Option<usize> {
+        let (round, _) = self.nodes[node].running?;
+        self.rounds[round].failures += 1;
+        self.end_attempt(node)
+    }
+
+    /// As [`Self::fail`], because the node was lost. It gets no rounds until it is up.
+    pub(crate) fn lose(&mut self, node: usize) -> Option<usize> {
+        self.nodes[node].is_up = false;
+        self.end_attempt(node)
+    }
+
+    fn end_attempt(&mut self, node: usize) -> Option<usize> {
         let (round, _) = self.nodes[node].running.take()?;
         let state = &mut self.rounds[round];
         state.attempts += 1;
         state.failed_on.insert(node);
+        self.nodes[node].failed.insert(round);
         if state.attempts < self.attempts_max {
             self.waiting.push(round);
             self.sort();
@@ -100,12 +119,16 @@ impl Schedule {
         Some(round)
     }
 
-    /// A node that is down gets no rounds. What runs there fails.
+    /// A node that is not up gets no rounds.
     pub(crate) fn set_up(&mut self, node: usize, is_up: bool) {
-        if !is_up {
-            self.fail(node);
-        }
         self.nodes[node].is_up = is_up;
+    }
+
+    /// True if several rounds in a row failed on this node and on no other one. A round that fails everywhere says nothing
+    /// about a node, nor do its repetitions.
+    pub(crate) fn is_faulty(&self, node: usize) -> bool {
+        let failed = self.nodes[node].failed.iter();
+        failed.filter(|round| self.rounds[**round].failed_on.len() == 1).count() >= FAULTY_ROUNDS
     }
 
     pub(crate) fn outcome(&self, round: usize) -> Option<Outcome> {
@@ -120,7 +143,8 @@ impl Schedule {
     fn sort(&mut self) {
         let rounds = &self.rounds;
         self.waiting.sort_by(|one, other| {
-            rounds[*other].work.total_cmp(&rounds[*one].work).then(one.cmp(other))
+            let [a, b] = [one, other].map(|round| &rounds[*round]);
+            a.failures.cmp(&b.failures).then(b.work.total_cmp(&a.work)).then(one.cmp(other))
         });
     }
 
@@ -175,6 +199,9 @@ impl Schedule {
 /// Waiting rounds per node below which nodes are compared.
 const NEAR_THE_END: usize = 2;
 
+/// Rounds that fail in a row on a faulty node. With a single node, as many bad rounds look the same.
+pub(crate) const FAULTY_ROUNDS: usize = 5;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,7 +238,7 @@ mod tests {
             assert!(schedule.start(0, now_s).is_some());
         }
         assert_eq!(schedule.start(0, 7.0), None, "the last round runs");
-        schedule.set_up(1, false);
+        schedule.lose(1);
         schedule.set_up(1, true);
         schedule.finish(0, 7.0);
         assert_eq!(schedule.start(1, 7.0), None, "it failed there, and is shorter on the other");
@@ -227,12 +254,66 @@ mod tests {
         assert_eq!(schedule.fail(0), Some(0));
         assert_eq!(schedule.start(0, 1.0), None);
         assert_eq!(schedule.start(1, 1.0), Some(0));
-        schedule.set_up(1, false);
+        assert_eq!(schedule.lose(1), Some(0));
         // There is no other node left.
         assert_eq!(schedule.start(0, 2.0), Some(0));
         assert_eq!(schedule.fail(0), Some(0));
         assert_eq!(schedule.outcome(0), Some(Outcome::GivenUp));
         assert_eq!(schedule.start(0, 3.0), None);
+        assert!(schedule.is_complete());
+    }
+
+    #[test]
+    fn failed_round_is_repeated_after_fresh_ones() {
+        let mut schedule = Schedule::new(&[9.0, 5.0, 1.0], 1, 3);
+        let mut order = Vec::new();
+        while let Some(round) = schedule.start(0, 0.0) {
+            order.push(round);
+            match round {
+                // The longest and the shortest fail.
+                0 | 2 => schedule.fail(0),
+                _ => schedule.finish(0, 1.0),
+            };
+        }
+        assert_eq!(order, [0, 1, 2, 0, 2, 0, 2]);
+        assert!(schedule.is_complete());
+        // The round of a lost node keeps its place.
+        let mut schedule = Schedule::new(&[9.0, 5.0], 1, 3);
+        assert_eq!(schedule.start(0, 0.0), Some(0));
+        schedule.lose(0);
+        assert_eq!(schedule.start(0, 1.0), None);
+        schedule.set_up(0, true);
+        assert_eq!(schedule.start(0, 2.0), Some(0));
+    }
+
+    #[test]
+    fn node_is_faulty_after_distinct_rounds_that_failed_there_alone() {
+        let mut schedule = Schedule::new(&[1.0; FAULTY_ROUNDS + 1], 2, 9);
+        let fail = |schedule: &mut Schedule, node| {
+            let round = schedule.start(node, 0.0).unwrap();
+            schedule.fail(node);
+            round
+        };
+        for _ in 1..FAULTY_ROUNDS {
+            fail(&mut schedule, 0);
+        }
+        assert!(!schedule.is_faulty(0));
+        fail(&mut schedule, 0);
+        assert!(schedule.is_faulty(0) && !schedule.is_faulty(1));
+        // One of the rounds fails on the other node too, after a fresh one.
+        assert_eq!(schedule.start(1, 0.0), Some(FAULTY_ROUNDS));
+        schedule.finish(1, 1.0);
+        assert!(fail(&mut schedule, 1) < FAULTY_ROUNDS);
+        assert!(!schedule.is_faulty(0) && !schedule.is_faulty(1));
+    }
+
+    #[test]
+    fn repetitions_of_bad_rounds_do_not_make_a_node_faulty() {
+        let mut schedule = Schedule::new(&[1.0; 2], 1, 9);
+        while schedule.start(0, 0.0).is_some() {
+            schedule.fail(0);
+            assert!(!schedule.is_faulty(0));
+        }
         assert!(schedule.is_complete());
     }
 
@@ -301,7 +382,11 @@ mod tests {
                     continue;
                 }
                 is_up[node] = !is_up[node];
-                schedule.set_up(node, is_up[node]);
+                if is_up[node] {
+                    schedule.set_up(node, true);
+                } else {
+                    schedule.lose(node);
+                }
                 change_s[node] = now_s + if is_up[node] { lifetime() } else { self.repair_s };
                 if !is_up[node] {
                     failures += 1;
