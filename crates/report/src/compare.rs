@@ -124,6 +124,26 @@ pub fn compare(old: &RunRecords, new: &RunRecords) -> anyhow::Result<Comparison>
     })
 }
 
+/// Fails if the roles of two runs were divided between hosts in different ways: their prices differ by the layout alone.
+pub fn check_layouts(old: &Manifest, new: &Manifest) -> anyhow::Result<()> {
+    if roles(old) == roles(new) {
+        return Ok(());
+    }
+    let [old, new] = [old, new].map(|run| match &roles(run)[..] {
+        [] => "on one machine".to_owned(),
+        roles => format!("on hosts of their own ({})", roles.join(", ")),
+    });
+    Err(bad_input(format!(
+        "the old run has its roles {old}, the new one {new}; prices of different layouts are not comparable; to compare \
+         them nevertheless, add --across-layouts"
+    )))
+}
+
+/// Roles with hosts of their own. The same roles on other hosts are the same layout.
+fn roles(run: &Manifest) -> Vec<&str> {
+    run.hosts.iter().map(|role| role.name.as_str()).collect()
+}
+
 impl Comparison {
     /// True if at least one price is in both runs.
     pub fn has_changes(&self) -> bool {
@@ -242,9 +262,7 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> anyhow::Result<Value> {
     parts.insert("tollgate".to_owned(), json!(run.tollgate));
     parts.insert("machine".to_owned(), serde_json::to_value(&run.environment)?);
     parts.insert("layout".to_owned(), serde_json::to_value(&run.cpu_layout)?);
-    // The same roles on other hosts are the same layout.
-    let roles: Vec<&str> = run.hosts.iter().map(|role| role.name.as_str()).collect();
-    parts.insert("roles".to_owned(), json!(roles));
+    parts.insert("roles".to_owned(), json!(roles(run)));
     let others = &other.experiment;
     for case in &run.experiment.cases {
         if others.cases.iter().any(|other| other.name == case.name) {

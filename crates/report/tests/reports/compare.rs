@@ -2,10 +2,12 @@
 
 use crate::records::{assert_close, blocks, case, flat, run};
 use std::collections::BTreeMap;
-use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::manifest::{HostManifest, SubjectState};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::compare::{Change, Comparison, Line, compare, render, render_markdown};
+use tollgate_report::compare::{
+    Change, Comparison, Line, check_layouts, compare, render, render_markdown,
+};
 use tollgate_report::source::Source;
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
@@ -110,6 +112,32 @@ fn different_baselines_are_refused() {
     assert!(error.contains("against `nginx`, the new one against `full`"), "{error}");
     let [old, new] = [old, new].map(|run| Source::from(run).over("full").unwrap());
     assert_eq!(compared(&old.records, &new.records).old.baseline, "full");
+}
+
+#[test]
+fn different_layouts_are_refused() {
+    let on = |hosts: &[(&str, &str)]| {
+        let mut manifest = priced(&[10; 6], &[20; 6]).manifest;
+        let environment = &manifest.environment;
+        let host = |(name, host): &(&str, &str)| HostManifest {
+            name: (*name).to_owned(),
+            host: (*host).to_owned(),
+            environment: environment.clone(),
+        };
+        manifest.hosts = hosts.iter().map(host).collect();
+        manifest
+    };
+    let (alone, hosts) = (on(&[]), on(&[("system", "a"), ("origin", "b"), ("generator-1", "c")]));
+    check_layouts(&alone, &alone).unwrap();
+    let others = on(&[("system", "x"), ("origin", "y"), ("generator-1", "z")]);
+    check_layouts(&hosts, &others).unwrap();
+    let error = check_layouts(&alone, &hosts).unwrap_err().to_string();
+    assert!(
+        error.contains("on one machine, the new one on hosts of their own (system,"),
+        "{error}"
+    );
+    let more = on(&[("system", "a"), ("origin", "b"), ("generator-1", "c"), ("generator-2", "d")]);
+    assert!(check_layouts(&hosts, &more).unwrap_err().to_string().contains("--across-layouts"));
 }
 
 #[test]

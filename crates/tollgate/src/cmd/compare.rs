@@ -20,9 +20,10 @@ Examples:
   tollgate compare runs/before runs/after --threshold 'cpu(full)<105%'
 
 Compares prices, which are ratios to the baseline of each run; both runs must
-have the same baseline, or a common subject for --baseline. Also lists
-differences of machine, versions, configs and rule sets. Exits with 4 if no
-subject has a price in both runs. Exit codes: see `tollgate --help`.")]
+have the same baseline, or a common subject for --baseline, and the same
+layout. Also lists differences of machine, versions, configs and rule sets.
+Exits with 4 if no subject has a price in both runs. Exit codes: see
+`tollgate --help`.")]
 pub(crate) struct Args {
     /// Directory of the earlier run
     #[arg(value_name = "OLD")]
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Baseline for the prices of both runs, instead of their own
     #[arg(long, value_name = "SUBJECT")]
     baseline: Option<String>,
+    /// Compare runs with different layouts, such as one machine and hosts of their own for the roles
+    #[arg(long)]
+    across_layouts: bool,
     /// Fail if a change is outside a limit, such as 'cpu(full)<105%' (may be repeated)
     ///
     /// The change is the new price over the old one, as x or %. METRIC(SUBJECT) is the price over the baseline,
@@ -68,6 +72,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let old = read(&args.old).map_err(Failure::bad_input)?;
     let new = read(&args.new).map_err(Failure::bad_input)?;
+    if !args.across_layouts {
+        compare::check_layouts(&old.records.manifest, &new.records.manifest)?;
+    }
     let comparison = compare::compare(&old.records, &new.records)?;
     let thresholds = threshold::parse_changes(&args.threshold, [&old.analysis, &new.analysis])?;
     let (text, format) = match args.format {
