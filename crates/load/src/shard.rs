@@ -196,6 +196,8 @@ mod tests {
         assert_eq!(skew_us(&[(0, 1_000, 0), (300, 1_000, 0), (100, 1_000, 0)]), Some(300_000));
         // The starts differ by 10 ms, the ends by 40 ms.
         assert_eq!(skew_us(&[(10, 1_030, 0), (0, 1_000, 0)]), Some(40_000));
+        // The starts differ by 20 ms, the ends by 10 ms.
+        assert_eq!(skew_us(&[(0, 1_000, 0), (20, 990, 0)]), Some(20_000));
         // Two clocks may be wrong in different directions.
         assert_eq!(skew_us(&[(0, 9, 20), (0, 9, 50), (0, 9, 30)]), Some(80));
         assert_eq!(skew_us(&[(0, 9, 50), (1, 9, 20)]), Some(1_070));
