@@ -1,22 +1,15 @@
 //! `tollgate batch run --on slurm`.
 
-use super::hosts::{Cluster, PATIENCE};
+use super::hosts::{Cluster, PATIENCE, children};
 use crate::batch::repository;
-use crate::support::{Started, Workspace, show, stderr, wait_until};
+use crate::support::{Workspace, show, stderr, wait_until};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 const RUN: [&str; 8] =
     ["batch", "run", "revisions.toml", "--on", "slurm", "--nodes", "2", "--seed=7"];
-
-fn start(cluster: &Cluster<'_>) -> Started {
-    let mut command = cluster.command(&RUN);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    Started::new(command.spawn().expect("nsenter"))
-}
 
 /// Waits until both nodes measure a round.
 fn wait_for_rounds(cluster: &Cluster<'_>) {
@@ -56,13 +49,11 @@ fn rounds_end_once_after_kill_and_lost_node() {
     fs::write(workspace.path("revisions.toml"), settings).expect("a file");
     let cluster = Cluster::start(&workspace, &["gen1", "gen2"]);
 
-    let mut child = start(&cluster);
+    let mut child = cluster.spawn(&RUN);
     wait_for_rounds(&cluster);
     let supervisor = cluster.coordinator(&child);
-    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
-    let children = children.expect("it runs");
-    let worker = children.split_whitespace().next().expect("a child that works");
-    for pid in [supervisor, Pid::from_raw(worker.parse().expect("a process"))] {
+    let worker = children(supervisor)[0];
+    for pid in [supervisor, worker] {
         kill(pid, Signal::SIGKILL).expect("it runs");
     }
     child.wait().expect("an end");
@@ -70,7 +61,7 @@ fn rounds_end_once_after_kill_and_lost_node() {
     let (started, ended) = rounds(&workspace);
     assert_eq!((started, ended), (vec![1, 2, 3], vec![]));
 
-    let child = start(&cluster);
+    let child = cluster.spawn(&RUN);
     wait_for_rounds(&cluster);
     cluster.mark_down("gen1");
     let output = child.wait_with_output().expect("an end");

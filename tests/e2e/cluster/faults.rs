@@ -1,11 +1,10 @@
 //! Agents, nodes, links, daemons and the coordinator fail during a load: it ends with the reason, and nothing stays on any
 //! host.
 
-use super::hosts::{Cluster, Host, PATIENCE};
+use super::hosts::{Cluster, PATIENCE};
 use super::{check_load, load, start_origin};
 use crate::support::{Started, Workspace, show, stderr, wait_until};
 use nix::sys::signal::{Signal, kill};
-use std::fs;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -21,16 +20,8 @@ fn start_load(cluster: &Cluster<'_>, url: &str, arguments: &[&str]) -> Started {
     let mut command = load(cluster, &[&on[..], arguments].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = Started::new(command.spawn().expect("nsenter"));
-    assert!(wait_until(PATIENCE, || generates_load(cluster.host("gen1"))), "no load");
+    assert!(wait_until(PATIENCE, || cluster.host("gen1").generates_load()), "no load");
     child
-}
-
-/// True if the agent of a host has threads of the load generator.
-fn generates_load(host: &Host) -> bool {
-    let Some(agent) = host.agent() else { return false };
-    let tasks = fs::read_dir(format!("/proc/{agent}/task")).into_iter().flatten().flatten();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.into_iter().any(|name| name.starts_with("load-"))
 }
 
 /// Loads with a fault, and returns the output.

@@ -53,6 +53,18 @@ impl<'a> Cluster<'a> {
         Self { workspace, script, hosts }
     }
 
+    /// Puts the program into the staging folder of each node, which takes Slurm's pipes seconds of CPU time.
+    pub(super) fn stage_program(&self) {
+        let program = cargo_bin!("tollgate");
+        let output = Command::new("sha256sum").arg(program).output().expect("sha256sum");
+        let hash = stdout(&output)[..64].to_owned();
+        for node in self.nodes() {
+            let folder = node.path("/var/tmp/tollgate-0");
+            fs::create_dir(&folder).expect("a folder");
+            fs::copy(program, folder.join(&hash)).expect("a copy");
+        }
+    }
+
     pub(super) fn host(&self, name: &str) -> &Host {
         self.hosts.iter().find(|host| host.name == name).expect("a host of the cluster")
     }
@@ -76,6 +88,12 @@ impl<'a> Cluster<'a> {
 
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("nsenter")
+    }
+
+    pub(super) fn spawn(&self, arguments: &[&str]) -> Started {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Started::new(command.spawn().expect("nsenter"))
     }
 
     /// Returns the process of a spawned command: its parent only enters the controller.
@@ -288,6 +306,14 @@ impl Host {
         agents.iter().find(is_worker).map(|worker| Pid::from_raw(worker.pid))
     }
 
+    /// True if the agent has threads of the load generator.
+    pub(super) fn generates_load(&self) -> bool {
+        let Some(agent) = self.agent() else { return false };
+        let tasks = fs::read_dir(format!("/proc/{agent}/task")).into_iter().flatten().flatten();
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.any(|name| name.starts_with("load-"))
+    }
+
     pub(super) fn signal_agent(&self, signal: Signal) {
         kill(self.agent().expect("an agent"), signal).expect("the agent runs");
     }
@@ -348,7 +374,7 @@ fn command_name(process: &Process) -> String {
 }
 
 /// Returns the children of all threads of a process.
-fn children(parent: Pid) -> Vec<Pid> {
+pub(super) fn children(parent: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let numbers = |list: String| -> Vec<i32> {

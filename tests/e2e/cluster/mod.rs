@@ -3,10 +3,12 @@
 mod batch; // `batch run`.
 mod faults; // Agents, hosts, links and daemons that fail.
 mod hosts; // The cluster.
+mod run; // `run`, and what fails in it.
 
 use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
 use assert_cmd::cargo::cargo_bin;
 use hosts::{Cluster, PATIENCE};
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use std::env;
 use std::process::{Command, Output, Stdio};
@@ -174,5 +176,40 @@ fn load_needs_permission_for_its_target() {
     let output = output.expect("nsenter");
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
     assert!(stderr(&output).contains("--allow-host sut1"), "{}", show(&output));
+    cluster.assert_nothing_left();
+}
+
+/// All nodes are busy: `doctor` says so at once, and commands that wait in the queue leave it after TERM.
+#[test]
+fn request_in_the_queue_ends_with_its_command() {
+    let workspace = Workspace::concurrent();
+    run::write_experiment(&workspace, 1);
+    let cluster = Cluster::start(&workspace, &["sut1", "origin1", "gen1"]);
+    let job = ["--parsable", "--exclusive", "--nodes=3", "--chdir=/", "--output=/dev/null"];
+    let job = cluster.slurm("sbatch", &[&job[..], &["--wrap=sleep 1000"]].concat());
+    let jobs = || cluster.slurm("squeue", &["--noheader", "--format=%j %T"]);
+    assert!(wait_until(PATIENCE, || jobs().contains("RUNNING")), "{}", jobs());
+
+    for (on, message) in [
+        ("slurm", "no node of Slurm is idle"),
+        // As if they had been idle a moment before.
+        ("slurm:2", "cannot take 2 nodes of Slurm"),
+    ] {
+        let output = cluster.run(&["doctor", "--on", on]);
+        assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+        assert!(stderr(&output).contains(message), "{}", show(&output));
+    }
+    for command in [
+        &["load", "http://sut1:8080/", "--on", "slurm:1", "--allow-host", "sut1"][..],
+        &["run", "two.toml", "--on", "slurm", "--out", "out"],
+    ] {
+        let child = cluster.spawn(command);
+        assert!(wait_until(PATIENCE, || jobs().contains("tollgate PENDING")), "{}", jobs());
+        kill(cluster.coordinator(&child), Signal::SIGTERM).expect("it waits");
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(130), "{}", show(&output));
+        assert!(wait_until(PATIENCE, || !jobs().contains("tollgate")), "{}", jobs());
+    }
+    cluster.slurm("scancel", &[job.trim()]);
     cluster.assert_nothing_left();
 }
