@@ -189,6 +189,9 @@ fn rate_of_all_hosts_is_the_asked_one() {
         );
         assert!(window_s > 1.9, "{window_s}");
         assert!(result["warm_up"]["responses"].as_u64().unwrap() > 0);
+        // Windows that were opened one after the other would not overlap on a machine that is not overloaded.
+        let skew_ms = result["window_skew_ms"].as_f64().unwrap();
+        assert!(0.0 < skew_ms && skew_ms < 1_000.0, "{skew_ms}");
     }
     place.assert_nothing_left();
 }
@@ -268,6 +271,8 @@ fn agents_end_with_their_coordinator() {
         // An interrupted load prints its result.
         let is_printed = String::from_utf8_lossy(&output.stdout).contains("interrupted");
         assert_eq!(is_printed, signal == Signal::SIGTERM, "{}", stderr(&output));
+        // Its windows end when the hosts get the command.
+        assert!(!stderr(&output).contains("warning: the windows"), "{}", stderr(&output));
         place.assert_nothing_left();
     }
 }
