@@ -373,6 +373,16 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
+    fn written_files_have_a_limit() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a");
+        File::create(&path).unwrap().set_len(FILE_BYTES_MAX - 1).unwrap();
+        write(&path, false, false, b"b").unwrap();
+        let error = write(&path, false, false, b"c").unwrap_err().to_string();
+        assert!(error.ends_with("a: 1073741825 bytes, but the limit is 1073741824"), "{error}");
+    }
+
+    #[test]
     fn files_are_written_in_pieces_and_read_back() {
         let root = tempfile::tempdir().unwrap();
         let mut program = AgentProgram::default();
