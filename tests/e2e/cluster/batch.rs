@@ -1,8 +1,8 @@
 //! `tollgate batch run --on slurm`.
 
-use super::hosts::{Cluster, PATIENCE, children};
+use super::hosts::{Cluster, children, wait_for};
 use crate::batch::repository;
-use crate::support::{Workspace, show, stderr, wait_until};
+use crate::support::{Workspace, show, stderr};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use std::fs;
@@ -19,7 +19,7 @@ fn wait_for_rounds(cluster: &Cluster<'_>) {
             process.cmdline().is_ok_and(|line| line.get(1).is_some_and(|word| word == "run"))
         })
     };
-    assert!(wait_until(PATIENCE, || measures("gen1") && measures("gen2")), "no rounds");
+    assert!(wait_for(|| measures("gen1") && measures("gen2")), "no rounds");
 }
 
 /// Numbers of the rounds that have started and of those that have ended.

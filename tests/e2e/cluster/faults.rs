@@ -1,9 +1,9 @@
 //! Agents, nodes, links, daemons and the coordinator fail during a load: it ends with the reason, and nothing stays on any
 //! host.
 
-use super::hosts::{Cluster, PATIENCE};
+use super::hosts::{Cluster, wait_for};
 use super::{check_load, load, start_origin};
-use crate::support::{Started, Workspace, show, stderr, wait_until};
+use crate::support::{Started, Workspace, show, stderr};
 use nix::sys::signal::{Signal, kill};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn start_load(cluster: &Cluster<'_>, url: &str, arguments: &[&str]) -> Started {
     let mut command = load(cluster, &[&on[..], arguments].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = Started::new(command.spawn().expect("nsenter"));
-    assert!(wait_until(PATIENCE, || cluster.host("gen1").generates_load()), "no load");
+    assert!(wait_for(|| cluster.host("gen1").generates_load()), "no load");
     child
 }
 

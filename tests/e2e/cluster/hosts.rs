@@ -14,10 +14,22 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Limit of waits for conditions, far above what they take on an idle machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits for a condition of hosts or of Slurm. Looking at them takes milliseconds of CPU time, so it looks rarely.
+pub(super) fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    true
+}
 
 /// A running cluster, stopped on drop. Commands run on its controller, in the workspace.
 pub(super) struct Cluster<'a> {
@@ -212,7 +224,7 @@ exec nsenter --target "$pid" --all -- "$@"
             }
             left.is_empty()
         };
-        assert!(wait_until(PATIENCE, nothing), "left on the hosts: {left:#?}");
+        assert!(wait_for(nothing), "left on the hosts: {left:#?}");
     }
 }
 

@@ -7,7 +7,7 @@ mod run; // `run`, and what fails in it.
 
 use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
 use assert_cmd::cargo::cargo_bin;
-use hosts::{Cluster, PATIENCE};
+use hosts::{Cluster, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use std::env;
@@ -188,7 +188,7 @@ fn request_in_the_queue_ends_with_its_command() {
     let job = ["--parsable", "--exclusive", "--nodes=3", "--chdir=/", "--output=/dev/null"];
     let job = cluster.slurm("sbatch", &[&job[..], &["--wrap=sleep 1000"]].concat());
     let jobs = || cluster.slurm("squeue", &["--noheader", "--format=%j %T"]);
-    assert!(wait_until(PATIENCE, || jobs().contains("RUNNING")), "{}", jobs());
+    assert!(wait_for(|| jobs().contains("RUNNING")), "{}", jobs());
 
     for (on, message) in [
         ("slurm", "no node of Slurm is idle"),
@@ -204,11 +204,11 @@ fn request_in_the_queue_ends_with_its_command() {
         &["run", "two.toml", "--on", "slurm", "--out", "out"],
     ] {
         let child = cluster.spawn(command);
-        assert!(wait_until(PATIENCE, || jobs().contains("tollgate PENDING")), "{}", jobs());
+        assert!(wait_for(|| jobs().contains("tollgate PENDING")), "{}", jobs());
         kill(cluster.coordinator(&child), Signal::SIGTERM).expect("it waits");
         let output = child.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), Some(130), "{}", show(&output));
-        assert!(wait_until(PATIENCE, || !jobs().contains("tollgate")), "{}", jobs());
+        assert!(wait_for(|| !jobs().contains("tollgate")), "{}", jobs());
     }
     cluster.slurm("scancel", &[job.trim()]);
     cluster.assert_nothing_left();

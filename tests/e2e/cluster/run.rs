@@ -1,13 +1,13 @@
 //! `tollgate run --on slurm`: the same verdicts as on one machine, and faults of hosts, links, agents, daemons and the
 //! coordinator. No finished trial is lost or repeated, nothing stays on any host, and the reason is on record.
 
-use super::hosts::{Cluster, Host, PATIENCE, children};
-use crate::support::{Experiment, NO_LIMITS, Started, Workspace, show, wait_until};
+use super::hosts::{Cluster, Host, children, wait_for};
+use crate::support::{Experiment, NO_LIMITS, Started, Workspace, show};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Hosts of a run with two generators, and one to spare.
 const HOSTS: [&str; 5] = ["sut1", "origin1", "gen1", "gen2", "gen3"];
@@ -98,15 +98,13 @@ impl<'a> Run<'a> {
     }
 
     fn wait(&mut self, what: &str, mut happens: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !happens() {
-            let has_ended = self.child.try_wait().is_ok_and(|end| end.is_some());
-            let records = || self.workspace.records();
-            assert!(!has_ended, "the run ended before {what}: {:#?}", records());
-            assert!(Instant::now() < deadline, "no {what}: {:#?}", records());
-            // Looking at the processes of hosts takes milliseconds of CPU time.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let mut has_happened = false;
+        let child = &mut self.child;
+        wait_for(|| {
+            has_happened = happens();
+            has_happened || child.try_wait().is_ok_and(|end| end.is_some())
+        });
+        assert!(has_happened, "no {what}: {:#?}", self.workspace.records());
     }
 
     fn wait_for_trial(&mut self) {
@@ -210,7 +208,7 @@ fn faults_of_slurm_and_coordinator_lose_no_trial() {
     cluster.assert_nothing_left_but("slurmstepd");
     let down = || cluster.slurm("sinfo", &["--noheader", "--Node", "--states=down", "--format=%N"]);
     let is_noticed = || ["gen2", names[0]].iter().all(|name| down().contains(name));
-    assert!(wait_until(PATIENCE, is_noticed), "{}", down());
+    assert!(wait_for(is_noticed), "{}", down());
     let output = cluster.run(&["run", "--resume", "out"]);
     check(&workspace, run.blocks, &before, &output);
     assert_eq!(losses(&workspace.records()).len(), 1, "{}", show(&output));
