@@ -42,7 +42,8 @@ impl GatewayProcess {
         let printed = lines(child.stdout.take().expect("its output"));
         let messages = lines(stderr);
         let line = printed.recv_timeout(PATIENCE).expect("a line");
-        let address = line.strip_prefix("listening on http://").expect("an address").to_owned();
+        let url = line.strip_prefix("listening on ").and_then(|url| url.split_once("://"));
+        let address = url.expect("an address").1.to_owned();
         Self { child, printed, messages, address }
     }
 

@@ -25,7 +25,7 @@ fn repository() -> &'static Path {
 }
 
 /// Runs Go in a folder of the repository. Returns what it prints.
-fn go(folder: &str, arguments: &[&str]) -> String {
+pub(crate) fn go(folder: &str, arguments: &[&str]) -> String {
     let mut command = Command::new("go");
     let output = command.args(arguments).current_dir(repository().join(folder)).output();
     let output =

@@ -67,6 +67,10 @@ mod cluster;
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
 
+// `tollgate gateway` as a server of HTTP/2.
+#[cfg(feature = "e2e")]
+mod h2spec;
+
 // `action.yml` and `ci/gitlab.yml`: their scripts, with a stand-in of gh.
 #[cfg(feature = "e2e")]
 mod ci;

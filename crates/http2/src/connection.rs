@@ -207,6 +207,12 @@ impl Connection {
         self.send_window <= 0
     }
 
+    /// Number of body bytes that the windows of a stream and of the connection take now.
+    pub fn send_window(&self, stream: u32) -> usize {
+        let window = self.streams.get(stream).map_or(0, |stream| stream.send_window);
+        usize::try_from(window.min(self.send_window)).unwrap_or(0)
+    }
+
     /// Client: true if the peer allows another stream now. See also [`is_spent`](Self::is_spent).
     pub fn can_open(&self) -> bool {
         !self.is_spent() && self.streams.len() < self.peer.streams as usize

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
 use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
 use tollgate_eventloop::{Socket, try_io};
@@ -68,11 +68,12 @@ pub enum StreamEnd {
     Truncated,
 }
 
-/// Plain bytes per TLS record.
-const RECORD_BYTES: usize = 16 << 10;
+/// Encrypted bytes that wait for the socket, at most. One call sends them: 64 KiB of a body with heads or frames.
+const BATCH_BYTES: usize = 80 << 10;
 
 impl TlsSession {
-    pub(crate) fn new(connection: Connection) -> Self {
+    pub(crate) fn new(mut connection: Connection) -> Self {
+        connection.set_buffer_limit(Some(BATCH_BYTES));
         Self {
             connection,
             first_byte: None,
@@ -263,8 +264,7 @@ impl TlsSession {
                 self.is_byte_held = false;
                 return Ok(taken);
             }
-            let end = bytes.len().min(taken + RECORD_BYTES);
-            taken += self.connection.writer().write(&bytes[taken..end])?;
+            taken += self.connection.writer().write(&bytes[taken..])?;
         }
     }
 
@@ -328,6 +328,14 @@ impl Read for Carrier<'_> {
 impl Write for Carrier<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.send(bytes)
+    }
+
+    /// Sends several records by one system call.
+    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
+        match records {
+            [record] => self.socket.send(record),
+            _ => self.socket.send_slices(records),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -106,6 +106,7 @@ impl Downstream {
         matches!(transaction.response, ResponseState::Body { .. })
             && transaction.suspended.is_none()
             && self.unsent.is_empty()
+            && !matches!(&self.link, Link::Stream(stream) if stream.is_waiting)
             && (transaction.request_body.is_done() || !transaction.request_buffer.is_sent())
     }
 

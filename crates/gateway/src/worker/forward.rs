@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
 
 use super::http2::StreamEnd;
+use super::link::Link;
 use super::transaction::{HeldResponse, ResponseState, Transaction, exceeds_limit};
 use super::upstream::{Place, Upstream};
 use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
@@ -267,7 +268,15 @@ impl Worker {
         }
         let start = HEADROOM_BYTES;
         let kept = upstream.partial_head.len();
-        let room_bytes = INPUT_BYTES.min(kept + RESPONSE_PIECE_BYTES);
+        let mut room_bytes = INPUT_BYTES.min(kept + RESPONSE_PIECE_BYTES);
+        if matches!(transaction.response, ResponseState::Body { .. })
+            && transaction.held_response.is_none()
+            && let Link::Stream(stream) = &mut client.link
+        {
+            // What the client cannot take stays in the socket of the backend.
+            let Some(window) = self.http2.room(stream) else { return Step::Wait };
+            room_bytes = window.clamp(RESPONSE_PIECE_BYTES, INPUT_BYTES);
+        }
         let room = &mut self.scratch.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.partial_head);
         match upstream.link.receive(&mut self.http2, &mut room[kept..]) {
@@ -491,7 +500,11 @@ impl Worker {
             return Step::Close;
         }
         client.deadline = self.now + self.timeouts.body;
-        if taken.done { self.finish_response(key, keep_alive, has_surplus) } else { Step::Continue }
+        if taken.done {
+            return self.finish_response(key, keep_alive, has_surplus);
+        }
+        self.flush_if_full(key);
+        Step::Continue
     }
 
     /// Parses the head at the start of the input, or finds it in the cache.

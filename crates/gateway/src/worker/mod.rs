@@ -129,7 +129,8 @@ const HEADROOM_BYTES: usize = 4 << 10;
 /// Bytes per read: an incomplete head plus the same amount.
 const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 /// Bytes of a response per read. The client receives one piece while the backend sends the next: twice as much costs
-/// less CPU but transfers fewer bytes per second.
+/// less CPU but transfers fewer bytes per second. Over HTTP/2, where other streams fill the pauses, a piece is as long as
+/// the windows and the input allow.
 const RESPONSE_PIECE_BYTES: usize = MAX_HEAD_BYTES;
 
 /// Heads cached per direction.

@@ -272,3 +272,73 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
     let is_open = |link: &Link| matches!(link, Link::Stream(stream) if stream.is_open());
     scene.run_until(|worker| worker.upstreams.iter().any(|(_, it)| is_open(&it.link)));
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+#[test]
+fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
+    const BODY_BYTES: usize = 16 << 20;
+    let mut scene = Scene::new(|_| {});
+    scene.worker.listeners[0].http2 = true;
+    let backend = scene.backend.try_clone().unwrap();
+    let backends = std::thread::spawn(move || {
+        let peers = [backend.accept().unwrap().0, backend.accept().unwrap().0];
+        let responses = peers.map(|mut peer| {
+            std::thread::spawn(move || {
+                // A socket that is closed with unread bytes loses what was sent.
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut bytes = [0; 1_000];
+                    let count = peer.read(&mut bytes).unwrap();
+                    request.extend_from_slice(&bytes[..count]);
+                }
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+                peer.write_all(head.as_bytes()).unwrap();
+                peer.write_all(&vec![b'x'; BODY_BYTES]).unwrap();
+            })
+        });
+        responses.into_iter().for_each(|response| response.join().unwrap());
+    });
+    // The largest windows, and two requests for http://a/.
+    let request = b"\x82\x86\x84\x41\x01a";
+    let mut client = scene.client();
+    let frames = [
+        frame(4, 0, 0, b"\0\x04\x7f\xff\xff\xff"),
+        frame(8, 0, 0, b"\x7f\xff\0\0"),
+        frame(1, 5, 1, request),
+        frame(1, 5, 3, request),
+    ];
+    client
+        .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frames.concat()[..]].concat())
+        .unwrap();
+    let waits = |client: &Downstream| matches!(&client.link, Link::Stream(it) if it.is_waiting);
+    scene.run_until(|worker| worker.clients.iter().filter(|(_, it)| waits(it)).count() == 2);
+    for (_, stream) in scene.worker.clients.iter().filter(|(_, it)| it.link.is_stream()) {
+        assert!(stream.unsent.unsent().len() <= RESPONSE_PIECE_BYTES + 1_000);
+        assert!(!stream.waits_for_response_body(), "a backend is not to blame");
+    }
+
+    let reader = std::thread::spawn(move || {
+        let mut body_bytes = [0; 2];
+        while body_bytes != [BODY_BYTES; 2] {
+            let mut header = [0; 9];
+            client.read_exact(&mut header).unwrap();
+            let [l0, l1, l2, kind, _, _, _, _, stream] = header;
+            let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+            client.read_exact(&mut vec![0; length]).unwrap();
+            if kind == 0 {
+                body_bytes[usize::from(stream / 2)] += length;
+            }
+        }
+    });
+    let until = Instant::now() + 3 * PATIENCE;
+    while !reader.is_finished() {
+        assert!(Instant::now() < until, "the responses did not end");
+        scene.worker.run_once(&mut scene.events, Some(Duration::from_millis(5))).unwrap();
+    }
+    reader.join().unwrap();
+    backends.join().unwrap();
+}

@@ -183,6 +183,7 @@ fn bodies_obey_both_windows_and_the_frame_size() {
     assert_eq!(client.receive(&update(0, 10_000)).unwrap(), ["Writable"]);
     assert_eq!(client.receive(&update(1, 10)).unwrap(), ["StreamWritable { stream: 1, token: 7 }"]);
     let Side { connection, out, .. } = &mut client;
+    assert_eq!([1, 3, 5].map(|stream| connection.send_window(stream)), [10, 10_000, 0]);
     assert_eq!(connection.send_data(1, &body[65_535..], true, out), Ok(10));
     assert_eq!(client.sent().iter().map(|(_, flags, ..)| *flags).collect::<Vec<_>>(), [0]);
     // The initial window grows by 5,000, also for streams that are open; stream 1 had used its own up.
@@ -204,6 +205,7 @@ fn lowered_initial_window_makes_windows_negative() {
     assert_eq!(connection.send_data(1, &[0; 60_000], false, out), Ok(60_000));
     client.receive(&frame(FrameType::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).unwrap();
     let Side { connection, out, .. } = &mut client;
+    assert_eq!(connection.send_window(1), 0);
     assert_eq!(connection.send_data(1, b"a", false, out), Ok(0));
     let update = frame(FrameType::WINDOW_UPDATE, 0, 1, &60_000_u32.to_be_bytes());
     assert_eq!(client.receive(&update).unwrap(), [""; 0]);

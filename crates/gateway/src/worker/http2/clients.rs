@@ -232,6 +232,20 @@ impl Worker {
         }
     }
 
+    /// Sends the frames of a stream's connection if there are many.
+    pub(in crate::worker) fn flush_if_full(&mut self, key: usize) {
+        let Link::Stream(stream) = &self.clients[key].link else { return };
+        let connection = stream.connection;
+        if let Carrier::Client(key) = self.http2[connection].carrier
+            && self.http2.is_congested(connection)
+            && !self.http2.is_blocked(connection)
+            && let Some(transport) = self.clients[key].transport()
+        {
+            // The flush at the end of the turn handles an error.
+            self.http2.flush(connection, transport).ok();
+        }
+    }
+
     /// Asks the client to open no more streams, and ends the connection after the open ones.
     pub(in crate::worker) fn announce_end(&mut self, key: usize, connection: usize) {
         self.http2.announce_end(connection);

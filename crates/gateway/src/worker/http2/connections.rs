@@ -13,8 +13,12 @@ use crate::headers::WebSocketKey;
 use crate::local_response::Reason;
 use crate::transport::{Received, Transport};
 
-/// Frames that wait to be sent on one connection. At this size its streams wait, and its frames are no longer read.
-const OUT_BYTES_MAX: usize = 64 << 10;
+/// Frames that wait to be sent on one connection. At this size they are sent before the end of the turn, while the CPU
+/// has them in its cache; if the socket has no room its streams wait, and its frames are no longer read.
+const OUT_BYTES_MAX: usize = 60 << 10;
+
+/// Bytes that a stream may send while others wait for room. Fewer make a backend wait more often.
+const TURN_BYTES: usize = 256 << 10;
 
 /// The HTTP/2 connections of a thread.
 #[derive(Debug, Default)]
@@ -22,6 +26,8 @@ pub(in crate::worker) struct Connections {
     slab: Slab<Connection>,
     /// Number of streams of clients.
     client_streams: usize,
+    /// Memory of frames that are sent, for the next ones of any connection.
+    spare: Vec<u8>,
     /// Connections with frames to send. Each is listed once.
     unflushed: VecDeque<usize>,
     /// Bytes received from a client. One connection after the other uses it.
@@ -89,7 +95,9 @@ pub(in crate::worker) struct Stream {
     pub(super) incoming: Incoming,
     outgoing: MessageWriter,
     /// Listed in [`Connection::opening`] or [`Connection::waiting`].
-    pub(super) is_waiting: bool,
+    pub(in crate::worker) is_waiting: bool,
+    /// Bytes sent since it last waited for its turn.
+    pub(super) turn_bytes: usize,
     /// Set once a backend or its connection has failed.
     end: Option<StreamEnd>,
 }
@@ -129,6 +137,7 @@ impl Stream {
             incoming,
             outgoing: MessageWriter::response(is_to_head),
             is_waiting: false,
+            turn_bytes: 0,
             end: None,
         }
     }
@@ -151,6 +160,7 @@ impl Stream {
             incoming: Incoming::response(),
             outgoing: MessageWriter::request(is_tls),
             is_waiting: false,
+            turn_bytes: 0,
             end: None,
         }
     }
@@ -197,6 +207,15 @@ impl Connection {
     /// True if streams wait for room.
     fn is_awaited(&self) -> bool {
         !self.opening.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Lists a stream among those that wait for room.
+    fn await_room(&mut self, stream: &mut Stream) {
+        if std::mem::replace(&mut stream.is_waiting, true) {
+            return;
+        }
+        let queue = if stream.is_open() { &mut self.waiting } else { &mut self.opening };
+        queue.push_back(stream.token);
     }
 
     fn forget_waiting(&mut self, token: usize) {
@@ -329,6 +348,9 @@ impl Connections {
         connection.out.clear();
         connection.sent = 0;
         connection.framing.flushed();
+        if connection.out.capacity() > self.spare.capacity() {
+            std::mem::swap(&mut connection.out, &mut self.spare);
+        }
         Ok(true)
     }
 
@@ -448,6 +470,9 @@ impl Connections {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let connection = &mut self.slab[stream.connection];
+        if connection.out.is_empty() && self.spare.capacity() > connection.out.capacity() {
+            std::mem::swap(&mut connection.out, &mut self.spare);
+        }
         let mut done = 0;
         let was_open = stream.is_open();
         if connection.has_room() && connection.can_send() {
@@ -463,6 +488,7 @@ impl Connections {
             let fields = &mut self.sent_fields;
             let mut to = FrameSink { id, token: *token, framing, out, fields };
             done = outgoing.write(&mut to, bytes)?;
+            stream.turn_bytes += done;
         }
         // An event announces room in the window of a stream.
         let connection = &mut self.slab[stream.connection];
@@ -470,16 +496,22 @@ impl Connections {
         if !was_open && stream.is_open() && std::mem::take(&mut stream.is_waiting) {
             connection.forget_waiting(stream.token);
         }
-        if done < bytes.len() && waits && !stream.is_waiting {
-            stream.is_waiting = true;
-            let queue = match stream.is_open() {
-                true => &mut connection.waiting,
-                false => &mut connection.opening,
-            };
-            queue.push_back(stream.token);
+        if done < bytes.len() && waits {
+            connection.await_room(stream);
         }
         self.schedule_flush(stream.connection);
         Ok(done)
+    }
+
+    /// Returns the number of body bytes that the windows take. `None`: the stream has a turn once there is room.
+    pub(in crate::worker) fn room(&mut self, stream: &mut Stream) -> Option<usize> {
+        let connection = &mut self.slab[stream.connection];
+        let is_past_turn = stream.turn_bytes >= TURN_BYTES && !connection.waiting.is_empty();
+        if is_past_turn || !connection.takes_payload() {
+            connection.await_room(stream);
+            return None;
+        }
+        Some(connection.framing.send_window(stream.id))
     }
 
     /// Ends a response or one direction of a tunnel, whose bytes are all sent.

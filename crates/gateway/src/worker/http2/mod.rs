@@ -48,7 +48,7 @@ impl Worker {
             let carrier = self.http2[connection].carrier;
             let found = stream(&mut self.clients, &mut self.upstreams, carrier, token);
             let Some((stream, client)) = found else { continue };
-            stream.is_waiting = false;
+            (stream.is_waiting, stream.turn_bytes) = (false, 0);
             if let Some(key) = client {
                 self.turn(key);
             }
