@@ -41,7 +41,7 @@ pub struct NodeChoice {
     pub constraint: Option<String>,
     /// Nodes to avoid.
     pub without: Vec<String>,
-    /// Fails after [`IMMEDIATE_S`] instead of waiting in the queue.
+    /// Fails after a moment instead of waiting in the queue.
     pub is_immediate: bool,
 }
 
