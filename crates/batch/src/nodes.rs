@@ -102,7 +102,7 @@ enum Report {
 struct Node {
     name: String,
     jobs: Sender<usize>,
-    /// True if the user knows that it gets no more rounds.
+    /// True if the user knows that it gets no rounds.
     is_reported: bool,
     /// End of the pause after a loss.
     up_at: Option<Instant>,
@@ -168,20 +168,25 @@ fn coordinate(
     while !schedule.is_complete() {
         interrupt.check()?;
         let now = Instant::now();
-        if (0..nodes.len()).all(|index| schedule.is_faulty(index)) {
+        // Rounds that are neighbours may be bad together.
+        let count = nodes.len();
+        let all_faulty = |schedule: &Schedule| (0..count).all(|index| schedule.is_faulty(index));
+        if all_faulty(&schedule) && !schedule.has_fresh() {
             bail!(
                 "no node is left; the same command continues. Last failures:{}",
                 listed(&failures[failures.len().saturating_sub(FAULTY_ROUNDS)..])
             );
         }
         for (index, node) in nodes.iter_mut().enumerate() {
-            let is_faulty = schedule.is_faulty(index);
-            if is_faulty && !node.is_reported {
-                node.is_reported = true;
-                notify(&format!(
-                    "{} gets no more rounds: {FAULTY_ROUNDS} in a row failed there alone",
-                    node.name
-                ));
+            let is_faulty = schedule.is_faulty(index) && !all_faulty(&schedule);
+            if std::mem::replace(&mut node.is_reported, is_faulty) != is_faulty {
+                notify(&match is_faulty {
+                    true => format!(
+                        "{} gets no rounds: {FAULTY_ROUNDS} in a row failed there alone",
+                        node.name
+                    ),
+                    false => format!("{} gets rounds again", node.name),
+                });
             }
             if !is_faulty && node.up_at.is_some_and(|at| at <= now) {
                 node.up_at = None;
@@ -219,7 +224,7 @@ fn coordinate(
                 let failure = format!("round {round} failed on {}: {reason}", node.name);
                 notify(&format!("{failure}; {next}"));
                 failures.push(failure);
-                if is_lost || schedule.is_faulty(index) {
+                if is_lost || schedule.is_faulty(index) && !all_faulty(&schedule) {
                     schedule.set_up(index, false);
                     node.up_at = Some(Instant::now() + NODE_PAUSE);
                 }
@@ -502,6 +507,8 @@ mod tests {
         assert_eq!(ended, [3, 4, 5]);
         let error = error.unwrap();
         assert!(error.starts_with("no node could measure round 1, 2 in 3 attempts"), "{error}");
+        // As many neighbours as make a node faulty.
+        assert_eq!(coordinate_with(&[1, 2, 3, 4, 5], 8).0, [6, 7, 8]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Longest rounds first, and near the end each to the node that is expected to finish it first, so that no slow node
 //! starts a round that a faster one would finish earlier. A round that fails on a node is repeated on another one, after
-//! the rounds that have not failed; the loss of a node is not a failure of its round. All times come from the caller.
+//! the rounds that have not failed. The round of a lost node keeps its place. Both count as an attempt. All times come from
+//! the caller.
 
 use std::collections::BTreeSet;
 
@@ -133,6 +134,11 @@ impl Schedule {
 
     pub(crate) fn outcome(&self, round: usize) -> Option<Outcome> {
         self.rounds[round].outcome
+    }
+
+    /// True if a round has neither ended nor failed.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.rounds.iter().any(|round| round.outcome.is_none() && round.failures == 0)
     }
 
     /// True if each round was finished or given up.

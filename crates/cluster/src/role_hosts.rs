@@ -325,8 +325,12 @@ impl RoleHosts for RemoteHosts {
             return Ok(());
         }
         let deadline = Instant::now() + REPLACE_LIMIT;
-        let names: Vec<&str> = self.lost.iter().map(String::as_str).collect();
-        waiting(&format!("lost {}; taking hosts again", names.join(", ")));
+        if self.lost.is_empty() {
+            waiting("taking hosts again");
+        } else {
+            let names: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+            waiting(&format!("lost {}; taking hosts again", names.join(", ")));
+        }
         // Gives all nodes back, which stops everything on them.
         self.live = None;
         loop {
@@ -334,9 +338,11 @@ impl RoleHosts for RemoteHosts {
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) if Instant::now() >= deadline => return Err(error),
                 Err(error) => {
-                    // Nodes may be missing because others are avoided, or because of another one.
-                    self.lost =
-                        error.downcast_ref().and_then(AgentError::host).into_iter().collect();
+                    match error.downcast_ref().and_then(AgentError::host) {
+                        Some(host) => drop(self.lost.insert(host)),
+                        // Too few nodes may be left because lost ones are avoided.
+                        None => self.lost.clear(),
+                    }
                     interrupt.sleep(REPLACE_INTERVAL)?;
                 }
                 Ok(()) => return Ok(()),

@@ -172,14 +172,14 @@ impl WindowOnHosts {
         let length_s = request.expected.load.window().longest().as_secs_f64();
         let windows = window_skew(&generators).context("a generator has no window")?;
         let limits = request.expected.limits;
-        for (skew, limit_percent) in
-            [(clock_skew, 100.0 * SKEW_MAX), (windows, limits.window_skew.in_percent())]
-        {
-            let percent = 100.0 * skew.as_secs_f64() / length_s;
-            if percent > limit_percent {
-                measurement.invalid.push(Invalid::WindowSkew { percent, limit_percent });
-                break;
-            }
+        let [by_clocks, percent] =
+            [clock_skew, windows].map(|skew| 100.0 * skew.as_secs_f64() / length_s);
+        let [clocks_max, limit_percent] = [100.0 * SKEW_MAX, limits.window_skew.in_percent()];
+        if by_clocks > clocks_max {
+            let skew = Invalid::ClockSkew { percent: by_clocks, limit_percent: clocks_max };
+            measurement.invalid.push(skew);
+        } else if percent > limit_percent {
+            measurement.invalid.push(Invalid::WindowSkew { percent, limit_percent });
         }
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
         let record = |((_, host), result): ((RoleReadings, HostRecord), &GeneratorResult)| {

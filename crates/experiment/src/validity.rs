@@ -74,9 +74,14 @@ pub enum Invalid {
     Paused { percent: f64, limit_percent: f64 },
     /// In percent of the window of the servers.
     #[error(
-        "the windows of generator and servers differed by {percent:.1} % (limit `window_skew`: {limit_percent} %)"
+        "the windows of generators and servers differed by {percent:.1} % (limit `window_skew`: {limit_percent} %)"
     )]
     WindowSkew { percent: f64, limit_percent: f64 },
+    /// Several hosts: limit of the difference between their windows by the errors of their clocks, in percent of the window.
+    #[error(
+        "the clocks of the hosts allow windows that differ by {percent:.1} % (limit {limit_percent} %); a longer trial is needed"
+    )]
+    ClockSkew { percent: f64, limit_percent: f64 },
 }
 
 /// A process outside of a trial.
@@ -170,6 +175,7 @@ impl Invalid {
                 | Self::BackgroundCpu { .. }
                 | Self::Paused { .. }
                 | Self::WindowSkew { .. }
+                | Self::ClockSkew { .. }
         )
     }
 
@@ -195,7 +201,10 @@ impl Invalid {
             }
             Self::Paused { .. } => "tollgate itself was stopped or starved".to_owned(),
             Self::WindowSkew { .. } => {
-                "the windows of generator and servers differed in length".to_owned()
+                "the windows of generators and servers differed in length".to_owned()
+            }
+            Self::ClockSkew { .. } => {
+                "the clocks of the hosts are not exact enough for so short a window".to_owned()
             }
             Self::Imbalance { .. } => "requests were not balanced over the origins".to_owned(),
             Self::Unexpected { .. } => "responses were unexpected".to_owned(),

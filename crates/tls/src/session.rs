@@ -12,7 +12,7 @@ pub struct TlsSession {
     connection: Connection,
     /// First byte received, which distinguishes TLS from plain HTTP.
     first_byte: Option<u8>,
-    /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
+    /// The last byte of a send was encrypted but not reported as sent, since a part of its records is still
     /// unsent: the caller then waits for room and calls again, which sends the rest.
     is_byte_held: bool,
     /// Error to report after the bytes received before it.
@@ -68,7 +68,8 @@ pub enum StreamEnd {
     Truncated,
 }
 
-/// Encrypted bytes that wait for the socket, at most. One call sends them: 64 KiB of a body with heads or frames.
+/// Encrypted bytes that wait for the socket, at most. One call sends them. Fewer cost more CPU time, but the peer decrypts
+/// one batch while the next is encrypted.
 const BATCH_BYTES: usize = 80 << 10;
 
 impl TlsSession {

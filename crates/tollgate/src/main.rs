@@ -39,7 +39,7 @@ use tollgate_experiment::manifest::VERSION;
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|mut error| {
         if error.kind() == ErrorKind::UnknownArgument {
-            // It says how to pass an unknown option as a value, which nobody wants; similar options are named without it.
+            // Removes the hint to pass an unknown option as a value. Similar options are still named.
             error.remove(ContextKind::Suggested);
         }
         error.exit()

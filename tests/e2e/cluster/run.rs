@@ -38,7 +38,8 @@ fn verdict_is_that_of_one_machine() {
     let workspace = Workspace::concurrent();
     let experiment = Experiment {
         title: "Is a millisecond found?",
-        load: r#"connections = 2, rate = 200, duration = "300ms", warmup = "50ms""#,
+        // Long beside the errors of the clocks of a busy machine.
+        load: r#"connections = 2, rate = 200, duration = "900ms", warmup = "50ms""#,
         subjects: &[
             ("burn-0", "nginx-known-cost", ""),
             ("burn-1000", "nginx-known-cost", "burn_us = 1000"),
@@ -142,6 +143,18 @@ fn losses(records: &[Value]) -> Vec<String> {
     of_hosts.map(|failure| failure["reason"].as_str().expect("a reason").to_owned()).collect()
 }
 
+/// Checks that trials failed because of these hosts, and because of no other ones but by late heartbeats of a busy machine.
+fn check_losses(workspace: &Workspace, expected: &[&str]) {
+    let losses = losses(&workspace.records());
+    for loss in expected {
+        assert!(losses.iter().any(|other| other.starts_with(loss)), "no {loss:?}: {losses:?}");
+    }
+    let is_known = |loss: &String| {
+        loss.contains(": no heartbeat for ") || expected.iter().any(|other| loss.starts_with(other))
+    };
+    assert!(losses.iter().all(is_known), "{losses:?}");
+}
+
 /// An agent is killed, one is stopped, and a link is down for five seconds.
 #[test]
 fn faults_of_agents_and_links_lose_no_trial() {
@@ -163,7 +176,7 @@ fn faults_of_agents_and_links_lose_no_trial() {
     let before = keys(&workspace);
     let output = run.child.wait_with_output().expect("an end");
     check(&workspace, run.blocks, &before, &output);
-    assert_eq!(losses(&workspace.records()).len(), 3, "{}", show(&output));
+    check_losses(&workspace, &["lost gen1: ", "lost sut1: ", "lost origin1: "]);
     cluster.assert_nothing_left();
 }
 
@@ -179,7 +192,7 @@ fn faults_of_slurm_and_coordinator_lose_no_trial() {
     run.wait_for_trial();
     cluster.start_controller();
     run.wait_for_load();
-    assert_eq!(losses(&workspace.records()), [""; 0]);
+    check_losses(&workspace, &[]);
     cluster.set_link("gen2", "down");
     run.wait_for_loss("lost gen2: no heartbeat for ");
     run.wait_for_load();
@@ -196,13 +209,13 @@ fn faults_of_slurm_and_coordinator_lose_no_trial() {
     }
     run.child.wait().expect("an end");
     let before = keys(&workspace);
-    // Of Slurm: it waits for the controller while its host is cut off.
+    // `slurmstepd` waits for the controller while its host is cut off.
     cluster.assert_nothing_left_but("slurmstepd");
     let down = || cluster.slurm("sinfo", &["--noheader", "--Node", "--states=down", "--format=%N"]);
     let is_noticed = || ["gen2", names[0]].iter().all(|name| down().contains(name));
     assert!(wait_for(is_noticed), "{}", down());
     let output = cluster.run(&["run", "--resume", "out"]);
     check(&workspace, run.blocks, &before, &output);
-    assert_eq!(losses(&workspace.records()).len(), 1, "{}", show(&output));
+    check_losses(&workspace, &["lost gen2: "]);
     cluster.assert_nothing_left_but("slurmstepd");
 }

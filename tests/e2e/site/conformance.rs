@@ -28,7 +28,7 @@ fn built_in_site_conforms() {
     workspace.assert_nothing_runs();
 }
 
-/// Of one site's rows.
+/// Threads that check the rows of one site.
 const THREADS: usize = 16;
 
 fn conforms(site: &Site) {

@@ -1,7 +1,7 @@
 //! HTTP/2 connections of clients: a stream acts as a client of its own, with one request and its response in HTTP/1.1.
 //!
 //! Memory per connection is bounded by 1 MiB of request bodies ([`Limits`]), [`connections`](super::connections)' frames
-//! to send, and for each of at most 100 streams one piece of a response.
+//! to send with the TLS records of some, and for each of at most 100 streams one piece of a response.
 
 use std::time::Duration;
 
@@ -216,6 +216,7 @@ impl Worker {
         let Ok(is_flushed) = self.http2.flush(connection, transport) else {
             return self.remove_client(key);
         };
+        self.http2.end_turn(connection);
         if is_flushed && self.http2.is_idle(connection) && self.http2[connection].framing.is_spent()
         {
             self.end_http2(key, connection);
@@ -237,12 +238,10 @@ impl Worker {
         let Link::Stream(stream) = &self.clients[key].link else { return };
         let connection = stream.connection;
         if let Carrier::Client(key) = self.http2[connection].carrier
-            && self.http2.is_congested(connection)
-            && !self.http2.is_blocked(connection)
             && let Some(transport) = self.clients[key].transport()
         {
             // The flush at the end of the turn handles an error.
-            self.http2.flush(connection, transport).ok();
+            self.http2.flush_early(connection, transport).ok();
         }
     }
 

@@ -20,6 +20,9 @@ const OUT_BYTES_MAX: usize = 60 << 10;
 /// Bytes that a stream may send while others wait for room. Fewer make a backend wait more often.
 const TURN_BYTES: usize = 256 << 10;
 
+/// Bytes that a connection may send before the end of the turn, while other connections of the thread wait.
+const EARLY_BYTES: usize = 512 << 10;
+
 /// The HTTP/2 connections of a thread.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Connections {
@@ -55,6 +58,8 @@ pub(in crate::worker) struct Connection {
     is_unflushed: bool,
     /// The socket has no room.
     is_blocked: bool,
+    /// Bytes sent before the end of the turn.
+    early_bytes: usize,
     /// Its frames are not read until those of the gateway are sent.
     pub(super) is_paused: bool,
     /// Streams to a backend, by their tokens, that wait to be opened. They need no window.
@@ -258,6 +263,7 @@ impl Connections {
             sent: 0,
             is_unflushed: false,
             is_blocked: false,
+            early_bytes: 0,
             is_paused: false,
             opening: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -354,9 +360,26 @@ impl Connections {
         Ok(true)
     }
 
+    /// As [`flush`](Self::flush), before the end of the turn if there are many frames.
+    pub(super) fn flush_early(&mut self, at: usize, transport: &mut Transport) -> io::Result<()> {
+        let connection = &mut self.slab[at];
+        let is_due = !connection.has_room() && !connection.is_blocked;
+        if is_due && connection.early_bytes < EARLY_BYTES {
+            connection.early_bytes += connection.unsent_bytes();
+            self.flush(at, transport)?;
+        }
+        Ok(())
+    }
+
+    /// The turn of a connection ends.
+    pub(super) fn end_turn(&mut self, at: usize) {
+        self.slab[at].early_bytes = 0;
+    }
+
     /// Frees the buffers of connections without streams. Requests to a backend that has not sent its settings wait without
     /// a stream in the framing.
     pub(in crate::worker) fn shrink(&mut self) {
+        self.spare = Vec::new();
         for (_, connection) in &mut self.slab {
             let has_streams = connection.framing.streams() > 0 || connection.is_awaited();
             if !has_streams && connection.out.is_empty() {
@@ -503,11 +526,12 @@ impl Connections {
         Ok(done)
     }
 
-    /// Returns the number of body bytes that the windows take. `None`: the stream has a turn once there is room.
+    /// Returns the number of body bytes that the windows take. What follows may need no window, such as trailers. `None`: the
+    /// stream has a turn once there is room for frames.
     pub(in crate::worker) fn room(&mut self, stream: &mut Stream) -> Option<usize> {
         let connection = &mut self.slab[stream.connection];
         let is_past_turn = stream.turn_bytes >= TURN_BYTES && !connection.waiting.is_empty();
-        if is_past_turn || !connection.takes_payload() {
+        if is_past_turn || !connection.has_room() {
             connection.await_room(stream);
             return None;
         }
@@ -528,8 +552,8 @@ impl Connections {
         self.slab.get(at).map_or(0, |it| it.opening.len() + it.waiting.len())
     }
 
-    /// Takes the stream, by its token, that has waited longest for room, if there is room. Streams to open precede: their
-    /// heads need no window.
+    /// Takes the stream, by its token, that has waited longest for room, if there is room. Streams to open precede. A stream
+    /// may have only trailers left, which need no window.
     pub(super) fn next_waiting(&mut self, at: usize) -> Option<usize> {
         let connection = self.slab.get_mut(at).filter(|it| it.has_room() && it.can_send())?;
         if connection.framing.can_open()
@@ -537,6 +561,6 @@ impl Connections {
         {
             return Some(token);
         }
-        if connection.framing.is_window_empty() { None } else { connection.waiting.pop_front() }
+        connection.waiting.pop_front()
     }
 }

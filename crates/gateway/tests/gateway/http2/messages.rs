@@ -220,6 +220,23 @@ fn response_obeys_both_windows() {
 }
 
 #[test]
+fn trailers_need_no_window() {
+    let (_gateway, mut client, backend) = scene();
+    client.request(1, true, GET_FIELDS);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    // The window of the connection is as long as the body.
+    let body = "x".repeat(65_535);
+    upstream
+        .send(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n{body}\r\n"));
+    client.wait(1, |it| it.body.len() == 65_535);
+    upstream.send("0\r\nX-Sum: 2\r\n\r\n");
+    let response = client.response(1);
+    assert!(response.body == body.as_bytes() && response.has_ended);
+    assert_eq!(response.trailers, [("x-sum".to_owned(), "2".to_owned())]);
+}
+
+#[test]
 fn settings_with_a_larger_window_continue_a_response() {
     let backend = Backend::start();
     let gateway = TestGateway::start(&super::http2_config(&backend));
