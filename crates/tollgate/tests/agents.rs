@@ -331,7 +331,7 @@ baseline = "direct"
 [[case]]
 name = "get"
 mix = "get"
-load = { connections = 4, duration = "500ms", warmup = "50ms", busy_poll = false }
+load = { connections = 4, rate = 200, duration = "500ms", warmup = "50ms", busy_poll = false }
 [[subject]]
 name = "direct"
 system = "direct"
