@@ -158,7 +158,8 @@ fn check_losses(workspace: &Workspace, expected: &[&str]) {
 /// An agent is killed, one is stopped, and a link is down for five seconds.
 #[test]
 fn faults_of_agents_and_links_lose_no_trial() {
-    let workspace = Workspace::concurrent();
+    // Agents that starve are lost, too.
+    let workspace = Workspace::exclusive();
     let cluster = Cluster::start(&workspace, &HOSTS);
     cluster.stage_program();
     let mut run = Run::start(&workspace, &cluster, 5);
@@ -183,7 +184,8 @@ fn faults_of_agents_and_links_lose_no_trial() {
 /// The controller is restarted, a link stays down, a slurmd is killed, and at last the coordinator.
 #[test]
 fn faults_of_slurm_and_coordinator_lose_no_trial() {
-    let workspace = Workspace::concurrent();
+    // Agents that starve are lost, too.
+    let workspace = Workspace::exclusive();
     let cluster = Cluster::start(&workspace, &[&HOSTS[..], &["gen4"]].concat());
     cluster.stage_program();
     let mut run = Run::start(&workspace, &cluster, 4);
