@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// A folder in which one test runs the binary, and its share of the machine.
 pub(crate) struct Workspace {
     dir: TempDir,
-    _machine: Share,
+    _machine: Arc<Share>,
 }
 
 /// A child that does not outlive its test, even one that fails: others would wait for it.
@@ -65,15 +65,21 @@ impl Drop for Started {
 impl Workspace {
     /// For a test that checks figures or times: no other test runs meanwhile.
     pub(crate) fn exclusive() -> Self {
-        Self::on(Share::all())
+        Self::on(Arc::new(Share::all()))
     }
 
     /// For a test whose result does not depend on the load of the machine.
     pub(crate) fn concurrent() -> Self {
-        Self::on(Share::part())
+        Self::on(Arc::new(Share::part()))
     }
 
-    fn on(machine: Share) -> Self {
+    /// For two long scenarios of one test that mostly wait: no other test runs meanwhile.
+    pub(crate) fn exclusive_pair() -> [Self; 2] {
+        let machine = Arc::new(Share::all());
+        [Self::on(Arc::clone(&machine)), Self::on(machine)]
+    }
+
+    fn on(machine: Arc<Share>) -> Self {
         let dir = tempfile::Builder::new().prefix(FOLDER).tempdir().expect("a folder for the test");
         Self { dir, _machine: machine }
     }

@@ -155,14 +155,21 @@ fn check_losses(workspace: &Workspace, expected: &[&str]) {
     assert!(losses.iter().all(is_known), "{losses:?}");
 }
 
-/// An agent is killed, one is stopped, and a link is down for five seconds.
+/// Agents that starve are lost, too, so no other test runs meanwhile.
 #[test]
-fn faults_of_agents_and_links_lose_no_trial() {
-    // Agents that starve are lost, too.
-    let workspace = Workspace::exclusive();
-    let cluster = Cluster::start(&workspace, &HOSTS);
+fn faults_lose_no_trial() {
+    let [one, other] = Workspace::exclusive_pair();
+    std::thread::scope(|scope| {
+        scope.spawn(|| faults_of_agents_and_links(&one));
+        faults_of_slurm_and_coordinator(&other);
+    });
+}
+
+/// An agent is killed, one is stopped, and a link is down for five seconds.
+fn faults_of_agents_and_links(workspace: &Workspace) {
+    let cluster = Cluster::start(workspace, &HOSTS);
     cluster.stage_program();
-    let mut run = Run::start(&workspace, &cluster, 5);
+    let mut run = Run::start(workspace, &cluster, 5);
     run.wait_for_load();
     cluster.host("gen1").signal_agent(Signal::SIGKILL);
     run.wait_for_loss("lost gen1: the agent ended");
@@ -174,27 +181,24 @@ fn faults_of_agents_and_links_lose_no_trial() {
     run.wait_for_loss("lost origin1: no heartbeat for ");
     std::thread::sleep(Duration::from_secs(5));
     cluster.set_link("origin1", "up");
-    let before = keys(&workspace);
+    let before = keys(workspace);
     let output = run.child.wait_with_output().expect("an end");
-    check(&workspace, run.blocks, &before, &output);
-    check_losses(&workspace, &["lost gen1: ", "lost sut1: ", "lost origin1: "]);
+    check(workspace, run.blocks, &before, &output);
+    check_losses(workspace, &["lost gen1: ", "lost sut1: ", "lost origin1: "]);
     cluster.assert_nothing_left();
 }
 
 /// The controller is restarted, a link stays down, a slurmd is killed, and at last the coordinator.
-#[test]
-fn faults_of_slurm_and_coordinator_lose_no_trial() {
-    // Agents that starve are lost, too.
-    let workspace = Workspace::exclusive();
-    let cluster = Cluster::start(&workspace, &[&HOSTS[..], &["gen4"]].concat());
+fn faults_of_slurm_and_coordinator(workspace: &Workspace) {
+    let cluster = Cluster::start(workspace, &[&HOSTS[..], &["gen4"]].concat());
     cluster.stage_program();
-    let mut run = Run::start(&workspace, &cluster, 4);
+    let mut run = Run::start(workspace, &cluster, 4);
     run.wait_for_load();
     cluster.kill_controller();
     run.wait_for_trial();
     cluster.start_controller();
     run.wait_for_load();
-    check_losses(&workspace, &[]);
+    check_losses(workspace, &[]);
     cluster.set_link("gen2", "down");
     run.wait_for_loss("lost gen2: no heartbeat for ");
     run.wait_for_load();
@@ -210,14 +214,14 @@ fn faults_of_slurm_and_coordinator_lose_no_trial() {
         kill(pid, Signal::SIGKILL).ok();
     }
     run.child.wait().expect("an end");
-    let before = keys(&workspace);
+    let before = keys(workspace);
     // `slurmstepd` waits for the controller while its host is cut off.
     cluster.assert_nothing_left_but("slurmstepd");
     let down = || cluster.slurm("sinfo", &["--noheader", "--Node", "--states=down", "--format=%N"]);
     let is_noticed = || ["gen2", names[0]].iter().all(|name| down().contains(name));
     assert!(wait_for(is_noticed), "{}", down());
     let output = cluster.run(&["run", "--resume", "out"]);
-    check(&workspace, run.blocks, &before, &output);
-    check_losses(&workspace, &["lost gen2: "]);
+    check(workspace, run.blocks, &before, &output);
+    check_losses(workspace, &["lost gen2: "]);
     cluster.assert_nothing_left_but("slurmstepd");
 }
