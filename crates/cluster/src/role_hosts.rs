@@ -203,7 +203,7 @@ fn avoidable(
     let of_role = nodes.iter().filter(|node| feature.is_none_or(|feature| node.has(feature)));
     let (lost, others): (Vec<&ListedNode>, Vec<_>) =
         of_role.partition(|node| lost.contains(&node.name));
-    // Those of the last trial may not be idle again yet.
+    // A node that is up may still be busy with the end of the last trial.
     match others.iter().filter(|node| node.is_up()).count() >= count {
         true => lost.iter().map(|node| node.name.clone()).collect(),
         false => Vec::new(),
@@ -496,7 +496,7 @@ mod tests {
         let avoided = |feature, count| avoidable(&nodes, &lost, feature, count);
         assert_eq!(avoided(Some("gen"), 2), ["gen1"]);
         assert_eq!(avoided(Some("gen"), 3), [""; 0]);
-        // There is no other one.
+        // Only one node can be the system.
         assert_eq!(avoided(Some("sut"), 1), [""; 0]);
         assert_eq!(avoided(None, 2), ["sut1", "gen1"]);
     }

@@ -273,7 +273,7 @@ impl Worker {
             && transaction.held_response.is_none()
             && let Link::Stream(stream) = &mut client.link
         {
-            // What the client cannot take stays in the socket of the backend.
+            // Bytes that the client cannot take stay in the socket of the backend.
             let Some(window) = self.http2.room(stream) else { return Step::Wait };
             room_bytes = window.clamp(RESPONSE_PIECE_BYTES, INPUT_BYTES);
         }
