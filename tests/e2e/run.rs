@@ -484,9 +484,10 @@ fn missing_baseline_without_fallback_ends_the_run_at_its_start() {
 #[test]
 fn busy_machine_ends_run_after_first_block_with_reports() {
     let workspace = Workspace::concurrent().with_two_subjects();
-    // Takes what the servers leave of their CPU, so that every trial has some of it.
-    let mut other = std::process::Command::new("nice");
-    let busy = ["-n", "19", "sh", "-c", "while :; do :; done"];
+    // Runs for some ten milliseconds, a tick of the accounting, several times in each trial.
+    let mut other = std::process::Command::new("sh");
+    let busy =
+        ["-c", "while sleep 0.05; do i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; done"];
     let mut other = other.args(busy).spawn().expect("a shell");
     let run = ["run", "two.toml", "--only", "nginx", "--limit", "background_cpu=0.001%"];
     let waiting = workspace.command(&[&run[..], &["--out", "out"]].concat()).output();

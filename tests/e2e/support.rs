@@ -317,15 +317,17 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a process generates load, which its threads show, and until its warm-up of 100 ms or less is
-/// over.
+/// True if a process has threads of the load generator.
+pub(crate) fn generates_load(process: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|name| name.starts_with("load-"))
+}
+
+/// Waits until a process generates load, and until its warm-up of 100 ms or less is over.
 pub(crate) fn wait_for_load(process: Pid) {
-    let generates_load = || {
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-        names.into_iter().any(|name| name.starts_with("load-"))
-    };
-    assert!(wait_until(Duration::from_secs(60), generates_load), "no load from {process}");
+    let starts = wait_until(Duration::from_secs(60), || generates_load(process));
+    assert!(starts, "no load from {process}");
     std::thread::sleep(Duration::from_millis(500));
 }
 

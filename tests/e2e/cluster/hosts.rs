@@ -1,6 +1,6 @@
 //! The hosts of a Slurm cluster inside this machine: `tests/cluster/cluster`.
 
-use crate::support::{Started, Workspace, show, stdout, wait_until};
+use crate::support::{Started, Workspace, generates_load, show, stdout, wait_until};
 use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -320,10 +320,7 @@ impl Host {
 
     /// True if the agent has threads of the load generator.
     pub(super) fn generates_load(&self) -> bool {
-        let Some(agent) = self.agent() else { return false };
-        let tasks = fs::read_dir(format!("/proc/{agent}/task")).into_iter().flatten().flatten();
-        let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-        names.any(|name| name.starts_with("load-"))
+        self.agent().is_some_and(generates_load)
     }
 
     pub(super) fn signal_agent(&self, signal: Signal) {

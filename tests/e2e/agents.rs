@@ -3,60 +3,53 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
-use assert_cmd::cargo::cargo_bin;
+use crate::support::{
+    Experiment, Started, Workspace, generates_load, show, stderr, stdout, wait_until,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use procfs::process::{Process, all_processes};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+use std::time::Duration;
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A staging folder, and a folder with stand-ins, which come first in the PATH.
-struct Place {
-    folder: TempDir,
-    /// The figures of one test depend on the load of another.
-    _turn: MutexGuard<'static, ()>,
-}
-
-static TURN: Mutex<()> = Mutex::new(());
+/// A workspace with a staging folder, and a folder with stand-ins, which come first in the PATH.
+struct Place(Workspace);
 
 impl Place {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::in_workspace(Workspace::concurrent())
+    }
+
+    fn in_workspace(workspace: Workspace) -> Self {
         for name in ["stage", "bin"] {
-            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::create_dir(workspace.path(name)).unwrap();
         }
-        // A test that failed leaves nothing that matters to the next one.
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { folder, _turn: turn }
+        Self(workspace)
     }
 
     fn stand_in(&self, name: &str, script: &str) {
-        let path = self.folder.path().join("bin").join(name);
+        let path = self.0.path("bin").join(name);
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(cargo_bin!("tollgate"));
+        let mut command = self.0.command(arguments);
         let path = std::env::var("PATH").unwrap();
         command
-            .args(arguments)
-            .env("TOLLGATE_STAGE", self.folder.path().join("stage"))
-            .env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .env("TOLLGATE_STAGE", self.0.path("stage"))
+            .env("PATH", format!("{}:{path}", self.0.path("bin").display()));
         command
     }
 
@@ -64,21 +57,26 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
+    fn start(&self, arguments: &[&str]) -> Started {
+        let mut command = self.command(arguments);
+        Started::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
     /// Files in the staging folder of this user.
     fn staged(&self) -> Vec<PathBuf> {
         let user = nix::unistd::getuid();
-        let folder = self.folder.path().join(format!("stage/tollgate-{user}"));
+        let folder = self.0.path(&format!("stage/tollgate-{user}"));
         let entries = fs::read_dir(folder).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
     /// Agents, which run programs of the staging folder.
     fn agents(&self) -> Vec<Pid> {
-        let folder = self.folder.path();
-        let processes = procfs::process::all_processes().unwrap().flatten();
-        let runs_here = |process: &procfs::process::Process| {
+        let folder = self.0.path("");
+        let processes = all_processes().unwrap().flatten();
+        let runs_here = |process: &Process| {
             process.cmdline().is_ok_and(|words| {
-                words.first().is_some_and(|program| Path::new(program).starts_with(folder))
+                words.first().is_some_and(|program| Path::new(program).starts_with(&folder))
             })
         };
         processes.filter(runs_here).map(|process| Pid::from_raw(process.pid)).collect()
@@ -86,22 +84,11 @@ impl Place {
 
     /// Checks that no process runs and that only the program is left.
     fn assert_nothing_left(&self) {
-        assert!(wait_until(|| self.agents().is_empty()), "{:?}", self.agents());
+        assert!(wait_until(PATIENCE, || self.agents().is_empty()), "{:?}", self.agents());
         let is_program = |path: &PathBuf| path.file_name().unwrap().len() == 64;
         let others = || self.staged().into_iter().filter(|path| !is_program(path)).count();
-        assert!(wait_until(|| others() == 0), "{:?}", self.staged());
+        assert!(wait_until(PATIENCE, || others() == 0), "{:?}", self.staged());
     }
-}
-
-fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if is_so() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    false
 }
 
 /// A server that answers every request.
@@ -131,13 +118,8 @@ fn answer(mut stream: TcpStream) {
 }
 
 fn json(output: &Output) -> Value {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    assert_eq!(output.status.code(), Some(0), "{}", show(output));
+    serde_json::from_str(&stdout(output)).unwrap()
 }
 
 fn names(result: &Value) -> Vec<&str> {
@@ -170,7 +152,7 @@ fn load_is_divided_and_merged_to_the_count() {
 
 #[test]
 fn rate_of_all_hosts_is_the_asked_one() {
-    let (place, address) = (Place::new(), serve());
+    let (place, address) = (Place::in_workspace(Workspace::exclusive()), serve());
     let url = format!("http://{address}/");
     let arguments = ["--rate", "1000", "-d", "2s", "--warmup", "500ms", "--format", "json"];
     for spacing in [&[][..], &["--poisson"]] {
@@ -220,16 +202,12 @@ fn program_is_staged_once_and_a_damaged_one_is_replaced() {
 }
 
 /// Starts a load of ten minutes, and waits until its agents send.
-fn long_load(place: &Place, address: SocketAddr) -> Child {
+fn long_load(place: &Place, address: SocketAddr) -> Started {
     let url = format!("http://{address}/");
     let arguments = ["load", &url, "--on", "local:2", "-c", "2", "-d", "10m", "--rate", "10"];
-    let child = place.command(&arguments).spawn().unwrap();
-    let sends = |pid: &Pid| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-        names.any(|name| name.starts_with("load-"))
-    };
-    assert!(wait_until(|| place.agents().iter().filter(|pid| sends(pid)).count() == 2));
+    let child = place.start(&arguments);
+    let senders = || place.agents().into_iter().filter(|pid| generates_load(*pid)).count();
+    assert!(wait_until(PATIENCE, || senders() == 2));
     child
 }
 
@@ -237,7 +215,7 @@ fn long_load(place: &Place, address: SocketAddr) -> Child {
 fn worker(place: &Place) -> Pid {
     let agents = place.agents();
     let parent = |pid: Pid| {
-        let stat = procfs::process::Process::new(pid.as_raw()).and_then(|one| one.stat());
+        let stat = Process::new(pid.as_raw()).and_then(|one| one.stat());
         stat.map(|stat| Pid::from_raw(stat.ppid)).unwrap()
     };
     agents.iter().copied().find(|pid| agents.contains(&parent(*pid))).unwrap()
@@ -325,61 +303,36 @@ exec sh -c "$9"
     place.assert_nothing_left();
 }
 
-const TWO: &str = r#"
-title = "Do both subjects work?"
-baseline = "direct"
-[[case]]
-name = "get"
-mix = "get"
-load = { connections = 4, rate = 200, duration = "500ms", warmup = "50ms", busy_poll = false }
-[[subject]]
-name = "direct"
-system = "direct"
-[[subject]]
-name = "gateway"
-system = "tollgate-gateway"
-[design]
-blocks = 3
-[limits]
-steal = "100%"
-background_cpu = "100%"
-pause = "100%"
-window_skew = "100%"
-"#;
-
-/// Returns the command of a run on four hosts, which runs in the folder of the test.
-fn run_on_hosts(place: &Place, arguments: &[&str]) -> Command {
-    fs::write(place.folder.path().join("two.toml"), TWO).unwrap();
-    let mut command = place.command(&[&["run"], arguments].concat());
-    command.current_dir(place.folder.path());
-    command
-}
-
-fn records(place: &Place) -> Vec<Value> {
-    let text = fs::read_to_string(place.folder.path().join("out/trials.ndjson"));
-    let text = text.unwrap_or_default();
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+/// Writes an experiment of short and light trials to `two.toml`.
+fn write_experiment(place: &Place) {
+    let experiment = Experiment {
+        title: "Do both subjects work?",
+        load: r#"connections = 4, rate = 200, duration = "500ms", warmup = "50ms""#,
+        subjects: &[("direct", "direct", ""), ("gateway", "tollgate-gateway", "")],
+        blocks: 3,
+    };
+    place.0.write("two.toml", &experiment.text());
 }
 
 /// Starts a run, and waits for its first trial and for the load of a later one.
-fn run_in_progress(place: &Place) -> Child {
-    let on = ["two.toml", "--on", "local:4", "--generators", "2", "--out", "out"];
-    let child = run_on_hosts(place, &on).spawn().unwrap();
-    assert!(wait_until(|| !records(place).is_empty()));
+fn run_in_progress(place: &Place) -> Started {
+    write_experiment(place);
+    let on = ["run", "two.toml", "--on", "local:4", "--generators", "2", "--out", "out"];
+    let child = place.start(&on);
+    assert!(wait_until(PATIENCE, || place.0.trials() > 0));
     child
 }
 
 /// Checks that each trial was measured once, and returns the number of lost ones.
 fn check_records(place: &Place, before: &[Value]) -> usize {
-    let records = records(place);
+    let records = place.0.records();
     assert_eq!(records[..before.len()], *before);
     let measured: Vec<String> = records
         .iter()
         .filter(|record| record["outcome"]["measured"]["invalid"] == Value::Array(vec![]))
         .map(|record| format!("{} {}", record["subject"], record["block"]))
         .collect();
-    let distinct: std::collections::BTreeSet<&String> = measured.iter().collect();
+    let distinct: BTreeSet<&String> = measured.iter().collect();
     assert_eq!((measured.len(), distinct.len()), (6, 6), "{records:#?}");
     let lost = records.iter().filter(|record| record["outcome"]["failed"]["step"] == "host");
     lost.count()
@@ -392,7 +345,7 @@ fn run_measures_the_roles_on_their_hosts() {
     let message = stderr(&output);
     assert!(message.contains("system: local-1 (127.0.0.1), listens there"), "{message}");
     assert_eq!(check_records(&place, &[]), 0, "{message}");
-    for record in records(&place) {
+    for record in place.0.records() {
         let hosts = &record["outcome"]["measured"]["hosts"];
         assert_eq!(
             (&hosts["system"]["host"], &hosts["origin"]["host"]),
@@ -405,8 +358,7 @@ fn run_measures_the_roles_on_their_hosts() {
         let system = &record["outcome"]["measured"]["cpu"]["system"];
         assert_eq!(system.is_null(), record["subject"] == "direct", "{record}");
     }
-    let manifest = fs::read_to_string(place.folder.path().join("out/manifest.json")).unwrap();
-    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    let manifest = place.0.json("out/manifest.json");
     assert_eq!(manifest["hosts"].as_array().unwrap().len(), 4);
     place.assert_nothing_left();
 }
@@ -415,7 +367,7 @@ fn run_measures_the_roles_on_their_hosts() {
 fn lost_host_invalidates_its_trial_and_is_replaced() {
     let place = Place::new();
     let child = run_in_progress(&place);
-    let before = records(&place);
+    let before = place.0.records();
     kill(worker(&place), Signal::SIGKILL).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(check_records(&place, &before) <= 1, "{}", stderr(&output));
@@ -427,17 +379,14 @@ fn lost_host_invalidates_its_trial_and_is_replaced() {
 fn killed_run_on_hosts_resumes() {
     let place = Place::new();
     let mut child = run_in_progress(&place);
-    // Supervisor and coordinator.
     let supervisor = Pid::from_raw(child.id().cast_signed());
-    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
-    let coordinator = children.unwrap().split_whitespace().next().unwrap().parse().unwrap();
-    for pid in [Pid::from_raw(coordinator), supervisor] {
+    for pid in [place.0.supervised(&child), supervisor] {
         kill(pid, Signal::SIGKILL).ok();
     }
     child.wait().unwrap();
-    let before = records(&place);
+    let before = place.0.records();
     place.assert_nothing_left();
-    let output = run_on_hosts(&place, &["--resume", "out"]).output().unwrap();
+    let output = place.run(&["run", "--resume", "out"]);
     assert_eq!(check_records(&place, &before), 0, "{}", stderr(&output));
     place.assert_nothing_left();
 }
