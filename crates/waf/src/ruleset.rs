@@ -16,7 +16,10 @@ use crate::seclang::directive::{Draft, Entry, Update};
 use crate::seclang::rule::resolve;
 use crate::settings::Settings;
 use crate::template::{Macro, Template};
-use crate::variable::Variable;
+use crate::variable::{Source, Variable, Variables};
+
+/// Variables that the engine itself reads.
+const ALWAYS_READ: [Variable; 2] = [Variable::RequestHeaders, Variable::ResponseContentType];
 
 /// Rules with their settings, ready to run.
 #[derive(Debug)]
@@ -30,8 +33,10 @@ pub struct RuleSet {
     pub(crate) patterns: usize,
     pub(crate) tests: usize,
     pub(crate) plan: crate::plan::Plan,
-    /// True if a rule reads `FULL_REQUEST`.
-    pub(crate) uses_full_request: bool,
+    /// Variables of the request and the response that rules or the engine read. Others are not stored.
+    pub(crate) read: Variables,
+    /// True if a rule may depend on the body of the response.
+    pub(crate) uses_response_body: bool,
     relevant_status: Option<Matcher>,
     skipped: Vec<Skipped>,
     inert: Vec<Skipped>,
@@ -213,14 +218,6 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         let list = &steps[rules[index].phase.index()];
         rules[index].flow = Flow::SkipAfter(end_of_skip(list, &markers, index, &name, place)?);
     }
-    let uses_full_request =
-        rules.iter().flat_map(|rule| &rule.links).filter_map(|link| link.test.as_ref()).any(
-            |test| {
-                test.targets.iter().any(|target| {
-                    matches!(target.variable, Variable::FullRequest | Variable::FullRequestLength)
-                })
-            },
-        );
     let relevant_status = draft
         .settings
         .audit_log_relevant_status
@@ -228,7 +225,8 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         .and_then(|text| Matcher::new(text).ok());
     let mut set = RuleSet {
         rules,
-        uses_full_request,
+        read: ALWAYS_READ.into_iter().collect(),
+        uses_response_body: false,
         relevant_status,
         steps,
         settings: draft.settings,
@@ -243,6 +241,11 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         removed,
     };
     resolve_names(&mut set);
+    let of_body =
+        [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
+    let phase = &set.steps[Phase::ResponseBody.index()];
+    set.uses_response_body = phase.iter().any(|step| matches!(step, Step::Rule(_)))
+        || set.read.contains_any(&of_body);
     set.plan =
         crate::plan::Plan::new(&set.rules, &set.steps, set.tests, &draft.shared.requirements);
     Ok(set)
@@ -348,8 +351,8 @@ fn update_actions(rule: &mut Rule, actions: Actions, place: Place) -> Result<(),
 /// Gives each constant TX name a slot, and replaces filters of run-time removals by the rules that
 /// they select.
 fn resolve_names(set: &mut RuleSet) {
-    let RuleSet { rules, slots, slot_by_name, .. } = set;
-    let mut names = Slots { slots, by_name: slot_by_name, selectors: HashMap::new() };
+    let RuleSet { rules, slots, slot_by_name, read, .. } = set;
+    let mut names = Slots { slots, by_name: slot_by_name, selectors: HashMap::new(), read };
     for digit in 0..10 {
         names.slot(digit.to_string().as_bytes());
     }
@@ -415,6 +418,7 @@ struct Slots<'a> {
     by_name: &'a mut HashMap<Vec<u8>, u32>,
     /// Equal regexes are compiled once.
     selectors: HashMap<String, Arc<SelectorRegex>>,
+    read: &'a mut Variables,
 }
 
 impl Slots<'_> {
@@ -428,8 +432,15 @@ impl Slots<'_> {
         slot
     }
 
+    fn reads(&mut self, variable: Variable) {
+        if let Source::Entries(variables) = variable.source() {
+            variables.iter().for_each(|&variable| self.read.insert(variable));
+        }
+    }
+
     fn template(&mut self, template: &mut Template) {
         for Macro { variable, name, slot } in template.macros_mut() {
+            self.reads(*variable);
             if *variable == Variable::Tx {
                 *slot = Some(self.slot(name));
             }
@@ -437,6 +448,7 @@ impl Slots<'_> {
     }
 
     fn target(&mut self, target: &mut Target) {
+        self.reads(target.variable);
         if let (Variable::Tx, Selector::Name(name, slot)) = (target.variable, &mut target.selector)
         {
             *slot = Some(self.slot(name));

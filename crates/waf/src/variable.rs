@@ -143,6 +143,35 @@ variables! {
     "XML" Xml collection,
 }
 
+/// Set of variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Variables(u128);
+
+const _: () = assert!(Variable::ALL.len() <= 128);
+
+impl Variables {
+    pub(crate) fn insert(&mut self, variable: Variable) {
+        self.0 |= 1 << variable as u8;
+    }
+
+    #[inline]
+    pub(crate) fn contains(self, variable: Variable) -> bool {
+        self.0 >> variable as u8 & 1 == 1
+    }
+
+    pub(crate) fn contains_any(self, variables: &[Variable]) -> bool {
+        variables.iter().any(|&variable| self.contains(variable))
+    }
+}
+
+impl FromIterator<Variable> for Variables {
+    fn from_iter<T: IntoIterator<Item = Variable>>(variables: T) -> Self {
+        let mut set = Self::default();
+        variables.into_iter().for_each(|variable| set.insert(variable));
+        set
+    }
+}
+
 /// Source of a variable's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {

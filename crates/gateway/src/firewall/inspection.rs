@@ -1,5 +1,6 @@
 //! The inspection of one request and its response.
 
+use std::fmt;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,12 +64,24 @@ enum Coding {
     Unknown,
 }
 
+/// Identifier of a transaction in logs and headers: time in seconds, and a number that is unique among threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TransactionName {
+    seconds: u64,
+    number: (u32, u32),
+}
+
+impl fmt::Display for TransactionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}{:08x}{:08x}", self.seconds, self.number.0, self.number.1)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Inspection {
     pub(super) firewall: Arc<Firewall>,
-    pub(super) transaction: Transaction,
-    /// Identifier of the transaction.
-    pub(super) name: String,
+    pub(super) transaction: Box<Transaction>,
+    pub(super) name: TransactionName,
     pub(super) client: Option<IpAddr>,
     /// Request line and headers as received, for the audit log.
     pub(super) head: Vec<u8>,
@@ -90,7 +103,7 @@ impl Inspection {
     /// Begins with a request head. `number` is unique among transactions.
     pub(super) fn begin(
         firewall: &Arc<Firewall>,
-        mut transaction: Transaction,
+        mut transaction: Box<Transaction>,
         worker: &mut Worker,
         request: &RequestContext<'_>,
         number: (u32, u32),
@@ -98,7 +111,7 @@ impl Inspection {
         let head = request.head;
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let name = format!("{seconds:08x}{:08x}{:08x}", number.0, number.1);
+        let name = TransactionName { seconds, number };
         let client = request.client.map_or_else(String::new, |ip| ip.to_string());
         let (server, port) = request.server.rsplit_once(':').unwrap_or((request.server, ""));
         transaction.engine_mode(firewall.waf.mode);
@@ -249,7 +262,11 @@ impl Inspection {
             self.response = Stage::Done;
             return verdict.into();
         }
-        if !self.transaction.inspects_response_body() || head.body == BodyFraming::Empty {
+        if !self.transaction.inspects_response_body() {
+            self.response = Stage::Done;
+            return Verdict::Pass.into();
+        }
+        if head.body == BodyFraming::Empty {
             return Verdict::Pass.into();
         }
         let coding = coding(head.headers);
@@ -426,7 +443,7 @@ impl Inspection {
         let status = if status < 200 { 403 } else { status };
         let mut headers = Vec::new();
         if let Some(name) = &waf.transaction_header {
-            headers.push((name.clone(), self.name.clone()));
+            headers.push((name.clone(), self.name.to_string()));
         }
         if let Some(target) = redirect.filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic())) {
             headers.push(("Location".to_owned(), target));

@@ -117,7 +117,8 @@ struct Engines(Vec<Engine>);
 struct Engine {
     rules: Arc<Rules>,
     worker: Worker,
-    spare: Vec<Transaction>,
+    #[expect(clippy::vec_box, reason = "inspections own their transactions as boxes")]
+    spare: Vec<Box<Transaction>>,
 }
 
 impl Engines {
@@ -244,7 +245,7 @@ impl Inspector {
             && head.ends_with(b"\r\n\r\n")
         {
             head.truncate(head.len() - 2);
-            push_header(head, name, inspection.name.as_bytes());
+            push_header(head, name, inspection.name.to_string().as_bytes());
             head.extend_from_slice(b"\r\n");
         }
     }
@@ -332,8 +333,10 @@ impl Filter for Inspector {
         }
         self.last_number = self.last_number.wrapping_add(1);
         let engine = self.engines.of(&firewall.waf.rules);
-        let transaction =
-            engine.spare.pop().unwrap_or_else(|| Transaction::new(Arc::clone(&engine.rules.set)));
+        let transaction = engine
+            .spare
+            .pop()
+            .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&engine.rules.set))));
         let number = (self.series, self.last_number);
         let (inspection, verdict) =
             Inspection::begin(firewall, transaction, &mut engine.worker, request, number);

@@ -110,8 +110,8 @@ fn frequency(byte: u8) -> f64 {
     }
 }
 
-/// Bitmap with one bit for each probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bitmap with one bit for each probe or step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits(pub(crate) Box<[u64]>);
 
 impl Bits {
@@ -133,6 +133,18 @@ impl Bits {
 
     pub(crate) fn get(&self, bit: usize) -> bool {
         self.0[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// First set bit at a position or behind it.
+    #[inline]
+    pub(crate) fn next(&self, from: usize) -> Option<usize> {
+        let mut at = from / 64;
+        let mut word = *self.0.get(at)? & !0 << (from % 64);
+        while word == 0 {
+            at += 1;
+            word = *self.0.get(at)?;
+        }
+        Some(at * 64 + word.trailing_zeros() as usize)
     }
 
     pub(crate) fn remove(&mut self, other: &Self) {
@@ -169,5 +181,7 @@ mod tests {
         assert!(all.get(69) && all.0[1] >> 6 == 0);
         all.clear(69);
         assert!(!all.get(69) && all.get(68));
+        let next = [0, 69, 70, 128].map(|from| bits.next(from));
+        assert_eq!(next, [Some(69), Some(69), None, None]);
     }
 }

@@ -10,8 +10,8 @@ use crate::transaction::entries::Entries;
 use super::bytes::Bits;
 use super::{LENGTHS, PhasePlan, Plan, TestGate};
 
-/// Masks whose result is remembered, a power of two.
-const MEMORY: usize = 512;
+/// Masks whose result is remembered: pairs of the same hash, a power of two.
+const MEMORY: usize = 256;
 /// Longest text in which plain literals are searched: longer prose contains some of them anyway.
 const PLAIN_LENGTH_MAX: usize = 2048;
 /// Bytes of transformed texts that are kept between values.
@@ -24,6 +24,10 @@ pub(crate) struct Gate {
     candidates: Vec<Vec<u32>>,
     touched: Vec<usize>,
     tests: Vec<TestGate>,
+    /// Steps of the phase that may match.
+    runs: Bits,
+    /// Those of them that may match without candidates, by phase.
+    open: [Bits; 5],
     /// Guards that skipped their rules the last time.
     skipped: Vec<Cell<bool>>,
     /// True if one of them changed since `active` was computed.
@@ -40,7 +44,9 @@ pub(crate) struct Gate {
 /// Results by collapsed mask.
 #[derive(Debug, Default)]
 struct Memory {
-    keys: Vec<u128>,
+    keys: Vec<[u128; 2]>,
+    /// Place of each pair that was used last.
+    last: Vec<u8>,
     rows: Vec<u64>,
 }
 
@@ -91,8 +97,8 @@ impl Gate {
         if self.changed.take() {
             self.activate(&rules.plan);
         }
-        let Plan { phases, .. } = &rules.plan;
-        let plan = &phases[phase.index()];
+        let plan = &rules.plan.phases[phase.index()];
+        self.runs.clone_from(&self.open[phase.index()]);
         let active = &self.active[phase.index()].0;
         let memory = &mut self.memories[phase.index()];
         let mut run = Run {
@@ -122,16 +128,23 @@ impl Gate {
                 run.value(index, entries.bytes(entry.value));
             }
         }
+        for &test in &self.touched {
+            self.runs.set(rules.plan.step_of_test[test]);
+        }
     }
 
     /// Computes which probes are tested, from the guards that skipped rules the last time.
     fn activate(&mut self, plan: &Plan) {
         self.active = plan.phases.iter().map(|phase| Bits::all(phase.probes.len())).collect();
+        self.open.clone_from(&plan.open);
         self.idle.fill(false);
         for (guard, skipped) in plan.guards.iter().zip(&self.skipped) {
             if skipped.get() {
                 self.active[guard.phase.index()].remove(&guard.probes);
-                guard.tests.iter().for_each(|&test| self.idle[test] = true);
+                for &test in &guard.tests {
+                    self.idle[test] = true;
+                    self.open[guard.phase.index()].set(plan.step_of_test[test]);
+                }
             }
         }
     }
@@ -144,10 +157,10 @@ impl Gate {
         }
     }
 
-    /// True if the test matches no value.
+    /// First step at a position or behind it that may match.
     #[inline]
-    pub(crate) fn excludes(&self, test: usize) -> bool {
-        self.tests[test] == TestGate::Full && self.candidates[test].is_empty() && !self.idle[test]
+    pub(crate) fn next_step(&self, from: usize) -> Option<usize> {
+        self.runs.next(from)
     }
 
     /// Entries that the test may match, in ascending order; `None` if the test is not gated.
@@ -164,7 +177,11 @@ impl Memory {
             return Self::default();
         }
         // No mask has this bit, as there are at most 127 atoms.
-        Self { keys: vec![1 << 127; MEMORY], rows: vec![0; MEMORY * plan.words()] }
+        Self {
+            keys: vec![[1 << 127; 2]; MEMORY],
+            last: vec![0; MEMORY],
+            rows: vec![0; 2 * MEMORY * plan.words()],
+        }
     }
 
     /// Probes whose sets and alphabets a value of that mask satisfies.
@@ -173,9 +190,13 @@ impl Memory {
         let hash = (key as u64 ^ (key >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let at = (hash >> 32) as usize % MEMORY;
         let words = plan.words();
-        let row = &mut self.rows[at * words..][..words];
-        if self.keys[at] != key {
-            self.keys[at] = key;
+        let pair = &mut self.keys[at];
+        let known = pair.iter().position(|&known| known == key);
+        let place = known.unwrap_or(1 - usize::from(self.last[at]));
+        self.last[at] = place as u8;
+        let row = &mut self.rows[(2 * at + place) * words..][..words];
+        if known.is_none() {
+            pair[place] = key;
             row.fill(!0);
             for (set, needed_by) in &plan.sets {
                 if key & set == 0 {
@@ -222,9 +243,7 @@ impl Run<'_> {
         }
         let mask = plan.atoms.mask(value);
         self.texts.start(plan, mask);
-        let encoded =
-            plan.chains.decoded.iter().any(|(_, triggers, _)| is_triggered(mask, *triggers));
-        if encoded {
+        if is_triggered(mask, plan.chains.triggers) {
             self.row_of_encoded(value, mask);
         } else {
             let passed = self.memory.row(plan, mask);

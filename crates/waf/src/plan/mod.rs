@@ -43,6 +43,10 @@ pub(crate) struct Plan {
     phases: Vec<PhasePlan>,
     /// How each test is gated.
     tests: Vec<TestGate>,
+    /// Step of the rule whose first condition a test is, in its phase.
+    step_of_test: Vec<usize>,
+    /// Steps of each phase that run although no value passes the gates.
+    open: [Bits; 5],
     guards: Vec<Guard>,
     /// Guard number of each rule, if it is a guard.
     guard_of_rule: Vec<Option<u16>>,
@@ -131,6 +135,8 @@ struct Chains {
     /// Steps after which nothing is decoded any more, with the mask of the bytes that start a
     /// decoding on the way there, and the probes that depend on it.
     decoded: Vec<(usize, u128, Bits)>,
+    /// Bytes that start any decoding.
+    triggers: u128,
 }
 
 #[derive(Debug)]
@@ -156,9 +162,25 @@ impl Plan {
                 &mut gates,
             )
         });
+        let mut step_of_test = vec![0; tests];
+        let open = Phase::ALL.map(|phase| {
+            let steps = &steps[phase.index()];
+            let mut open = Bits::none(steps.len());
+            for (at, step) in steps.iter().enumerate() {
+                let &Step::Rule(rule) = step else { continue };
+                let test = rules[rule].links[0].test.as_ref().map(|test| test.index);
+                test.into_iter().for_each(|test| step_of_test[test] = at);
+                if test.is_none_or(|test| gates[test] != TestGate::Full) {
+                    open.set(at);
+                }
+            }
+            open
+        });
         let mut plan = Self {
             phases: phases.into(),
             tests: gates,
+            step_of_test,
+            open,
             guards: Vec::new(),
             guard_of_rule: vec![None; rules.len()],
         };
@@ -222,7 +244,7 @@ impl Plan {
                 }
                 // Bytes inside an escape are not visible.
                 "decoding" => {
-                    phase.chains.decoded.iter_mut().for_each(|(_, triggers, _)| *triggers = 0);
+                    phase.chains.triggers = 0;
                     phase.chains.steps.iter_mut().for_each(|step| step.triggers = 0);
                 }
                 _ => panic!("unknown error \"{error}\""),
@@ -300,6 +322,7 @@ impl PhasePlan {
         let mut chains = Chains {
             steps: vec![ChainStep { parent: 0, transformation: None, triggers: u128::MAX }],
             decoded: Vec::new(),
+            triggers: 0,
         };
         let mut plan_sets: Vec<(u128, Bits)> = Vec::new();
         let mut lengths = vec![Bits::all(count); LENGTHS + 1];
@@ -492,6 +515,7 @@ impl Chains {
         // A step that can create the trigger of a later one would decode bytes that the mask does not show.
         let triggers = triggers.filter(|triggers| !triggers.intersects(&adds));
         let mask = triggers.map_or(u128::MAX, |triggers| atoms.covering(triggers.fold_case()));
+        self.triggers |= mask;
         let step = self.step(atoms, chain.iter().copied());
         match self.decoded.iter_mut().find(|(known, ..)| *known == step) {
             Some((_, _, bits)) => bits.set(probe),

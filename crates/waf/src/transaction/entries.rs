@@ -1,6 +1,6 @@
 //! Values of a transaction that come from the request and the response.
 
-use crate::variable::Variable;
+use crate::variable::{Variable, Variables};
 
 /// Bytes of an [`Entries`] buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,12 +17,14 @@ pub(crate) struct Entry {
     pub(crate) value: Span,
 }
 
-/// All values, in one buffer that is reused by the next transaction.
+/// The values that rules read, in one buffer that is reused by the next transaction.
 #[derive(Debug)]
 pub(crate) struct Entries {
     bytes: Vec<u8>,
     all: Vec<Entry>,
     by_variable: Vec<Vec<u32>>,
+    /// Variables whose values are stored.
+    read: Variables,
     /// Bytes that all values together may take.
     limit: usize,
     /// Values that did not fit.
@@ -30,11 +32,12 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, read: Variables) -> Self {
         Self {
             bytes: Vec::new(),
             all: Vec::new(),
             by_variable: vec![Vec::new(); Variable::ALL.len()],
+            read,
             limit: limit.min(u32::MAX as usize),
             dropped: 0,
         }
@@ -51,8 +54,13 @@ impl Entries {
         self.dropped = 0;
     }
 
+    /// Variables whose values are stored.
+    pub(crate) fn read(&self) -> Variables {
+        self.read
+    }
+
     /// Copies bytes into the buffer. Returns `None` if they do not fit.
-    pub(crate) fn store(&mut self, bytes: &[u8]) -> Option<Span> {
+    fn store(&mut self, bytes: &[u8]) -> Option<Span> {
         if bytes.len() > self.limit - self.bytes.len().min(self.limit) {
             self.dropped += 1;
             return None;
@@ -63,13 +71,34 @@ impl Entries {
     }
 
     /// Adds a value that is already stored.
-    pub(crate) fn add_stored(&mut self, variable: Variable, name: Span, value: Span) {
-        self.by_variable[variable as usize].push(self.all.len() as u32);
-        self.all.push(Entry { variable, name, value });
+    fn add_stored(&mut self, variable: Variable, name: Span, value: Span) {
+        if self.read.contains(variable) {
+            self.by_variable[variable as usize].push(self.all.len() as u32);
+            self.all.push(Entry { variable, name, value });
+        }
+    }
+
+    /// Adds a value to one collection and its name to another. Returns false if they do not fit.
+    pub(crate) fn add_named(
+        &mut self,
+        [values, names]: [Variable; 2],
+        name: &[u8],
+        value: &[u8],
+    ) -> bool {
+        if !self.read.contains_any(&[values, names]) {
+            return true;
+        }
+        let (Some(name), Some(value)) = (self.store(name), self.store(value)) else { return false };
+        self.add_stored(names, name, name);
+        self.add_stored(values, name, value);
+        true
     }
 
     /// Adds a value of a collection.
     pub(crate) fn add(&mut self, variable: Variable, name: &[u8], value: &[u8]) {
+        if !self.read.contains(variable) {
+            return;
+        }
         if let (Some(name), Some(value)) = (self.store(name), self.store(value)) {
             self.add_stored(variable, name, value);
         }
@@ -135,9 +164,23 @@ pub(crate) fn decimal(mut value: u64, buffer: &mut [u8; 20]) -> &[u8] {
 mod tests {
     use super::*;
 
+    fn read() -> Variables {
+        [Variable::ArgsGet, Variable::RequestUri].into_iter().collect()
+    }
+
+    #[test]
+    fn stores_only_what_is_read() {
+        let mut entries = Entries::new(100, read());
+        entries.set(Variable::QueryString, b"a=1");
+        assert!(entries.add_named([Variable::ArgsPost, Variable::ArgsPostNames], b"a", b"1"));
+        assert!(entries.all.is_empty() && entries.bytes.is_empty());
+        assert!(entries.add_named([Variable::ArgsGet, Variable::ArgsGetNames], b"a", b"1"));
+        assert_eq!((entries.all.len(), entries.first(Variable::ArgsGet, b"a")), (1, Some(&b"1"[..])));
+    }
+
     #[test]
     fn keeps_order_and_replaces_scalars() {
-        let mut entries = Entries::new(100);
+        let mut entries = Entries::new(100, read());
         entries.add(Variable::ArgsGet, b"A", b"1");
         entries.set(Variable::RequestUri, b"/x");
         entries.add(Variable::ArgsGet, b"b", b"2");
@@ -153,7 +196,7 @@ mod tests {
 
     #[test]
     fn drops_what_does_not_fit() {
-        let mut entries = Entries::new(4);
+        let mut entries = Entries::new(4, read());
         entries.add(Variable::ArgsGet, b"ab", b"cd");
         entries.add(Variable::ArgsGet, b"e", b"");
         assert_eq!((entries.list(Variable::ArgsGet).len(), entries.dropped()), (1, 1));

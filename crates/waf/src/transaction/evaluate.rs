@@ -94,15 +94,14 @@ impl Evaluation<'_> {
         }
         let rules = self.rules;
         let steps = &rules.steps[self.phase.index()];
+        // A phase that a limit has blocked before ends with its first rule.
+        let gate = self.gate.filter(|_| !self.has_ended());
         let mut at = 0;
-        let mut skip = 0;
-        while let Some(step) = steps.get(at) {
-            at += 1;
+        while let Some(next) = gate.map_or(Some(at), |gate| gate.next_step(at))
+            && let Some(step) = steps.get(next)
+        {
+            at = next + 1;
             let &Step::Rule(index) = step else { continue };
-            if skip > 0 {
-                skip -= 1;
-                continue;
-            }
             if self.state.inspection_exceeded {
                 return;
             }
@@ -114,14 +113,23 @@ impl Evaluation<'_> {
                 match rules.rules[index].flow {
                     Flow::Continue => {}
                     Flow::SkipAfter(position) => at = position,
-                    Flow::Skip(count) => skip = count,
+                    Flow::Skip(count) => {
+                        let rules = (at..).zip(&steps[at..]);
+                        let rules = rules.filter(|(_, step)| matches!(step, Step::Rule(_)));
+                        at = rules.take(count as usize).last().map_or(at, |(last, _)| last + 1);
+                    }
                 }
             }
-            let blocked = self.state.intervention.is_some() && self.phase != Phase::Logging;
-            if blocked || self.state.allow.is_some() || self.state.engine == EngineMode::Off {
+            if self.has_ended() {
                 return;
             }
         }
+    }
+
+    /// True if no further rule of the phase runs.
+    fn has_ended(&self) -> bool {
+        let blocked = self.state.intervention.is_some() && self.phase != Phase::Logging;
+        blocked || self.state.allow.is_some() || self.state.engine == EngineMode::Off
     }
 
     fn is_removed(&self, rule: usize) -> bool {
@@ -162,11 +170,6 @@ impl Evaluation<'_> {
             link.assignments.iter().for_each(|assignment| self.assign(rule, assignment));
             return true;
         };
-        if let Some(gate) = self.gate
-            && gate.excludes(test.index)
-        {
-            return false;
-        }
         if self.number_does_not_hold(test) {
             return false;
         }

@@ -15,13 +15,10 @@ const NAME_BYTES_MAX: usize = 16 << 20;
 impl Transaction {
     /// Sets the request line. The protocol is as in the line, such as `HTTP/1.1`.
     pub fn request_line(&mut self, method: &[u8], target: &[u8], protocol: &[u8]) {
-        let mut line = Vec::with_capacity(method.len() + target.len() + protocol.len() + 2);
-        line.extend_from_slice(method);
-        line.push(b' ');
-        line.extend_from_slice(target);
-        line.push(b' ');
-        line.extend_from_slice(protocol);
-        self.entries.set(Variable::RequestLine, &line);
+        if self.entries.read().contains(Variable::RequestLine) {
+            let line = [method, target, protocol].join(&b' ');
+            self.entries.set(Variable::RequestLine, &line);
+        }
         self.entries.set(Variable::RequestMethod, method);
         self.entries.set(Variable::RequestProtocol, protocol);
         self.entries.set(Variable::RequestUriRaw, target);
@@ -38,26 +35,22 @@ impl Transaction {
 
     /// Adds a header.
     pub fn request_header(&mut self, name: &[u8], value: &[u8]) {
-        let (Some(name_span), Some(value_span)) =
-            (self.entries.store(name), self.entries.store(value))
-        else {
+        let collections = [Variable::RequestHeaders, Variable::RequestHeadersNames];
+        if !self.entries.add_named(collections, name, value) {
             return;
-        };
-        self.entries.add_stored(Variable::RequestHeadersNames, name_span, name_span);
-        self.entries.add_stored(Variable::RequestHeaders, name_span, value_span);
+        }
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 let host = value.split(|&b| b == b':').next().unwrap_or_default();
                 self.entries.set(Variable::ServerName, host);
             }
             6 if name.eq_ignore_ascii_case(b"cookie") => {
-                let entries = &mut self.entries;
-                cookies(value, &mut |name: &[u8], value: &[u8]| {
-                    if let (Some(name), Some(value)) = (entries.store(name), entries.store(value)) {
-                        entries.add_stored(Variable::RequestCookiesNames, name, name);
-                        entries.add_stored(Variable::RequestCookies, name, value);
-                    }
-                });
+                let collections = [Variable::RequestCookies, Variable::RequestCookiesNames];
+                if self.entries.read().contains_any(&collections) {
+                    cookies(value, &mut |name: &[u8], value: &[u8]| {
+                        self.entries.add_named(collections, name, value);
+                    });
+                }
             }
             12 if name.eq_ignore_ascii_case(b"content-type") => {
                 let starts = |prefix: &[u8]| {
@@ -179,7 +172,11 @@ impl Transaction {
         }
         self.limit_values();
         self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
-        if self.rules.uses_full_request {
+        if self
+            .rules
+            .read
+            .contains_any(&[Variable::FullRequest, Variable::FullRequestLength])
+        {
             self.set_full_request();
         }
         self.run(Phase::RequestBody, worker);
@@ -348,13 +345,10 @@ impl Transaction {
 
     /// Adds a header.
     pub fn response_header(&mut self, name: &[u8], value: &[u8]) {
-        let (Some(name_span), Some(value_span)) =
-            (self.entries.store(name), self.entries.store(value))
-        else {
+        let collections = [Variable::ResponseHeaders, Variable::ResponseHeadersNames];
+        if !self.entries.add_named(collections, name, value) {
             return;
-        };
-        self.entries.add_stored(Variable::ResponseHeadersNames, name_span, name_span);
-        self.entries.add_stored(Variable::ResponseHeaders, name_span, value_span);
+        }
         if name.eq_ignore_ascii_case(b"content-type") {
             let kind = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
             self.entries.set(Variable::ResponseContentType, kind);
@@ -369,12 +363,17 @@ impl Transaction {
         self.intervention()
     }
 
-    /// True if the body of the response is to be inspected, by its type.
+    /// True if the body of the response is to be inspected, by its type. A body that no rule depends on is not, unless a
+    /// long one is to be rejected.
     pub fn inspects_response_body(&self) -> bool {
+        let settings = &self.rules.settings;
+        let is_used = self.rules.uses_response_body
+            || settings.response_body_limit_action == LimitAction::Reject;
         let kind = self.entries.first(Variable::ResponseContentType, b"").unwrap_or_default();
-        let types = &self.rules.settings.response_body_mime_types;
+        let types = &settings.response_body_mime_types;
         self.state.engine != EngineMode::Off
             && self.state.response_body_access
+            && is_used
             && types.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(kind))
     }
 
@@ -419,15 +418,15 @@ struct Adder<'a> {
     /// Counts the arguments beyond the limit; parsers stop at the first one.
     dropped: &'a mut usize,
     limit: usize,
-    values: Variable,
-    names: Variable,
+    /// Of the values and of the names.
+    collections: [Variable; 2],
 }
 
 impl Transaction {
     fn adder(&mut self, get: bool) -> Adder<'_> {
-        let (values, names) = match get {
-            true => (Variable::ArgsGet, Variable::ArgsGetNames),
-            false => (Variable::ArgsPost, Variable::ArgsPostNames),
+        let collections = match get {
+            true => [Variable::ArgsGet, Variable::ArgsGetNames],
+            false => [Variable::ArgsPost, Variable::ArgsPostNames],
         };
         Adder {
             entries: &mut self.entries,
@@ -435,8 +434,7 @@ impl Transaction {
             size: &mut self.arguments_size,
             dropped: &mut self.state.values_dropped,
             limit: self.rules.settings.arguments_limit,
-            values,
-            names,
+            collections,
         }
     }
 }
@@ -448,13 +446,9 @@ impl Adder<'_> {
             *self.dropped += 1;
             return false;
         }
-        let (Some(name_span), Some(value_span)) =
-            (self.entries.store(name), self.entries.store(value))
-        else {
+        if !self.entries.add_named(self.collections, name, value) {
             return false;
-        };
-        self.entries.add_stored(self.values, name_span, value_span);
-        self.entries.add_stored(self.names, name_span, name_span);
+        }
         *self.count += 1;
         *self.size += name.len() + value.len();
         true

@@ -8,6 +8,7 @@ pub(crate) mod store;
 mod values;
 mod worker;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -266,7 +267,7 @@ impl Transaction {
         let settings = rules.settings();
         let limit = 4 * (settings.request_body_limit + settings.response_body_limit) + (8 << 20);
         let mut transaction = Self {
-            entries: Entries::new(limit),
+            entries: Entries::new(limit, rules.read),
             state: State::new(&rules),
             body: Vec::new(),
             response_body: Vec::new(),
@@ -320,29 +321,45 @@ impl Transaction {
     }
 
     /// Sets the identifier of the transaction.
-    pub fn unique_id(&mut self, id: &str) {
-        self.entries.set(Variable::UniqueId, id.as_bytes());
+    pub fn unique_id(&mut self, id: &(impl fmt::Display + ?Sized)) {
+        if self.entries.read().contains(Variable::UniqueId) {
+            self.entries.set(Variable::UniqueId, id.to_string().as_bytes());
+        }
     }
 
     /// Sets the time of the request, in seconds since 1970.
     pub fn time(&mut self, seconds: u64) {
+        const VARIABLES: [Variable; 9] = [
+            Variable::Time,
+            Variable::TimeEpoch,
+            Variable::TimeHour,
+            Variable::TimeMin,
+            Variable::TimeSec,
+            Variable::TimeDay,
+            Variable::TimeMon,
+            Variable::TimeYear,
+            Variable::TimeWday,
+        ];
+        if !self.entries.read().contains_any(&VARIABLES) {
+            return;
+        }
         let (days, second) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = civil_date(days);
         let two = |value: u64| format!("{value:02}");
         let clock =
             format!("{}:{}:{}", two(second / 3600), two(second / 60 % 60), two(second % 60));
         let values = [
-            (Variable::Time, clock),
-            (Variable::TimeEpoch, seconds.to_string()),
-            (Variable::TimeHour, two(second / 3600)),
-            (Variable::TimeMin, two(second / 60 % 60)),
-            (Variable::TimeSec, two(second % 60)),
-            (Variable::TimeDay, day.to_string()),
-            (Variable::TimeMon, month.to_string()),
-            (Variable::TimeYear, year.to_string()),
-            (Variable::TimeWday, ((days + 4) % 7).to_string()),
+            clock,
+            seconds.to_string(),
+            two(second / 3600),
+            two(second / 60 % 60),
+            two(second % 60),
+            day.to_string(),
+            month.to_string(),
+            year.to_string(),
+            ((days + 4) % 7).to_string(),
         ];
-        for (variable, value) in values {
+        for (variable, value) in VARIABLES.into_iter().zip(values) {
             self.entries.set(variable, value.as_bytes());
         }
     }
@@ -377,7 +394,10 @@ impl Transaction {
 
     /// Value of a TX variable, such as `blocking_inbound_anomaly_score`.
     pub fn tx(&self, name: &str) -> Option<Vec<u8>> {
-        let name = name.to_ascii_lowercase();
+        let name = match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => Cow::Owned(name.to_ascii_lowercase()),
+            false => Cow::Borrowed(name),
+        };
         match self.rules.slot_by_name.get(name.as_bytes()) {
             Some(&slot) if self.state.store.is_set(slot) => {
                 let mut value = Vec::new();
