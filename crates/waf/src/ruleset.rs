@@ -244,8 +244,8 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
     let of_body =
         [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
     let phase = &set.steps[Phase::ResponseBody.index()];
-    set.uses_response_body = phase.iter().any(|step| matches!(step, Step::Rule(_)))
-        || set.read.contains_any(&of_body);
+    set.uses_response_body =
+        phase.iter().any(|step| matches!(step, Step::Rule(_))) || set.read.contains_any(&of_body);
     set.plan =
         crate::plan::Plan::new(&set.rules, &set.steps, set.tests, &draft.shared.requirements);
     Ok(set)

@@ -29,8 +29,9 @@ pub(crate) use counters::FirewallCounters;
 use counters::RouteCounters;
 use inspection::{Inspection, Next};
 
-/// Transactions kept per rule set and thread, so that their memory is reused.
-const SPARE_TRANSACTIONS: usize = 8;
+/// Transactions kept per rule set and thread, so that their memory is reused: as many as may be in progress at once under
+/// load. Each keeps about 100 kB at most.
+const SPARE_TRANSACTIONS: usize = 256;
 
 /// A rule set, shared by all routes that have the same.
 #[derive(Debug)]

@@ -46,7 +46,9 @@ impl Entries {
     /// Removes all values and returns memory above `retained` bytes to the system.
     pub(crate) fn clear(&mut self, retained: usize) {
         for entry in self.all.drain(..) {
-            self.by_variable[entry.variable as usize].clear();
+            let list = &mut self.by_variable[entry.variable as usize];
+            list.clear();
+            list.shrink_to(retained / 16);
         }
         self.bytes.clear();
         self.bytes.shrink_to(retained);
@@ -175,7 +177,10 @@ mod tests {
         assert!(entries.add_named([Variable::ArgsPost, Variable::ArgsPostNames], b"a", b"1"));
         assert!(entries.all.is_empty() && entries.bytes.is_empty());
         assert!(entries.add_named([Variable::ArgsGet, Variable::ArgsGetNames], b"a", b"1"));
-        assert_eq!((entries.all.len(), entries.first(Variable::ArgsGet, b"a")), (1, Some(&b"1"[..])));
+        assert_eq!(
+            (entries.all.len(), entries.first(Variable::ArgsGet, b"a")),
+            (1, Some(&b"1"[..]))
+        );
     }
 
     #[test]

@@ -172,11 +172,7 @@ impl Transaction {
         }
         self.limit_values();
         self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
-        if self
-            .rules
-            .read
-            .contains_any(&[Variable::FullRequest, Variable::FullRequestLength])
-        {
+        if self.rules.read.contains_any(&[Variable::FullRequest, Variable::FullRequestLength]) {
             self.set_full_request();
         }
         self.run(Phase::RequestBody, worker);

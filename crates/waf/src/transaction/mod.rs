@@ -24,8 +24,8 @@ use crate::variable::Variable;
 use entries::Entries;
 use store::Store;
 
-/// Bytes of buffers that a transaction keeps for the next one.
-const RETAINED: usize = 256 << 10;
+/// Bytes of each buffer that a transaction keeps for the next one.
+const RETAINED: usize = 16 << 10;
 /// Bytes of a value or a text that is kept for the log.
 pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
 /// Matches that are kept for the log.
@@ -522,6 +522,7 @@ impl State {
         }
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
+        matches.shrink_to(16);
         let Self { record_silent, record_details, .. } = *self;
         *self = Self { store, matched, matches, record_silent, record_details, ..Self::new(rules) };
     }
@@ -619,6 +620,67 @@ mod tests {
         let (ids, limits) = matches(&mut Worker::new(), &rules, "/?a=1&b=2");
         assert_eq!((ids, limits.operators), (vec![], 3));
         assert_eq!(limits.to_string(), "3 operators without their service");
+    }
+
+    #[test]
+    fn macros_read_values_that_no_target_names() {
+        let rules = rules(
+            "SecAction \"id:1,phase:1,pass,setvar:tx.a=%{request_line}|%{args.q}|%{time_year}|%{unique_id}|\
+             %{request_headers.x}|%{request_cookies.c}\"",
+        );
+        let mut transaction = Transaction::new(rules);
+        transaction.time(0);
+        transaction.unique_id("u");
+        transaction.request_line(b"GET", b"/?q=1", b"HTTP/1.1");
+        transaction.request_header(b"X", b"y");
+        transaction.request_header(b"Cookie", b"c=d");
+        transaction.process_request_headers(&mut Worker::new());
+        let text = transaction.tx("a").unwrap_or_default();
+        assert_eq!(text.escape_ascii().to_string(), "GET /?q=1 HTTP/1.1|1|1970|u|y|d");
+    }
+
+    #[test]
+    fn response_bodies_are_inspected_if_a_rule_depends_on_them() {
+        let access = "SecResponseBodyAccess On\nSecResponseBodyMimeType text/html";
+        for (text, expected) in [
+            ("SecResponseBodyLimitAction ProcessPartial", false),
+            ("SecResponseBodyLimitAction Reject", true),
+            ("SecResponseBodyLimitAction ProcessPartial\nSecAction \"id:1,phase:4,pass\"", true),
+            (
+                "SecResponseBodyLimitAction ProcessPartial\n\
+                 SecRule RESPONSE_BODY x \"id:1,phase:5,pass\"",
+                true,
+            ),
+        ] {
+            let mut transaction = Transaction::new(rules(&format!("{access}\n{text}")));
+            transaction.response_line(b"HTTP/1.1", 200);
+            transaction.response_header(b"Content-Type", b"text/html");
+            assert_eq!(transaction.inspects_response_body(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn gates_change_neither_skips_nor_phases_that_a_limit_has_blocked() {
+        let rules = rules(
+            "SecArgumentsLimit 2\n\
+             SecRule ARGS:q \"@rx ^none$\" \"id:1,phase:1,pass\"\n\
+             SecRule ARGS:q \"@rx ^two$\" \"id:2,phase:1,pass,skip:2\"\n\
+             SecRule ARGS:q \"@rx ^none$\" \"id:3,phase:1,pass\"\n\
+             SecMarker M\n\
+             SecRule ARGS:q \"@rx t\" \"id:4,phase:1,pass\"\n\
+             SecRule ARGS:q \"@rx t\" \"id:5,phase:1,pass,skip:9\"\n\
+             SecRule ARGS:q \"@rx t\" \"id:6,phase:1,pass\"",
+        );
+        for (target, expected) in [
+            ("/?q=two", vec![2, 5]),
+            ("/?q=ten", vec![4, 5]),
+            ("/?q=ten&a=1&b=2", vec![]),
+            ("/?q=none&a=1&b=2", vec![1]),
+        ] {
+            for mut worker in [Worker::plain(), Worker::new()] {
+                assert_eq!(matches(&mut worker, &rules, target).0, expected, "{target}");
+            }
+        }
     }
 
     #[test]
