@@ -132,7 +132,7 @@ impl FilterSlot {
 
     /// Continues with another configuration.
     pub(crate) fn reload(&mut self, generation: &ConfigGeneration) {
-        self.inspector.set_audit(generation.audit_log.as_ref());
+        self.inspector.reload(generation.audit_log.as_ref());
     }
 
     /// Hands collected log lines to their writer. Returns the number of lines that it dropped.

@@ -432,7 +432,7 @@ impl Slots<'_> {
         slot
     }
 
-    fn reads(&mut self, variable: Variable) {
+    fn mark_read(&mut self, variable: Variable) {
         if let Source::Entries(variables) = variable.source() {
             variables.iter().for_each(|&variable| self.read.insert(variable));
         }
@@ -440,7 +440,7 @@ impl Slots<'_> {
 
     fn template(&mut self, template: &mut Template) {
         for Macro { variable, name, slot } in template.macros_mut() {
-            self.reads(*variable);
+            self.mark_read(*variable);
             if *variable == Variable::Tx {
                 *slot = Some(self.slot(name));
             }
@@ -448,7 +448,7 @@ impl Slots<'_> {
     }
 
     fn target(&mut self, target: &mut Target) {
-        self.reads(target.variable);
+        self.mark_read(target.variable);
         if let (Variable::Tx, Selector::Name(name, slot)) = (target.variable, &mut target.selector)
         {
             *slot = Some(self.slot(name));

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -29,8 +29,8 @@ pub(crate) use counters::FirewallCounters;
 use counters::RouteCounters;
 use inspection::{Inspection, Next};
 
-/// Transactions kept per rule set and thread, so that their memory is reused: as many as may be in progress at once under
-/// load. Each keeps about 100 kB at most.
+/// Transactions kept per rule set and thread, so that their memory is reused. A new one for each request would cost some
+/// microseconds; each keeps about 100 kB at most.
 const SPARE_TRANSACTIONS: usize = 256;
 
 /// A rule set, shared by all routes that have the same.
@@ -116,7 +116,8 @@ struct Engines(Vec<Engine>);
 
 #[derive(Debug)]
 struct Engine {
-    rules: Arc<Rules>,
+    /// Of a configuration in use, or of one that has ended.
+    rules: Weak<Rules>,
     worker: Worker,
     #[expect(clippy::vec_box, reason = "inspections own their transactions as boxes")]
     spare: Vec<Box<Transaction>>,
@@ -124,15 +125,20 @@ struct Engine {
 
 impl Engines {
     fn of(&mut self, rules: &Arc<Rules>) -> &mut Engine {
-        let found = self.0.iter().position(|engine| Arc::ptr_eq(&engine.rules, rules));
-        let at = found.unwrap_or_else(|| {
-            // Rule sets of ended configurations have no other references.
-            self.0.retain(|engine| Arc::strong_count(&engine.rules) > 1);
+        // While there is a weak reference, the address is that of no other rules.
+        let is_same = |engine: &Engine| std::ptr::eq(engine.rules.as_ptr(), Arc::as_ptr(rules));
+        let at = self.0.iter().position(is_same).unwrap_or_else(|| {
+            self.drop_unused();
             let worker = rules.worker().unwrap_or_default();
-            self.0.push(Engine { rules: Arc::clone(rules), worker, spare: Vec::new() });
+            self.0.push(Engine { rules: Arc::downgrade(rules), worker, spare: Vec::new() });
             self.0.len() - 1
         });
         &mut self.0[at]
+    }
+
+    /// Drops the engines of configurations that have ended, and whose transactions have.
+    fn drop_unused(&mut self) {
+        self.0.retain(|engine| engine.rules.strong_count() > 0);
     }
 }
 
@@ -216,8 +222,9 @@ impl Inspector {
     }
 
     /// Continues with the audit log of another configuration.
-    pub(crate) fn set_audit(&mut self, file: Option<&AuditFile>) {
+    pub(crate) fn reload(&mut self, file: Option<&AuditFile>) {
         self.audit = file.map(AuditWriter::new);
+        self.engines.drop_unused();
     }
 
     /// Hands collected lines of the audit log to their writer. Returns the number of lines that it dropped.
@@ -337,7 +344,7 @@ impl Filter for Inspector {
         let transaction = engine
             .spare
             .pop()
-            .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&engine.rules.set))));
+            .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&firewall.waf.rules.set))));
         let number = (self.series, self.last_number);
         let (inspection, verdict) =
             Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
@@ -391,5 +398,34 @@ fn reason(status: u16) -> &'static str {
         503 => "Service Unavailable",
         300..=399 => "Redirect",
         _ => "Blocked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_of_ended_configurations_are_dropped() {
+        let rules = || {
+            let text = "SecRule ARGS \"@contains a\" \"id:1,phase:1,deny\"";
+            Arc::new(Rules::new(RuleSet::builder().text("t.conf", text).build().unwrap()))
+        };
+        let (old, new) = (rules(), rules());
+        let set = Arc::downgrade(&old.set);
+        let mut threads = [Engines::default(), Engines::default()];
+        for engines in &mut threads {
+            let engine = engines.of(&old);
+            engine.spare.push(Box::new(Transaction::new(Arc::clone(&old.set))));
+        }
+        for engines in &mut threads {
+            engines.of(&new);
+            assert_eq!(engines.0.len(), 2, "a configuration in use keeps its engine");
+        }
+        drop(old);
+        let [with_traffic, without] = &mut threads;
+        with_traffic.of(&rules());
+        without.drop_unused();
+        assert_eq!(set.strong_count(), 0);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Gate {
     open: [Bits; 5],
     /// Guards that skipped their rules the last time.
     skipped: Vec<Cell<bool>>,
-    /// True if one of them changed since `active` was computed.
+    /// True if one of them changed since `active`, `open` and `idle` were computed.
     changed: Cell<bool>,
     /// Probes to test, by phase.
     active: Vec<Bits>,
@@ -45,7 +45,7 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct Memory {
     keys: Vec<[u128; 2]>,
-    /// Place of each pair that was used last.
+    /// Index, in each pair, of the entry that was used last.
     last: Vec<u8>,
     rows: Vec<u64>,
 }
@@ -98,7 +98,7 @@ impl Gate {
             self.activate(&rules.plan);
         }
         let plan = &rules.plan.phases[phase.index()];
-        self.runs.clone_from(&self.open[phase.index()]);
+        self.runs.0.clone_from(&self.open[phase.index()].0);
         let active = &self.active[phase.index()].0;
         let memory = &mut self.memories[phase.index()];
         let mut run = Run {

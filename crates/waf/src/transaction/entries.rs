@@ -48,7 +48,7 @@ impl Entries {
         for entry in self.all.drain(..) {
             let list = &mut self.by_variable[entry.variable as usize];
             list.clear();
-            list.shrink_to(retained / 16);
+            list.shrink_to(retained / 64);
         }
         self.bytes.clear();
         self.bytes.shrink_to(retained);

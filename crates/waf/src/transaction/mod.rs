@@ -26,6 +26,8 @@ use store::Store;
 
 /// Bytes of each buffer that a transaction keeps for the next one.
 const RETAINED: usize = 16 << 10;
+/// Bytes that each of the kept names and values of matches retains.
+const RETAINED_VALUE: usize = 512;
 /// Bytes of a value or a text that is kept for the log.
 pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
 /// Matches that are kept for the log.
@@ -517,8 +519,11 @@ impl State {
         let mut matched = std::mem::take(&mut self.matched);
         matched.clear();
         matched.values.truncate(16);
-        for value in &mut matched.values {
-            value.value.shrink_to(LOGGED_VALUE_MAX);
+        for MatchedValue { key, value } in &mut matched.values {
+            for bytes in [key, value] {
+                bytes.clear();
+                bytes.shrink_to(RETAINED_VALUE);
+            }
         }
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
@@ -757,6 +762,33 @@ mod tests {
         assert_eq!(limits(&prose, 125), 0);
         assert_eq!(limits(&prose.repeat(60), 1), 0);
         assert_eq!(limits("a%3Db", 6500), 0);
+    }
+
+    #[test]
+    fn kept_transaction_has_no_long_names_and_values() {
+        let rules = rules(
+            "SecRequestBodyAccess On\n\
+             SecRule ARGS|ARGS_NAMES \"@rx (.*)\" \"id:1,phase:2,pass,capture,setvar:tx.a=%{matched_var}\"",
+        );
+        let mut worker = Worker::new();
+        let mut transaction = Transaction::new(Arc::clone(&rules));
+        for count in 0..16 {
+            let long = "x".repeat(10_000);
+            let body = format!("{}{long}={long}", "a=1&".repeat(count));
+            transaction.request_line(b"POST", b"/", b"HTTP/1.1");
+            transaction.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
+            transaction.process_request_headers(&mut worker);
+            transaction.append_request_body(body.as_bytes());
+            transaction.process_request_body(&mut worker);
+            assert_eq!(transaction.matches().len(), 1);
+            transaction.reset();
+        }
+        let values = &transaction.state.matched.values;
+        assert!(!values.is_empty());
+        for value in values {
+            assert!(value.key.capacity() <= RETAINED_VALUE, "{}", value.key.capacity());
+            assert!(value.value.capacity() <= RETAINED_VALUE, "{}", value.value.capacity());
+        }
     }
 
     #[test]

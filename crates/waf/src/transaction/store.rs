@@ -46,9 +46,11 @@ impl Store {
         self.slots.resize_with(slots, Slot::default);
         for slot in &mut self.slots {
             slot.state = State::Unset;
-            slot.text.shrink_to(4096);
+            slot.text.clear();
+            slot.text.shrink_to(256);
         }
         self.named.clear();
+        self.named.shrink_to(16);
         self.size = 0;
     }
 
