@@ -26,7 +26,7 @@ pub(crate) struct Gate {
     tests: Vec<TestGate>,
     /// Steps of the phase that may match.
     runs: Bits,
-    /// Those of them that may match without candidates, by phase.
+    /// Steps that may match without candidates, by phase.
     open: [Bits; 5],
     /// Guards that skipped their rules the last time.
     skipped: Vec<Cell<bool>>,

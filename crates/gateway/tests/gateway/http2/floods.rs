@@ -22,7 +22,7 @@ fn echo_scene() -> (TestGateway, ThreadedBackend) {
 /// of it fails the test.
 #[track_caller]
 fn expect_calm(gateway: &TestGateway, mut client: Http2Peer, flood: impl Iterator<Item = Vec<u8>>) {
-    // Afterwards the client has acknowledged the settings: no frame of its own stands between those of the flood.
+    // The client has acknowledged the settings then, and sends no frame of its own during the flood.
     client.round_trip();
     let mut writer = client.tcp().try_clone().unwrap();
     let has_ended = std::thread::scope(|scope| {
