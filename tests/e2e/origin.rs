@@ -232,6 +232,33 @@ fn certificate_of_the_origin_is_checked_at_start() {
 }
 
 #[test]
+fn polling_origin_sleeps_without_requests() {
+    let workspace = Workspace::concurrent();
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--busy-poll"]);
+    let address = origin.listens_on.strip_prefix("http://").expect("a URL").to_owned();
+    let process = Process::new(origin.child.id().cast_signed()).expect("it runs");
+    let sleeps = || {
+        let state = |task: procfs::process::Task| task.stat().expect("a thread").state;
+        process.tasks().expect("threads").flatten().all(|task| state(task) == 'S')
+    };
+    // The connection stays open.
+    let mut client = TcpStream::connect(&address).expect("it listens");
+    for _ in 0..2 {
+        client.write_all(b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("a request");
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nx") {
+            let mut piece = [0; 256];
+            let bytes = client.read(&mut piece).expect("a response");
+            assert!(bytes > 0, "{}", String::from_utf8_lossy(&response));
+            response.extend(&piece[..bytes]);
+        }
+        assert!(wait_until(Duration::from_secs(20), sleeps), "it polls on");
+    }
+    drop(client);
+    origin.stop();
+}
+
+#[test]
 fn port_in_use_is_reported_and_free_after_stop() {
     let workspace = Workspace::concurrent();
     let origin = OriginProcess::start(&workspace, &["127.0.0.1:0"]);

@@ -36,6 +36,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for requests in flight after a stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time without work after which a worker that polls sleeps: it takes no CPU while servers start and stop.
+const POLLING_TIME: Duration = Duration::from_millis(100);
+
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 
@@ -62,6 +65,7 @@ pub(crate) struct Worker {
     has_logged_pause: bool,
     /// Set if the worker polls instead of sleeping.
     busy_poll: Option<IdlePolling>,
+    worked_at: Instant,
     /// Set once the worker is stopping.
     stop_by: Option<Instant>,
 }
@@ -81,6 +85,7 @@ impl Worker {
             .add(&listener, LISTENER, Interest::ReadableExclusive)
             .and_then(|()| poller.add(&waker, WAKER, Interest::Readable))
             .map_err(Error::Start)?;
+        let now = Instant::now();
         Ok(Self {
             poller,
             listener: Some(listener),
@@ -90,11 +95,12 @@ impl Worker {
             connections: Slab::new(),
             timers: BTreeSet::new(),
             run_queue: VecDeque::new(),
-            next_sweep: Instant::now() + scratch.timeouts.sweep_interval(),
+            next_sweep: now + scratch.timeouts.sweep_interval(),
             scratch,
             resume_accepting_at: None,
             has_logged_pause: false,
             busy_poll: busy_poll.then(IdlePolling::default),
+            worked_at: now,
             stop_by: None,
         })
     }
@@ -128,8 +134,12 @@ impl Worker {
                 self.keys().into_iter().for_each(|key| self.remove(key));
                 return Ok(());
             }
+            let polls = self.polls(now);
+            if has_worked {
+                self.worked_at = now;
+            }
             match &mut self.busy_poll {
-                Some(idle_polling) if has_worked => idle_polling.busy_turn(),
+                Some(idle_polling) if has_worked || !polls => idle_polling.busy_turn(),
                 Some(idle_polling) => {
                     let polled_ns = idle_polling.idle_turn().as_nanos();
                     self.scratch.shared.counters.add(Metric::PolledNs, polled_ns as u64);
@@ -140,9 +150,13 @@ impl Worker {
         }
     }
 
+    fn polls(&self, now: Instant) -> bool {
+        self.busy_poll.is_some() && now < self.worked_at + POLLING_TIME
+    }
+
     /// Returns the time until something is to be done without an event.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.run_queue.is_empty() || self.busy_poll.is_some() {
+        if self.polls(now) || !self.run_queue.is_empty() {
             return Some(Duration::ZERO);
         }
         let next_sweep = (!self.connections.is_empty()).then_some(self.next_sweep);

@@ -60,7 +60,7 @@ impl Worker {
             }
         }
         if is_long {
-            //Excludes the processing time from the latency of the next requests.
+            // Excludes the processing time from the latency of the next requests.
             self.now = Instant::now();
         }
         let connection = &self.connections[index];

@@ -73,7 +73,8 @@ pub(crate) struct Args {
     threads: u16,
     /// Poll for events instead of sleeping, so that a server under test pays nothing for waking it
     ///
-    /// Uses the whole of a CPU, but yields it to a load generator that polls on the same CPU.
+    /// Uses the whole of a CPU until 100 ms after the last request, but yields it to a load generator that polls on the
+    /// same CPU.
     #[arg(long)]
     busy_poll: bool,
     /// Write an access log in the combined format to FILE, or to standard output
