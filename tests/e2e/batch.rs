@@ -56,10 +56,8 @@ fn point<'a>(stats: &'a Value, log: &str) -> &'a Value {
 
 #[test]
 fn finds_commit_with_regression() {
-    let workspace = repository(
-        Workspace::exclusive(),
-        &["60000", "same", "fails", "crashes", "1200000", "same"],
-    );
+    let workspace =
+        repository(Workspace::quiet(), &["60000", "same", "fails", "crashes", "1200000", "same"]);
     let before = files(&workspace.path("repository"));
 
     // Two revisions first; killed in between.
@@ -180,10 +178,8 @@ fn check_page(workspace: &Workspace) {
 /// replaces them. There are two changes between the measured ones.
 #[test]
 fn finds_two_changes_between_measured_revisions() {
-    let workspace = repository(
-        Workspace::exclusive(),
-        &["60000", "200000", "same", "1500000", "crashes", "fails"],
-    );
+    let workspace =
+        repository(Workspace::quiet(), &["60000", "200000", "same", "1500000", "crashes", "fails"]);
     let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
@@ -229,7 +225,7 @@ fn finds_two_changes_between_measured_revisions() {
 /// A build gets the version and a copy of its files; one does not end.
 #[test]
 fn versions_are_built_from_copy_with_time_limit() {
-    let workspace = repository(Workspace::exclusive(), &["1000"]);
+    let workspace = repository(Workspace::quiet(), &["1000"]);
     let revisions = r#"
 experiment = "burner"
 subject    = "burner"

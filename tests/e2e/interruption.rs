@@ -106,7 +106,7 @@ fn truncated_record_is_ignored_with_note() {
 
 #[test]
 fn trial_with_paused_runner_is_invalid() {
-    let workspace = Workspace::exclusive().with_two_subjects();
+    let workspace = Workspace::quiet().with_two_subjects();
     workspace.change("two.toml", "500ms", "2s");
     workspace.change("two.toml", "pause = \"100%\"", "pause = \"10%\"");
     let mut arguments = RUN;

@@ -148,7 +148,7 @@ fn assert_balance(result: &Value) {
 
 #[test]
 fn counts_balance_in_closed_and_open_loops() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let (code, closed) = workspace.load(&["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);
@@ -215,7 +215,7 @@ fn stopped(workspace: &Workspace, arguments: &[&str]) -> Output {
 
 #[test]
 fn stopped_load_prints_its_result() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let output = stopped(&workspace, &["--format", "json", &url]);
@@ -229,7 +229,7 @@ fn stopped_load_prints_its_result() {
 
 #[test]
 fn load_stopped_during_its_warm_up_prints_its_responses() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let output = stopped(&workspace, &["--format", "json", "--warmup", "60s", &url]);

@@ -84,7 +84,7 @@ blocks = 1
 
 #[test]
 fn proxy_passes_and_waf_blocks_realistic_mix() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     workspace.write("realistic.toml", &format!("{REALISTIC}{NO_LIMITS}"));
     let output = workspace.run(&["run", "realistic.toml", "--seed", "5", "--out", "out"]);
     let mut seen = Vec::new();

@@ -194,7 +194,7 @@ fn record_is_complete() {
 
 #[test]
 fn modsecurity_benchmark_reports_each_location() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let run = ["run", "modsecurity", "--quick", "--blocks", "2", "--out", "out"];
     let output = workspace.run(&without_limits(&run));
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// A folder in which one test runs the binary, and its share of the machine.
 pub(crate) struct Workspace {
     dir: TempDir,
-    _machine: Arc<Share>,
+    _machine: Share,
 }
 
 /// A child that does not outlive its test, even one that fails: others would wait for it.
@@ -65,21 +65,21 @@ impl Drop for Started {
 impl Workspace {
     /// For a test that checks figures or times: no other test runs meanwhile.
     pub(crate) fn exclusive() -> Self {
-        Self::on(Arc::new(Share::all()))
+        Self::on(Share::all())
     }
 
     /// For a test whose result does not depend on the load of the machine.
     pub(crate) fn concurrent() -> Self {
-        Self::on(Arc::new(Share::part()))
+        Self::on(Share::part())
     }
 
-    /// For two long scenarios of one test that mostly wait: no other test runs meanwhile.
-    pub(crate) fn exclusive_pair() -> [Self; 2] {
-        let machine = Arc::new(Share::all());
-        [Self::on(Arc::clone(&machine)), Self::on(machine)]
+    /// For a test that mostly waits and checks large effects or long times: only two others of its kind run
+    /// meanwhile.
+    pub(crate) fn quiet() -> Self {
+        Self::on(Share::third())
     }
 
-    fn on(machine: Arc<Share>) -> Self {
+    fn on(machine: Share) -> Self {
         let dir = tempfile::Builder::new().prefix(FOLDER).tempdir().expect("a folder for the test");
         Self { dir, _machine: machine }
     }
@@ -346,35 +346,43 @@ const FOLDER: &str = "tollgate-e2e-";
 const NOBODY: u32 = 65_534;
 
 /// A share of the machine, returned on drop.
-pub(crate) struct Share {
-    is_all: bool,
+pub(crate) enum Share {
+    All,
+    Third,
+    Part,
 }
 
 impl Share {
     /// Waits until no other test has a share.
     pub(crate) fn all() -> Self {
-        take(|users| !users.has_all && users.parts == 0).has_all = true;
-        let share = Self { is_all: true };
+        take(|users| !users.has_all && users.thirds + users.parts == 0).has_all = true;
+        let share = Self::All;
         if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
             eprintln!("another process has kept the machine busy for 60 s; going on");
         }
         share
     }
 
-    /// Waits for one of several parts. Takes precedence over tests that wait for the whole machine, so that
-    /// it is emptied rarely.
+    fn third() -> Self {
+        take(|users| !users.has_all && users.parts == 0 && users.thirds < 3).thirds += 1;
+        Self::Third
+    }
+
+    /// Waits for one of several parts. Takes precedence over tests that wait for more, so that the machine is emptied
+    /// rarely.
     pub(crate) fn part() -> Self {
-        take(|users| !users.has_all && users.parts < parts_max()).parts += 1;
-        Self { is_all: false }
+        take(|users| !users.has_all && users.thirds == 0 && users.parts < parts_max()).parts += 1;
+        Self::Part
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.is_all {
-            true => users.has_all = false,
-            false => users.parts -= 1,
+        match self {
+            Self::All => users.has_all = false,
+            Self::Third => users.thirds -= 1,
+            Self::Part => users.parts -= 1,
         }
         FREED.notify_all();
     }
@@ -396,10 +404,11 @@ fn busy_share() -> f64 {
 
 struct Users {
     parts: usize,
+    thirds: usize,
     has_all: bool,
 }
 
-static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, has_all: false });
+static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, thirds: 0, has_all: false });
 static FREED: Condvar = Condvar::new();
 
 /// More than CPUs, as most tests wait for a part of their time.

@@ -155,18 +155,10 @@ fn check_losses(workspace: &Workspace, expected: &[&str]) {
     assert!(losses.iter().all(is_known), "{losses:?}");
 }
 
-/// Agents that starve are lost, too, so no other test runs meanwhile.
-#[test]
-fn faults_lose_no_trial() {
-    let [one, other] = Workspace::exclusive_pair();
-    std::thread::scope(|scope| {
-        scope.spawn(|| faults_of_agents_and_links(&one));
-        faults_of_slurm_and_coordinator(&other);
-    });
-}
-
 /// An agent is killed, one is stopped, and a link is down for five seconds.
-fn faults_of_agents_and_links(workspace: &Workspace) {
+#[test]
+fn faults_of_agents_and_links_lose_no_trial() {
+    let workspace = &Workspace::quiet();
     let cluster = Cluster::start(workspace, &HOSTS);
     cluster.stage_program();
     let mut run = Run::start(workspace, &cluster, 5);
@@ -189,7 +181,9 @@ fn faults_of_agents_and_links(workspace: &Workspace) {
 }
 
 /// The controller is restarted, a link stays down, a slurmd is killed, and at last the coordinator.
-fn faults_of_slurm_and_coordinator(workspace: &Workspace) {
+#[test]
+fn faults_of_slurm_and_coordinator_lose_no_trial() {
+    let workspace = &Workspace::quiet();
     let cluster = Cluster::start(workspace, &[&HOSTS[..], &["gen4"]].concat());
     cluster.stage_program();
     let mut run = Run::start(workspace, &cluster, 4);

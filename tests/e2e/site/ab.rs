@@ -44,7 +44,7 @@ Percentage of the requests served within a certain time (ms)
 
 #[test]
 fn format_ab_prints_report_of_ab() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let site = Site::nginx_lua(&workspace);
     let url = format!("http://{}/urandom?size=2048", site.address);
     let arguments = ["load", "--format", "ab", "--no-keepalive", "-c", "128", "-n", "10000", &url];
