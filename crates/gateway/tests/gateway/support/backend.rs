@@ -58,8 +58,14 @@ pub(crate) fn closed_port() -> SocketAddr {
 pub(crate) struct ThreadedBackend {
     addr: SocketAddr,
     is_over: Arc<AtomicBool>,
-    connections: Arc<Mutex<Vec<Connection>>>,
+    connections: Arc<Mutex<Connections>>,
     accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Connections {
+    accepted: usize,
+    open: Vec<Connection>,
 }
 
 struct Connection {
@@ -77,7 +83,7 @@ impl ThreadedBackend {
         let listener = TcpListener::bind(addr).unwrap();
         let addr = listener.local_addr().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
-        let connections = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(Mutex::new(Connections::default()));
         let serve = Arc::new(serve);
         let accepting = std::thread::spawn({
             let (is_over, connections) = (Arc::clone(&is_over), Arc::clone(&connections));
@@ -97,7 +103,9 @@ impl ThreadedBackend {
                         // The other handles would keep the connection open.
                         shut_down(&handle);
                     });
-                    connections.push(Connection { stream: kept, thread });
+                    connections.accepted += 1;
+                    connections.open.retain(|connection| !connection.thread.is_finished());
+                    connections.open.push(Connection { stream: kept, thread });
                 }
             }
         });
@@ -126,7 +134,7 @@ impl ThreadedBackend {
 
     /// The number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.lock().unwrap().len()
+        self.connections.lock().unwrap().accepted
     }
 
     /// Ends it like a killed process: its connections end and its port is closed.
@@ -139,7 +147,7 @@ impl Drop for ThreadedBackend {
         // Wakes the accepting thread.
         drop(TcpStream::connect(self.addr).unwrap());
         self.accepting.take().unwrap().join().unwrap();
-        for connection in self.connections.lock().unwrap().drain(..) {
+        for connection in self.connections.lock().unwrap().open.drain(..) {
             shut_down(&connection.stream);
             // A thread that panicked has failed the test by what the gateway did not receive.
             let _panicked = connection.thread.join();
