@@ -42,7 +42,7 @@ fn check_counts_rules_and_names_errors() {
     assert_eq!(output.status.code(), Some(0));
     let text = stdout(&output);
     assert!(text.contains("left out: c.conf:1:16: operator @pmFromUrl is not supported"), "{text}");
-    assert!(text.contains("1 rules with 1 conditions, 1 of which never match"), "{text}");
+    assert!(text.contains("1 rule with 1 condition, 1 of which never match"), "{text}");
     assert!(text.contains("never matches: c.conf:2:16: operator @rbl needs DNS lookups"), "{text}");
 }
 
@@ -72,6 +72,31 @@ fn explain_names_the_match_and_its_exclusion() {
         (output.status.code(), stdout(&output).as_str()),
         (Some(0), "not blocked; 0 matches\n")
     );
+    workspace.write("empty.http", "\r\n");
+    let output = workspace.run(&["waf", "explain", "a.conf", "--request", "empty.http"]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("expected a first line such as"), "{}", show(&output));
+}
+
+#[test]
+fn engine_is_on_unless_rules_say_otherwise() {
+    let workspace = workspace();
+    let rule = "SecRule ARGS:a \"@streq b\" \"id:7,phase:2,deny,log\"\n";
+    workspace.write("rule.conf", rule);
+    workspace.write("off.conf", &format!("SecRuleEngine Off\n{rule}"));
+    let form = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=b";
+    workspace.write("form.http", form);
+    for (rules, code) in [("rule.conf", 1), ("off.conf", 0)] {
+        let output = workspace.run(&["waf", "explain", rules, "--request", "form.http"]);
+        assert_eq!(output.status.code(), Some(code), "{rules}: {}", show(&output));
+    }
+    // A test sees every rule that matches, also behind one that would block.
+    workspace.write("both.conf", &format!("{rule}{}", rule.replace('7', "8")));
+    let tests = "rule_id: 7\ntests:\n - test_id: 1\n   stages:\n    - input: {headers: {Host: a}, uri: '/?a=b'}\n\
+                 \x20     output: {log: {expect_ids: [7, 8]}}\n";
+    workspace.write("tests.yaml", tests);
+    let output = workspace.run(&["waf", "test", "both.conf", "--tests", "tests.yaml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
 }
 
 #[test]
@@ -146,4 +171,7 @@ fn replay_counts_what_would_have_been_blocked() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
     }
+    let output = workspace.run(&["waf", "replay", "a.conf", "--log", "attack.http"]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("no line of \"attack.http\" is understood"));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use tollgate_stats::number::counted;
 use tollgate_waf::regression::TestFile;
 use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
@@ -14,6 +15,14 @@ use super::waf_replay;
 use crate::console::{self, Exit, Failure};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate waf check crs-setup.conf rules/
+  tollgate waf explain crs-setup.conf rules/ --request attack.http
+  tollgate waf test crs-setup.conf rules/ --tests tests/regression/tests/
+  tollgate waf replay crs-setup.conf rules/ --log access.log
+
+docs/waf.md describes the rules. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -82,13 +91,22 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Explain(args) => explain(args),
         Command::Test(args) => test(args),
         Command::Replay(args) => {
-            waf_replay::replay(load(&args.rules, args.skip_unsupported)?, &args.log)
+            waf_replay::replay(load(&args.rules, args.skip_unsupported, BLOCKING)?, &args.log)
         }
     }
 }
 
-fn load(paths: &[PathBuf], skip_unsupported: bool) -> Result<RuleSet, Failure> {
-    let mut builder = RuleSet::builder().skip_unsupported(skip_unsupported);
+/// Settings before the rules, which may change them. Rule sets leave them to the configuration of a server, and the engine
+/// is off without.
+const BLOCKING: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecResponseBodyAccess On\n";
+
+/// All rules run, as tests expect, also after one that would block.
+const DETECTING: &str =
+    "SecRuleEngine DetectionOnly\nSecRequestBodyAccess On\nSecResponseBodyAccess On\n";
+
+fn load(paths: &[PathBuf], skip_unsupported: bool, settings: &str) -> Result<RuleSet, Failure> {
+    let mut builder =
+        RuleSet::builder().skip_unsupported(skip_unsupported).text("settings", settings);
     for path in paths {
         let mut found = Vec::new();
         for extension in ["conf", "yaml", "rules"] {
@@ -127,7 +145,7 @@ pub(super) fn files(path: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>
 }
 
 fn check(args: &RuleArgs) -> Result<Exit, Failure> {
-    let rules = load(&args.rules, args.skip_unsupported)?;
+    let rules = load(&args.rules, args.skip_unsupported, BLOCKING)?;
     let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for rule in rules.rules() {
         let level = rule
@@ -147,8 +165,9 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     let conditions: usize = rules.rules().map(|rule| rule.conditions).sum();
     writeln!(
         text,
-        "{} rules with {conditions} conditions, {} of which never match; {} removed",
-        rules.rules().count(),
+        "{} with {}, {} of which never match; {} removed",
+        counted(rules.rules().count(), "rule"),
+        counted(conditions, "condition"),
         rules.never_matching().len(),
         rules.removed()
     )?;
@@ -166,13 +185,19 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let rules = Arc::new(load(&args.rules.rules, args.rules.skip_unsupported)?);
+    let rules = Arc::new(load(&args.rules.rules, args.rules.skip_unsupported, BLOCKING)?);
     let read = |path: &PathBuf| {
         std::fs::read(path)
             .with_context(|| format!("cannot read \"{}\"", path.display()))
             .map_err(Failure::bad_input)
     };
     let request = replay::parse_raw(&read(&args.request)?);
+    if request.target.is_empty() {
+        let path = args.request.display();
+        let error =
+            anyhow!("\"{path}\" is not a request: expected a first line such as `GET / HTTP/1.1`");
+        return Err(Failure::bad_input(error));
+    }
     let mut transaction = Transaction::new(Arc::clone(&rules));
     transaction.record_details(true);
     transaction.record_silent(args.all);
@@ -224,7 +249,7 @@ fn describe(text: &mut String, found: &Match, rule: &RuleInfo<'_>) -> Result<(),
 }
 
 fn test(args: &TestArgs) -> Result<Exit, Failure> {
-    let rules = Arc::new(load(&args.rules, false)?);
+    let rules = Arc::new(load(&args.rules, false, DETECTING)?);
     let mut known = match &args.known {
         Some(path) => known_differences(path).map_err(Failure::bad_input)?,
         None => HashMap::new(),

@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use tollgate_traffic::import::access_log::{self, LINE_BYTES_MAX, Logged};
 use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{EngineMode, RuleSet, Worker};
@@ -76,6 +76,14 @@ pub(super) fn replay(rules: RuleSet, log: &Path) -> Result<Exit, Failure> {
             rule.matches += 1;
             rule.blocked += u64::from(is_blocked);
         }
+    }
+    if totals.requests == 0 && totals.not_understood > 0 {
+        let error = anyhow!(
+            "no line of \"{}\" is understood; expected an audit log of the gateway, or an access log: combined, common, \
+             httplog of HAProxy, or JSON",
+            log.display()
+        );
+        return Err(Failure::bad_input(error));
     }
     console::print(&totals.text())?;
     Ok(Exit::Success)
