@@ -208,7 +208,7 @@ fn nginx_responds_to_every_request_over_tls() {
         assert_eq!(code, Some(0), "{options:?}: {result}");
         assert_eq!(result["load"]["protocol"], protocol);
         assert_eq!(result["statuses"]["200"], result["sent"], "{options:?}: {result}");
-        let version = if options.contains(&"1.2") { "TLSv1_2 " } else { "TLSv1_3 " };
+        let version = if options.contains(&"1.2") { "TLSv1.2 " } else { "TLSv1.3 " };
         assert!(result["tls"].as_str().is_some_and(|tls| tls.starts_with(version)), "{result}");
         assert_eq!(result["handshake_time"]["count"], result["connects"]);
         let is_resumed = result["resumed_handshakes"].as_u64() > Some(0);

@@ -137,9 +137,7 @@ impl Metrics {
         histogram.record(nanos(after));
         summary.resumed_handshakes += u64::from(tls.is_resumed());
         if summary.tls.is_none() {
-            summary.tls = tls.cipher();
-            let names = tls.facts().map(|facts| format!("{},{}", facts.version, facts.cipher));
-            summary.tls_facts = names;
+            summary.tls = tls.facts().map(|facts| format!("{} {}", facts.version, facts.cipher));
         }
     }
 

@@ -13,7 +13,6 @@ pub struct ShardSummary {
     // Parts of a summary that a report prints in another form.
     warm_up: Progress,
     bytes_sent: u64,
-    tls_facts: Option<String>,
     templates: Vec<TemplateSummary>,
     threads: Vec<ThreadUsage>,
     first_head: Vec<u8>,
@@ -24,7 +23,6 @@ impl From<Summary> for ShardSummary {
         Self {
             warm_up: summary.warm_up,
             bytes_sent: summary.bytes_sent,
-            tls_facts: summary.tls_facts.take(),
             templates: std::mem::take(&mut summary.templates),
             threads: std::mem::take(&mut summary.threads),
             first_head: std::mem::take(&mut summary.first_head),
@@ -35,16 +33,8 @@ impl From<Summary> for ShardSummary {
 
 impl From<ShardSummary> for Summary {
     fn from(shard: ShardSummary) -> Self {
-        let ShardSummary {
-            summary,
-            warm_up,
-            bytes_sent,
-            tls_facts,
-            templates,
-            threads,
-            first_head,
-        } = shard;
-        Self { warm_up, bytes_sent, tls_facts, templates, threads, first_head, ..summary }
+        let ShardSummary { summary, warm_up, bytes_sent, templates, threads, first_head } = shard;
+        Self { warm_up, bytes_sent, templates, threads, first_head, ..summary }
     }
 }
 

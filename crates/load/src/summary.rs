@@ -123,9 +123,6 @@ pub struct Summary {
     pub resumption_rate: Option<f64>,
     /// TLS version and cipher suite of the first handshake; null without TLS.
     pub tls: Option<String>,
-    /// The same by their names in the registries of TLS: `TLSv1.3,TLS_AES_256_GCM_SHA384`.
-    #[serde(skip)]
-    pub tls_facts: Option<String>,
     /// Bytes received over TLS, handshakes and overhead of records included; of the whole load. Null without TLS.
     pub tls_bytes_received: Option<u64>,
     /// Bytes sent over TLS, as those received.
@@ -419,7 +416,6 @@ impl Summary {
         self.resumption_rate =
             self.handshake_time.as_ref().map(|time| share(self.resumed_handshakes, time.count()));
         keep_first(&mut self.tls, other.tls);
-        keep_first(&mut self.tls_facts, other.tls_facts);
         self.tls_bytes_received = sum_of(self.tls_bytes_received, other.tls_bytes_received);
         self.tls_bytes_sent = sum_of(self.tls_bytes_sent, other.tls_bytes_sent);
         merge_optional(&mut self.first_byte, other.first_byte);

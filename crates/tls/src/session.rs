@@ -121,12 +121,6 @@ impl TlsSession {
         self.connection.alpn_protocol()
     }
 
-    /// Version and cipher suite, such as `TLSv1_3 TLS13_AES_256_GCM_SHA384`; `None` before the handshake.
-    pub fn cipher(&self) -> Option<String> {
-        let suite = self.connection.negotiated_cipher_suite()?;
-        Some(format!("{:?} {:?}", self.connection.protocol_version()?, suite.suite()))
-    }
-
     /// Returns `None` before the end of the handshake.
     pub fn facts(&self) -> Option<SessionFacts<'_>> {
         let version = match self.connection.protocol_version()? {

@@ -21,8 +21,8 @@ fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     writeln!(text, "Server Software:        {}", header(&summary.first_head, "Server"))?;
     writeln!(text, "Server Hostname:        {}", report.hostname)?;
     writeln!(text, "Server Port:            {}", report.port)?;
-    if let Some(tls) = &summary.tls_facts {
-        writeln!(text, "SSL/TLS Protocol:       {tls}")?;
+    if let Some(tls) = &summary.tls {
+        writeln!(text, "SSL/TLS Protocol:       {}", tls.replace(' ', ","))?;
         // A name is sent to the server, an address is not.
         if report.hostname.parse::<std::net::IpAddr>().is_err() {
             writeln!(text, "TLS Server Name:        {}", report.hostname)?;

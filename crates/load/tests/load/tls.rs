@@ -66,7 +66,9 @@ fn requests_are_sent_after_the_handshake() {
     let server = server(b"http/1.1", echo);
     let site = file("site.pem");
     let trusted = ClientOptions { trust: Trust::File(&site), ..TRUSTING };
-    for (version, name) in [(None, "TLSv1_3"), (Some(TlsVersion::Tls12), "TLSv1_2")] {
+    for (version, name) in
+        [(None, "TLSv1.3 TLS_AES_"), (Some(TlsVersion::Tls12), "TLSv1.2 TLS_ECDHE_")]
+    {
         let options = ClientOptions { version, ..trusted };
         let plan = Plan { connections: 2, ..plan(server.address, 40) };
         let summary = run(over_tls(&options, plan));
