@@ -64,7 +64,8 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    success; systems that are not installed are skipped, and unexpected
        responses to `load` do not change the exit code
-  1    system error (doctor: a run is not possible)
+  1    system error (doctor: a run is not possible; waf explain: blocked; waf
+       test: a test fails)
   2    bad input: an option, a file or a name
   3    partial result: a subject failed or was refused, a search is not settled,
        or more than 1 % of an open loop's requests were due and never sent
@@ -75,7 +76,7 @@ Exit codes:
   128+N  killed by signal N (137: kill -9); continue a run with --resume
 
 Examples:
-  tollgate run                        price nginx and ModSecurity in two minutes
+  tollgate run                        price nginx and ModSecurity in a minute
   tollgate run modsecurity --quick    another experiment, in a fifth of its time
   tollgate report runs/first-look-... --format markdown
   tollgate load http://127.0.0.1:8080/ -c 50 -d 10s";

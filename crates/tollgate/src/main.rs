@@ -162,4 +162,17 @@ mod tests {
     fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// Longer lines are broken by clap in the middle of a table or a command.
+    #[test]
+    fn texts_after_options_fit_eighty_columns() {
+        fn check(command: &clap::Command) {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in text.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
 }

@@ -27,9 +27,9 @@ use tollgate_stats::number::{counted, significant};
 #[command(after_help = "\
 Examples:
   tollgate batch run revisions.toml     build and measure every revision
-  tollgate batch stats --format table   prices with intervals and states
-  tollgate batch find                   find and confirm the commits that changed
-                                        the price
+  tollgate batch stats                  prices with intervals and states
+  tollgate batch find                   find and confirm the commits that
+                                        changed the price
 
 The same command continues an interrupted batch. Exit codes: see
 `tollgate --help`.")]
@@ -124,7 +124,7 @@ pub(crate) struct RunArgs {
     /// Blocks per round; fewer than 6 give no interval
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// Cut trials to a fifth of their time
+    /// Shorten trials to a fifth of their time, or as the experiment says
     #[arg(long)]
     quick: bool,
     /// Measure only N revisions, evenly spread

@@ -87,9 +87,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             State::Poor => "poor",
             State::Impossible => "FAIL",
         };
-        writeln!(text, "{mark}  {:<13} {}", check.name, check.found)?;
+        writeln!(text, "{mark}  {:<15} {}", check.name, check.found)?;
         if let Some(hint) = &check.hint {
-            writeln!(text, "{:20}-> {hint}", "")?;
+            writeln!(text, "{:22}-> {hint}", "")?;
         }
     }
     text += "\nSystems:\n";

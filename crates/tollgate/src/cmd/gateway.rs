@@ -25,14 +25,17 @@ The configuration is YAML. A minimal one:
     - name: site
       backends: [{ address: 127.0.0.1:8000 }]
 
---example prints one with every key; `tollgate schema gateway` is a JSON Schema for editors.
+--example prints one with every key; `tollgate schema gateway` is a JSON Schema
+for editors.
 
 Signals:
-  HUP              reload the configuration and reopen the logs without interrupting requests. An
-                   invalid configuration is reported and the old one stays. `threads` cannot change
+  HUP              reload the configuration and reopen the logs without
+                   interrupting requests. An invalid configuration is reported
+                   and the old one stays. `threads` cannot change
   USR1             reopen the log files
-  TERM, INT, QUIT  stop accepting connections, finish active requests within `timeouts.drain`
-                   (default: 30s), and exit; a second signal exits at once
+  TERM, INT, QUIT  stop accepting connections, finish active requests within
+                   `timeouts.drain` (default: 30s), and exit; a second signal
+                   exits at once
   USR2             ignored
 
 Under systemd, the readiness, reloads and the end are reported by sd_notify(3).

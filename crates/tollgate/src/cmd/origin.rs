@@ -14,22 +14,27 @@ use tollgate_tls::{Certificate, CertificateFiles, SelfSigned};
 #[command(after_help = "\
 Endpoints:
   /                   HTML page that documents the endpoints; also /index.html
-  /?payload=N         N bytes of text, 0 to 67108864; other parameters are ignored
-  /urandom            generate `size` random bytes, 0 to 67108864 (default: 2048), and report the
-                      time; from ChaCha12 in the process, reseeded by the kernel after every 64 KiB
+  /?payload=N         N bytes of text, 0 to 67108864; other parameters are
+                      ignored
+  /urandom            generate `size` random bytes, 0 to 67108864 (default:
+                      2048), and report the time; from ChaCha12 in the process,
+                      reseeded by the kernel after every 64 KiB
   /zero               the same with bytes of /dev/zero
   /sleep              respond after `time` seconds, 0 to 60 (default: 1)
-  /download           `size` bytes, 0 to 1073741824 (default: 10 chunks), with ETag, conditions and
-                      one range; `chunk_size`, 1 to 1048576 (default: 2048), only sets the default
-                      size: chunks are sent together
-  /upload             POST or PUT up to 67108864 bytes: size, time, and parts of multipart/form-data
+  /download           `size` bytes, 0 to 1073741824 (default: 10 chunks), with
+                      ETag, conditions and one range; `chunk_size`, 1 to 1048576
+                      (default: 2048), only sets the default size: chunks are
+                      sent together
+  /upload             POST or PUT up to 67108864 bytes: size, time, and parts of
+                      multipart/form-data
   /status/CODE        respond with this status, 200 to 599
   /headers, /method   headers and method as received
   /echo               request body, up to 1048576 bytes
-  /delay              respond after a random time: dist=fixed&ms=5, dist=bimodal&ms=1&ms2=20&p=0.1
-                      or dist=exponential&ms=5, `ms` up to 60000; `seed` (default: 0) fixes the
-                      sequence
-  /counters           requests, responses and bytes since the start; reset=1 restarts the counters
+  /delay              respond after a random time: dist=fixed&ms=5,
+                      dist=bimodal&ms=1&ms2=20&p=0.1 or dist=exponential&ms=5,
+                      `ms` up to 60000; `seed` (default: 0) fixes the sequence
+  /counters           requests, responses and bytes since the start; reset=1
+                      restarts the counters
   any other path      one line of text that names the path
 
 Protocols: HTTP/1.1 and HTTP/2. Over TLS (1.2 or 1.3), ALPN selects one of
@@ -41,8 +46,9 @@ Timeouts: 10 s for a request head or a TLS handshake; 10 s between two reads
 of a request body, which must arrive at 1 KiB/s or more; 10 s between two
 writes of a response; 60 s between two requests.
 
-TERM or Ctrl-C stops the origin: requests that have arrived get a response if it is due within one
-second, and a reader of the access log has two more seconds. After that, it exits with code 1.
+TERM or Ctrl-C stops the origin: requests that have arrived get a response if it
+is due within one second, and a reader of the access log has two more seconds.
+After that, it exits with code 1.
 
 Examples:
   tollgate origin --listen 127.0.0.1:8000 &
@@ -50,7 +56,7 @@ Examples:
   curl -F file=@photo.jpg http://127.0.0.1:8000/upload
   tollgate origin --listen 127.0.0.1:8443 --tls &
   curl --insecure --http2 https://127.0.0.1:8443/headers
-  tollgate origin --listen unix:/tmp/origin.sock --threads 2 --access-log requests.log")]
+  tollgate origin --listen unix:/tmp/origin.sock --access-log requests.log")]
 pub(crate) struct Args {
     /// Address to listen on: ADDRESS:PORT, where port 0 selects a free port, or unix:PATH
     ///

@@ -16,7 +16,7 @@ use tollgate_experiment::manifest::VERSION;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
+  source <(tollgate completions bash)                  in ~/.bashrc
   tollgate completions zsh > ~/.zfunc/_tollgate        with fpath+=~/.zfunc
   tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
 pub(crate) struct CompletionsArgs {

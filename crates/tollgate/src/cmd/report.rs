@@ -33,8 +33,8 @@ Examples:
   tollgate report runs/first-look-... --format markdown   for a pull request
   tollgate report runs/first-look-... --format html > page.html
   tollgate report runs/first-look-... --threshold 'cpu(full/nginx)<130'
-  tollgate report runs/vitrix-... --baseline haproxy      prices over another subject
-  tollgate report DIR --format gobench > run.txt && benchstat -col /subject run.txt
+  tollgate report runs/vitrix-... --baseline haproxy      over another subject
+  tollgate report DIR --format gobench > run.txt          for benchstat
 
 docs/formats.md describes the formats. Exit codes: see `tollgate --help`.";
 

@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Of systems: length of a trial [default: 2s]
     #[arg(short, long, value_name = "TIME", value_parser = span)]
     duration: Option<Span>,
-    /// Shorten durations, so that the run takes about a fifth of the time
+    /// Shorten trials to a fifth of their time, or as the experiment says
     #[arg(long)]
     quick: bool,
     /// Number of blocks; fewer than 6 give no interval
@@ -367,6 +367,10 @@ impl Args {
             }
             return Ok(None);
         }
+        let mut names = self.names.iter().enumerate();
+        if let Some((_, name)) = names.find(|(at, name)| self.names[..*at].contains(name)) {
+            bail!("{name} is named twice; --aa runs the first system twice in each block");
+        }
         let is_system = systems.contains(&system(&self.names[0]));
         Ok((options || self.names.len() > 1 || is_system).then(|| SideBySide {
             systems: &self.names,
@@ -447,6 +451,8 @@ mod tests {
             let error = sides(line).unwrap_err().to_string();
             assert!(error.contains("is an experiment: --mix"), "{line}: {error}");
         }
+        let error = sides("haproxy nginx nginx").unwrap_err().to_string();
+        assert!(error.starts_with("nginx is named twice; --aa"), "{error}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tollgate_stats::number::in_full;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Goals are upper limits (< or <=), separated by commas; all of them must be met:
-  p50 p90 p95 p99 p99.9 mean max   latency from the scheduled time, in ms, us or s
+  p50 p90 p95 p99 p99.9 mean max   latency from the due time, in ms, us or s
   errors                           requests without the expected response, in %
   unexpected                       responses other than the expected one, in %
 Without a goal for errors, less than 1 % is allowed. A rate fails if more than
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Goals to meet, such as 'p99<5ms,errors<0.1%'
     #[arg(long = "goal", alias = "slo", value_name = "GOALS")]
     goals: Goals,
-    /// Cut trials to a fifth of their time
+    /// Shorten trials to a fifth of their time, or as the experiment says
     #[arg(long)]
     quick: bool,
     /// Seed of all random choices [default: random]

@@ -33,30 +33,32 @@ const MAX_CPU: usize = 1023;
 #[command(args = foreign::options())]
 #[command(group = clap::ArgGroup::new("open_loop").args(["rate", "pace"]).multiple(true))]
 #[command(after_help = "\
-Closed loop (without --rate or --pace): each connection sends when its last response is complete. This finds
-the capacity of a server.
+Closed loop (without --rate or --pace): each connection sends when its last
+response is complete. This finds the capacity of a server.
 
-Open loop (with --rate or --pace): requests leave on a schedule, independent of responses. This finds the
-latency at a known load, from the moment when each request was due.
+Open loop (with --rate or --pace): requests leave on a schedule, independent of
+responses. This finds the latency at a known load, from the moment when each
+request was due.
 
 Examples:
   tollgate load http://127.0.0.1:8000/                50 connections, 10 s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -d 30s
-  tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
-  tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
+  tollgate load 127.0.0.1:8000/upload -H 'Content-Type: image/png' --body @a.png
+  tollgate load http://127.0.0.1:8000/ --rate 5000 --poisson --warmup steady
   tollgate load http://127.0.0.1:8000/ --rate 100..5000/60s
   tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
   tollgate load https://127.0.0.1:8443/ --http auto --insecure
-  tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
-  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
+  tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms
+  tollgate load http://127.0.0.1:8000/ -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
   tollgate load http://127.0.0.1:8000/ --mix ./access.mix --pace x2
-  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
+  tollgate load http://127.0.0.1:8000/ -c 1 --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
-  tollgate load http://sut:8080/ --rate 200000 -c 400 --on slurm:4 --allow-host sut
+  tollgate load http://sut:8080/ --rate 200000 --on slurm:4 --allow-host sut
 
-Also understood, from other tools: -z for --duration, -R for --rate, -D for --body-file, --data for
---body, --json (or -j) for --format json, --disable-keepalive. -k and --latency are the default.
+Also understood, from other tools: -z for --duration, -R for --rate, -D for
+--body-file, --data for --body, --json (or -j) for --format json,
+--disable-keepalive. -k and --latency are the default.
 
 docs/formats.md describes the formats.
 
@@ -174,8 +176,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATUS", help_heading = "Request", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub(super) expect: Option<u16>,
     /// Send a mix to the address of the URL: a name (see `tollgate list`), a .toml file, or a .mix file of
-    /// `tollgate mix import`; attacks that
-    /// are blocked count as unexpected
+    /// `tollgate mix import`; attacks that are blocked count as unexpected
     #[arg(long, value_name = "NAME | FILE", help_heading = "Request", conflicts_with_all = ["method", "headers", "body", "body_file", "expect"])]
     pub(super) mix: Option<String>,
     #[command(flatten, next_help_heading = "Request")]
