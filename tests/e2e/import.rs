@@ -444,7 +444,9 @@ fn bad_input_is_reported_with_its_place() {
     let log = "a - - [t] \"GET /a HTTP/1.1\" 200 5\n\na - - [t] \"\\x16\\x03\" 400 5\n";
     let mut zipped = flate(log);
     fs::write(workspace.path("a.log.gz"), &mut zipped).expect("a file");
-    let (lines, messages) = import(&workspace, &["a.log.gz"]);
+    workspace.write("rotated.log", "");
+    fails(&["rotated.log"], 4, "no request to import");
+    let (lines, messages) = import(&workspace, &["rotated.log", "a.log.gz"]);
     assert_eq!(lines.len(), 2);
     assert!(
         messages.contains("skipped 1: no request line of three words (first: a.log.gz:3:11: "),

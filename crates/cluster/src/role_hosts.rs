@@ -29,6 +29,7 @@ use tollgate_runner::trial::hosts::{
 };
 use tollgate_runner::trial::load_plan;
 use tollgate_runner::trial::servers::Stop;
+use tollgate_stats::number::counted;
 
 /// Features of nodes that name a role.
 const FEATURES: [&str; 3] = ["sut", "origin", "gen"];
@@ -117,9 +118,9 @@ impl RemoteHosts {
         let mut hosts = Hosts::take(&self.carrier, Some(count), &choice, interrupt, waiting)?;
         if hosts.hosts.len() != count {
             bail!(
-                "cannot run on {} hosts: {count} are needed, for system, origin and {} generators; change --generators",
-                hosts.hosts.len(),
-                self.generators
+                "cannot run on {}: {count} are needed, for system, origin and {}; change --on or --generators",
+                counted(hosts.hosts.len(), "host"),
+                counted(self.generators, "generator")
             );
         }
         hosts.hosts = assign(hosts.hosts);

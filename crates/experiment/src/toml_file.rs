@@ -19,6 +19,20 @@ pub struct Source {
     pub text: String,
 }
 
+impl Source {
+    /// Name of a text made of arguments.
+    pub const COMMAND_LINE: &str = "systems on the command line";
+
+    /// Returns file, line and column of a byte offset, or only the name if there is no file.
+    fn position(&self, start: usize) -> String {
+        if self.name == Self::COMMAND_LINE {
+            return self.name.clone();
+        }
+        let (line, column) = line_and_column(&self.text, start);
+        format!("{}:{line}:{column}", self.name)
+    }
+}
+
 /// One step of a path into a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -58,8 +72,7 @@ pub fn place(source: &Source, path: &[Step]) -> String {
             array = next.get_ref().as_array();
         }
     }
-    let (line, column) = line_and_column(&source.text, start);
-    format!("{}:{line}:{column}", source.name)
+    source.position(start)
 }
 
 /// Returns the known word that is closest to `word`, if it is close enough for a typing error.
@@ -185,9 +198,8 @@ fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
 }
 
 fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> BadInput {
-    let (line, column) = line_and_column(&source.text, span.map_or(0, |span| span.start));
     let message = message.trim_end().replace('\n', " ");
-    BadInput(format!("{}:{line}:{column}: {message}", source.name))
+    BadInput(format!("{}: {message}", source.position(span.map_or(0, |span| span.start))))
 }
 
 /// Returns line and column of a byte offset, both from 1, the column in bytes.

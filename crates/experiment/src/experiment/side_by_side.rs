@@ -16,9 +16,6 @@ pub struct SideBySide<'a> {
     pub duration: Span,
 }
 
-/// Name of an experiment without a file, in errors.
-const SOURCE: &str = "systems on the command line";
-
 /// Limit of the name of an experiment made from names of systems, in bytes.
 const LONGEST_NAME: usize = 60;
 
@@ -63,7 +60,7 @@ load = {{ connections = {}, duration = {}, warmup = \"400ms\" }}
 blocks = 8 # each runs every subject once; fewer than 6 give no interval
 # width = \"2%\" # instead: until all intervals are this narrow
 ";
-        Source { name: SOURCE.to_owned(), text }
+        Source { name: Source::COMMAND_LINE.to_owned(), text }
     }
 
     pub fn name(&self) -> String {
@@ -155,6 +152,8 @@ mod tests {
         ] {
             let error = format!("{:#}", load(systems, mix).unwrap_err());
             assert!(error.contains(reason), "{systems:?}: {error}");
+            let place = error.strip_prefix("systems on the command line");
+            assert!(place.is_some_and(|rest| rest.starts_with(": ")), "{error}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! `tollgate init`: writes a commented experiment or recipe to start from.
 
 use crate::console::{self, Exit, Failure};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tollgate_experiment::experiment::SideBySide;
+use tollgate_experiment::catalog::{Catalog, Kind};
+use tollgate_experiment::experiment::{Adjustments, Experiment, SideBySide};
 use tollgate_experiment::units::Span;
 
 #[derive(Debug, clap::Args)]
@@ -75,6 +76,10 @@ fn name(text: &str) -> Result<String, String> {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let text = match &args.system {
         Some(name) => {
+            if Catalog::new(vec![]).names(Kind::System).contains(name) {
+                let error = anyhow!("{name} is a built-in system; choose another name");
+                return Err(Failure::bad_input(error));
+            }
             let (recipe, config) = write_recipe(Path::new("systems"), name)?;
             format!(
                 "{} and {}\nTo try it: tollgate systems check {name}\n",
@@ -89,7 +94,14 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 connections: 50,
                 duration: Span(Duration::from_secs(2)),
             };
-            create(&args.out, &sides.source().text)?;
+            let (catalog, source) = (Catalog::new(vec![PathBuf::from(".")]), sides.source());
+            Experiment::from_source(
+                &catalog,
+                &sides.name(),
+                source.clone(),
+                &Adjustments::default(),
+            )?;
+            create(&args.out, &source.text)?;
             let file = args.out.display();
             format!("{file}\nTo run it: tollgate run {file}\n")
         }
@@ -123,8 +135,6 @@ fn create(path: &Path, text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::experiment::{Adjustments, Experiment};
 
     #[test]
     fn written_recipe_and_experiment_are_valid() {

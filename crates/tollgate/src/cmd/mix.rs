@@ -180,38 +180,41 @@ fn import(args: &ImportArgs) -> Result<Exit, Failure> {
         (events, true) => format!("order of {}, with times in whole seconds", count(events)),
     };
     console::print(&format!(
-        "wrote {}: {} requests, {} distinct, {order}\n",
+        "wrote {}: {}, {} distinct, {order}\n",
         args.out.display(),
-        count(importer.requests()),
+        requests(importer.requests()),
         count(importer.distinct_requests() as u64)
     ))?;
     Ok(Exit::Success)
 }
 
+fn requests(number: u64) -> String {
+    match number {
+        1 => "1 request".to_owned(),
+        _ => format!("{} requests", count(number)),
+    }
+}
+
 /// Prints what an import changed and skipped.
 fn report(importer: &Importer) {
     if importer.masked() > 0 {
-        let masked = count(importer.masked());
-        eprint_line(&format!("secrets masked in {masked} requests; --keep keeps them"));
+        let masked = requests(importer.masked());
+        eprint_line(&format!("secrets masked in {masked}; --keep keeps them"));
     }
     if importer.without_body() > 0 {
-        let bodies = count(importer.without_body());
-        eprint_line(&format!(
-            "{bodies} requests had a body that the log does not contain: sent without"
-        ));
+        let bodies = requests(importer.without_body());
+        eprint_line(&format!("{bodies} had a body that the log does not contain: sent without"));
     }
     if importer.ordered() > 0 && importer.unordered() > 0 {
-        let unordered = count(importer.unordered());
+        let unordered = requests(importer.unordered());
         eprint_line(&format!(
-            "{unordered} requests are not in the order of a replay: without a time, more than {}, or more than ten years from the others",
+            "{unordered} not in the order of a replay: without a time, more than {}, or more than ten years from the others",
             count(MAX_EVENTS as u64)
         ));
     }
     if importer.ordered() > 0 && importer.without_client() > 0 {
-        let requests = count(importer.without_client());
-        eprint_line(&format!(
-            "{requests} requests have no client: they are one session; see --field client="
-        ));
+        let requests = requests(importer.without_client());
+        eprint_line(&format!("{requests} without a client: one session; see --field client="));
     }
     for (reason, skipped) in importer.skipped() {
         eprint_line(&format!(
@@ -311,6 +314,8 @@ fn add(
     let mut reader = BufReader::with_capacity(START_BYTES, plain);
     let format = match args.format {
         Some(format) => format,
+        // Such as a log right after its rotation.
+        None if reader.fill_buf()?.is_empty() => return Ok(()),
         None => {
             recognize(reader.fill_buf()?).context("the format is not known; name it with --as")?
         }

@@ -374,7 +374,9 @@ fn describe(subject: &Subject, installed: &Installed) -> Result<String, std::fmt
     let mut text = format!("{}\n", subject.recipe.file.title);
     let options: Vec<String> =
         subject.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    writeln!(text, "  options   {}", options.join(" "))?;
+    if !options.is_empty() {
+        writeln!(text, "  options   {}", options.join(" "))?;
+    }
     for version in &installed.version {
         writeln!(text, "  version   {version}")?;
     }

@@ -22,12 +22,12 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
             Some((rates, time)) => (rates, Some(duration(time)?)),
             None => (part, None),
         };
+        let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
+        let [from_per_s, to_per_s] = [number(from, "rates from 0")?, number(to, "rates from 0")?];
         length = own.or(length);
         let Some(length) = length else {
             return Err(format!("stage `{part}` has no length; write {part}/10s"));
         };
-        let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
-        let [from_per_s, to_per_s] = [number(from, "rates from 0")?, number(to, "rates from 0")?];
         stages.push(Stage { from_per_s, to_per_s, length });
     }
     if stages.len() > MAX_STAGES {
@@ -71,9 +71,19 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_expected() {
-        for text in
-            ["0", "-1", "NaN", "inf", "10000000.1", "5k", "1..x/1s", "-1..5/1s", "..5/1s", ",5/1s"]
-        {
+        for text in [
+            "0",
+            "-1",
+            "NaN",
+            "inf",
+            "10000000.1",
+            "5k",
+            "1..x/1s",
+            "-1..5/1s",
+            "..5/1s",
+            ",5/1s",
+            "5..",
+        ] {
             let error = rate(text).unwrap_err();
             assert!(
                 error.ends_with("such as 5000, 0.5, 100..5000/60s or 1000,2000,4000/10s"),
