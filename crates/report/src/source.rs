@@ -4,7 +4,7 @@ use crate::analysis::{Analysis, analyse};
 use crate::document::File;
 use anyhow::Context;
 use std::fs;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::metric::{self, ByBlock};
@@ -102,7 +102,14 @@ fn configs(folder: &Path) -> anyhow::Result<(Vec<File>, usize)> {
 
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let failed = io_error("read", folder);
-    for entry in fs::read_dir(folder).map_err(&failed)? {
+    let entries = match fs::read_dir(folder) {
+        // The folder for temporary files of a server of another user, which has no configuration.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && depth < FOLDER_DEPTH_MAX => {
+            return Ok(());
+        }
+        entries => entries.map_err(&failed)?,
+    };
+    for entry in entries {
         let entry = entry.map_err(&failed)?;
         // Links may lead out of the directory, and a pipe has no end.
         let kind = entry.file_type().map_err(&failed)?;
@@ -134,6 +141,7 @@ fn config(folder: &Path, path: &Path) -> anyhow::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn configs_are_found_in_order_and_links_are_not_followed() {
@@ -155,6 +163,18 @@ mod tests {
         assert_eq!(found[0].text, "a\u{fffd}b");
         assert_eq!(found[1].text.len(), 64 * 1024);
         assert_eq!(found[2].text, "SecRuleEngine On\n");
+    }
+
+    /// Root may read every folder.
+    #[test]
+    fn private_folder_of_a_server_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = dir.path().join("full/tmp-body");
+        fs::create_dir_all(&private).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o000)).unwrap();
+        let found = configs(dir.path());
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(found.unwrap(), (vec![], 0));
     }
 
     #[test]

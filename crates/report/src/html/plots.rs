@@ -82,7 +82,18 @@ fn bars(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     let bars: Vec<Bar> = case.subjects.iter().enumerate().filter_map(bar).collect();
     let has_price = bars.iter().any(|bar| bar.price.is_some() && bar.name != baseline);
     let data = Bars { baseline: baseline.to_owned(), bars, band: case.noise_floor };
-    has_price.then(|| Figure { name: "bars", svg: svg::bars(&data), ..Figure::default() })
+    let note = match data.band {
+        Some(_) => {
+            "The band around 1 is the noise floor (A/A): differences within it may be noise."
+        }
+        None => "",
+    };
+    has_price.then(|| Figure {
+        name: "bars",
+        svg: svg::bars(&data),
+        note: note.to_owned(),
+        ..Figure::default()
+    })
 }
 
 /// Attacks blocked against the price. `None` if no subject with a ratio blocks one.

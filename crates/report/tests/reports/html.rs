@@ -89,12 +89,15 @@ fn shows_run_status_and_verdicts() {
 
 #[test]
 fn band_is_the_noise_floor() {
-    assert!(!page(&run(&["nginx", "full"], two())).contains("A/A: the baseline a second time"));
+    let without = page(&run(&["nginx", "full"], two()));
+    assert!(!without.contains("A/A: the baseline a second time"));
+    assert!(!without.contains("noise floor"));
     let again = blocks("nginx-again", &[11, 12, 13, 14, 15, 16]);
     let mut run = run(&["nginx", "full", "nginx-again"], [two(), again].concat());
     run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
     let page = page(&run);
     assert_eq!(page.matches("<title>A/A: the baseline a second time</title>").count(), 1);
+    assert!(page.contains("The band around 1 is the noise floor"));
     assert!(page.contains("<span class=\"badge bad\">A&#x2f;A failed</span>"), "{page}");
 }
 
