@@ -182,7 +182,7 @@ impl<'a> Repository<'a> {
     /// Resolves a name known to git.
     pub(crate) fn one(&self, name: &str) -> anyhow::Result<Revision> {
         let commit = format!("{name}^{{commit}}");
-        let mut log = self.git(["log", "-1", LOG_FORMAT, "--end-of-options"]);
+        let mut log = self.git(["log", "-1", LOG_FORMAT, "--ignore-missing", "--end-of-options"]);
         let text = command::output(log.arg(commit), QUICK, self.interrupt)?;
         let missing = || bad_input(format!("unknown revision `{name}`"));
         of_log(&text, &[name.to_owned()], true).into_iter().next().ok_or_else(missing)
@@ -395,6 +395,7 @@ mod repository_tests {
         repository.fetch(&from).unwrap();
         assert_eq!(tagged(&repository), [two]);
         assert_eq!(repository.one("a/b").unwrap().id, one);
+        assert_eq!(repository.one("v1").unwrap_err().to_string(), "unknown revision `v1`");
     }
 
     #[test]
