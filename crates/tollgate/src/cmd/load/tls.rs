@@ -90,12 +90,17 @@ pub(super) fn alpn(protocol: Protocol) -> &'static str {
 
 /// Returns what to do about a failed handshake.
 fn advice(args: &Args, error: &io::Error) -> &'static str {
+    let text = error.to_string();
     match certificate_rejection(error) {
+        Some(Rejection::Untrusted) if !args.insecure && text.contains("CaUsedAsEndEntity") => {
+            "; it is the certificate of an authority: issue one without CA:TRUE, or skip the check with --insecure"
+        }
         Some(Rejection::Untrusted) if !args.insecure => {
             "; trust its authority with --cacert FILE, or skip the check with --insecure"
         }
         Some(Rejection::NameOrTime) => "; to skip the check, use --insecure",
-        _ if error.to_string().contains("NoApplicationProtocol") => "; use another --http",
+        _ if text.contains("NoApplicationProtocol") => "; use another --http",
+        _ if text.contains("InvalidContentType") => "; the server does not speak TLS: use http://",
         _ => "",
     }
 }
