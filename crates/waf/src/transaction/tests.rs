@@ -1,0 +1,244 @@
+//! Tests of transactions.
+
+use super::*;
+
+fn run(settings: &str, target: &str) -> (Option<u16>, LimitsReached, usize) {
+    let text = format!(
+        "SecRuleEngine On\nSecRequestBodyAccess On\n{settings}\n\
+         SecRule ARGS \"@rx [a-z]\" \"id:1,phase:2,pass\"\n\
+         SecRule ARGS \"@rx [a-z]\" \"id:2,phase:2,pass\""
+    );
+    let rules = RuleSet::builder().text("t.conf", text).build().unwrap();
+    let mut transaction = Transaction::new(Arc::new(rules));
+    let mut worker = Worker::new();
+    transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+    transaction.process_request_headers(&mut worker);
+    transaction.process_request_body(&mut worker);
+    let status = transaction.intervention().map(|intervention| intervention.status);
+    (status, transaction.limits_reached(), transaction.matches().len())
+}
+
+#[test]
+fn inspection_limit_blocks_or_ends_the_inspection() {
+    let none = LimitsReached::default();
+    let reached = LimitsReached { inspection: true, ..none };
+    assert_eq!(run("SecInspectionLimit 8", "/?q=abc"), (None, none, 2));
+    assert_eq!(run("SecInspectionLimit 7", "/?q=abc"), (Some(403), reached, 1));
+    let partial = "SecInspectionLimit 3\nSecInspectionLimitAction ProcessPartial";
+    assert_eq!(run(partial, "/?q=abc"), (None, reached, 0));
+    assert_eq!(reached.to_string(), "inspection limit");
+}
+
+#[test]
+fn arguments_beyond_the_limit_are_never_ignored() {
+    let (status, limits, _) = run("SecArgumentsLimit 1", "/?q=1&r=2");
+    assert_eq!((status, limits.values, limits.request_body), (Some(413), 1, true));
+    let partial = "SecArgumentsLimit 1\nSecRequestBodyLimitAction ProcessPartial";
+    let (status, limits, matches) = run(partial, "/?q=a&r=b");
+    assert_eq!((status, limits.values, matches), (None, 1, 2));
+}
+
+/// Ids that match a request, and the limits that it reached.
+fn matches(worker: &mut Worker, rules: &Arc<RuleSet>, target: &str) -> (Vec<u64>, LimitsReached) {
+    let mut transaction = Transaction::new(Arc::clone(rules));
+    transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+    transaction.process_request_headers(worker);
+    let ids = transaction.matches().iter().map(|found| found.id).collect();
+    (ids, transaction.limits_reached())
+}
+
+fn rules(text: &str) -> Arc<RuleSet> {
+    let text = format!("SecRuleEngine On\n{text}");
+    Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap_or_else(|e| panic!("{e}")))
+}
+
+#[test]
+fn lookups_without_their_service_never_match_and_are_counted() {
+    let rules = rules(
+        "SecRule ARGS \"@rbl a.example\" \"id:1,phase:1,pass\"\n\
+         SecRule ARGS:a \"@geoLookup\" \"id:2,phase:1,pass,chain\"\nSecRule GEO:COUNTRY_CODE .",
+    );
+    let places: Vec<String> =
+        rules.never_matching().iter().map(|it| format!("{} {}", it.place, it.message)).collect();
+    assert_eq!(
+        places,
+        [
+            "t.conf:2:16 operator @rbl needs DNS lookups",
+            "t.conf:3:18 operator @geoLookup needs a geographic database",
+        ]
+    );
+    let (ids, limits) = matches(&mut Worker::new(), &rules, "/?a=1&b=2");
+    assert_eq!((ids, limits.operators), (vec![], 3));
+    assert_eq!(limits.to_string(), "3 operators without their service");
+}
+
+#[test]
+fn macros_read_values_that_no_target_names() {
+    let rules = rules(
+        "SecAction \"id:1,phase:1,pass,setvar:tx.a=%{request_line}|%{args.q}|%{time_year}|%{unique_id}|\
+         %{request_headers.x}|%{request_cookies.c}\"",
+    );
+    let mut transaction = Transaction::new(rules);
+    transaction.time(0);
+    transaction.unique_id("u");
+    transaction.request_line(b"GET", b"/?q=1", b"HTTP/1.1");
+    transaction.request_header(b"X", b"y");
+    transaction.request_header(b"Cookie", b"c=d");
+    transaction.process_request_headers(&mut Worker::new());
+    let text = transaction.tx("a").unwrap_or_default();
+    assert_eq!(text.escape_ascii().to_string(), "GET /?q=1 HTTP/1.1|1|1970|u|y|d");
+}
+
+#[test]
+fn response_bodies_are_inspected_if_a_rule_depends_on_them() {
+    let access = "SecResponseBodyAccess On\nSecResponseBodyMimeType text/html";
+    for (text, expected) in [
+        ("SecResponseBodyLimitAction ProcessPartial", false),
+        ("SecResponseBodyLimitAction Reject", true),
+        ("SecResponseBodyLimitAction ProcessPartial\nSecAction \"id:1,phase:4,pass\"", true),
+        (
+            "SecResponseBodyLimitAction ProcessPartial\n\
+             SecRule RESPONSE_BODY x \"id:1,phase:5,pass\"",
+            true,
+        ),
+    ] {
+        let mut transaction = Transaction::new(rules(&format!("{access}\n{text}")));
+        transaction.response_line(b"HTTP/1.1", 200);
+        transaction.response_header(b"Content-Type", b"text/html");
+        assert_eq!(transaction.inspects_response_body(), expected, "{text}");
+    }
+}
+
+#[test]
+fn gates_change_neither_skips_nor_phases_that_a_limit_has_blocked() {
+    let rules = rules(
+        "SecArgumentsLimit 2\n\
+         SecRule ARGS:q \"@rx ^none$\" \"id:1,phase:1,pass\"\n\
+         SecRule ARGS:q \"@rx ^two$\" \"id:2,phase:1,pass,skip:2\"\n\
+         SecRule ARGS:q \"@rx ^none$\" \"id:3,phase:1,pass\"\n\
+         SecMarker M\n\
+         SecRule ARGS:q \"@rx t\" \"id:4,phase:1,pass\"\n\
+         SecRule ARGS:q \"@rx t\" \"id:5,phase:1,pass,skip:9\"\n\
+         SecRule ARGS:q \"@rx t\" \"id:6,phase:1,pass\"",
+    );
+    for (target, expected) in [
+        ("/?q=two", vec![2, 5]),
+        ("/?q=ten", vec![4, 5]),
+        ("/?q=ten&a=1&b=2", vec![]),
+        ("/?q=none&a=1&b=2", vec![1]),
+    ] {
+        for mut worker in [Worker::plain(), Worker::new()] {
+            assert_eq!(matches(&mut worker, &rules, target).0, expected, "{target}");
+        }
+    }
+}
+
+#[test]
+fn regexes_may_contain_macros() {
+    let rules = rules(
+        "SecAction \"id:1,phase:1,pass,nolog,setvar:tx.allowed=a|b{2}\"\n\
+         SecRule ARGS:q \"!@rx ^(?:%{tx.allowed})$\" \"id:2,phase:1,pass\"\n\
+         SecRule ARGS:r \"@rx ^(%{args.s})$\" \"id:3,phase:1,pass,capture,chain\"\n\
+         SecRule TX:1 \"@streq \u{e9}x\"",
+    );
+    let mut worker = Worker::new();
+    for (target, expected) in [
+        ("/?q=bb", vec![]),
+        ("/?q=b", vec![2]),
+        ("/?r=%C3%A9x&s=%C3%A9.", vec![3]),
+        ("/?r=ax&s=b.", vec![]),
+    ] {
+        let (ids, limits) = matches(&mut worker, &rules, target);
+        assert_eq!((ids, limits.regexes), (expected, 0), "{target}");
+    }
+    // More texts than a worker keeps.
+    for text in 0..150 {
+        let (ids, _) = matches(&mut worker, &rules, &format!("/?r=x{text}&s=x{text}"));
+        assert_eq!(ids, []);
+    }
+    assert_eq!(matches(&mut worker, &rules, "/?r=%C3%A9x&s=%C3%A9.").0, [3]);
+    for invalid in ["(".to_owned(), "x".repeat(5000)] {
+        let (ids, limits) = matches(&mut worker, &rules, &format!("/?r=x&s={invalid}"));
+        assert_eq!((ids, limits.regexes), (vec![], 1));
+    }
+}
+
+#[test]
+fn rules_see_that_a_search_was_given_up() {
+    let rules = rules(
+        "SecRule ARGS \"@rx x(a|aa)+\\1c\" \"id:1,phase:1,pass\"\n\
+         SecRule TX:/^MSC_/ \"!@streq 0\" \"id:2,phase:1,pass\"\n\
+         SecRule MSC_PCRE_LIMITS_EXCEEDED \"@eq 1\" \"id:3,phase:1,pass\"",
+    );
+    let mut worker = Worker::new();
+    assert_eq!(matches(&mut worker, &rules, "/?q=xaac"), (vec![1], LimitsReached::default()));
+    let target = format!("/?q=x{}bc", "a".repeat(60));
+    let (ids, limits) = matches(&mut worker, &rules, &target);
+    assert_eq!((ids, limits.regexes), (vec![2, 3], 1));
+    assert_eq!(limits.to_string(), "1 regex searches given up");
+}
+
+#[test]
+fn all_searches_of_a_transaction_share_their_steps() {
+    // Rule 942130 of CRS 3.3.4, shortened.
+    let rules = rules(
+        "SecRequestBodyAccess On\n\
+         SecRule ARGS \"@rx (?i:[\\s'\\\"`()]*?\\b([\\d\\w]+)\\b[\\s'\\\"`()]*?=[\\s'\\\"`()]*?(?:\\b\\1\\b))\" \
+         \"id:1,phase:2,pass\"",
+    );
+    let mut worker = Worker::new();
+    let mut limits = |value: &str, count: usize| {
+        let body: Vec<String> = (0..count).map(|at| format!("{at}={value}")).collect();
+        let body = body.join("&");
+        let mut transaction = Transaction::new(Arc::clone(&rules));
+        transaction.request_line(b"POST", b"/", b"HTTP/1.1");
+        transaction.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
+        transaction.process_request_headers(&mut worker);
+        transaction.append_request_body(body.as_bytes());
+        transaction.process_request_body(&mut worker);
+        transaction.limits_reached().regexes
+    };
+    let quotes = format!("{}a%3Db", "'".repeat(1300));
+    assert_eq!(limits(&quotes, 1), 0);
+    // Each takes about 845,000 steps.
+    assert_eq!(limits(&quotes, 95), 93);
+    // Texts of 1 kB, one long text, and short values.
+    let prose = format!("a%3Db+{}", "the+quick+brown+fox+is+like+a+hare%2C+and+".repeat(24));
+    assert_eq!(limits(&prose, 125), 0);
+    assert_eq!(limits(&prose.repeat(60), 1), 0);
+    assert_eq!(limits("a%3Db", 6500), 0);
+}
+
+#[test]
+fn kept_transaction_has_no_long_names_and_values() {
+    let rules = rules(
+        "SecRequestBodyAccess On\n\
+         SecRule ARGS|ARGS_NAMES \"@rx (.*)\" \"id:1,phase:2,pass,capture,setvar:tx.a=%{matched_var}\"",
+    );
+    let mut worker = Worker::new();
+    let mut transaction = Transaction::new(Arc::clone(&rules));
+    for count in 0..16 {
+        let long = "x".repeat(10_000);
+        let body = format!("{}{long}={long}", "a=1&".repeat(count));
+        transaction.request_line(b"POST", b"/", b"HTTP/1.1");
+        transaction.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
+        transaction.process_request_headers(&mut worker);
+        transaction.append_request_body(body.as_bytes());
+        transaction.process_request_body(&mut worker);
+        assert_eq!(transaction.matches().len(), 1);
+        transaction.reset();
+    }
+    let values = &transaction.state.matched.values;
+    assert!(!values.is_empty());
+    for value in values {
+        assert!(value.key.capacity() <= RETAINED_VALUE, "{}", value.key.capacity());
+        assert!(value.value.capacity() <= RETAINED_VALUE, "{}", value.value.capacity());
+    }
+}
+
+#[test]
+fn civil_dates() {
+    assert_eq!(civil_date(0), (1970, 1, 1));
+    assert_eq!(civil_date(11_016), (2000, 2, 29));
+    assert_eq!(civil_date(20_779), (2026, 11, 22));
+}
