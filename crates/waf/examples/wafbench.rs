@@ -5,6 +5,7 @@
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
 //!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds
 //!     wafbench repeat RULES CORPUS NUMBER COUNT          runs one request that many times, for a profiler
+//!     wafbench load RULES COUNT                          loads the rules that many times, for a profiler
 //!     wafbench worst RULES CORPUS TRIALS SEED OUT        searches a text of 50 kB that takes the most CPU time, of pieces of
 //!                                                        the corpus, and writes it as a raw request
 //!
@@ -42,14 +43,20 @@ fn main() -> Result<()> {
         ["repeat", rules, corpus, number, count] => {
             repeat(rules, Path::new(corpus), number.parse()?, count.parse()?)
         }
+        ["load", rules, count] => {
+            for _ in 0..count.parse()? {
+                load(rules)?;
+            }
+            Ok(())
+        }
         ["worst", rules, corpus, trials, seed, out] => {
             let (trials, seed) = (trials.parse()?, seed.parse()?);
             worst(rules, Path::new(corpus), trials, seed, Path::new(out))
         }
-        _ => {
-            Err("usage: wafbench corpus|requests|verdicts|time|repeat|worst ...; see the source"
-                .into())
-        }
+        _ => Err(
+            "usage: wafbench corpus|requests|verdicts|time|repeat|load|worst ...; see the source"
+                .into(),
+        ),
     }
 }
 
