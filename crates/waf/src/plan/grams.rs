@@ -34,6 +34,9 @@ struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Occurrence {
     probe: u16,
+    /// Bytes of the literal around its rarest part as [`neighbours`] gives them, and a mask of those that exist.
+    neighbours: u32,
+    mask: u32,
     /// Bytes of the literal before the end of its rarest part, that part included.
     before: u8,
     length: u8,
@@ -55,15 +58,17 @@ impl Grams {
                     let (entry, end) = rarest_part(literal);
                     let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
                     let (before, length) = (byte(end), byte(literal.len()));
-                    (entry, Occurrence { probe, before, length, start })
+                    let mask = mask_of_neighbours(literal.len(), end);
+                    let neighbours = neighbours(literal, end) & mask;
+                    (entry, Occurrence { probe, neighbours, mask, before, length, start })
                 });
                 let table = if literal.len() == 2 { &mut pairs } else { &mut triples };
                 table.push((entry, Occurrence { probe, ..occurrence }));
             }
         }
         Self {
-            triples: Table::new(triples),
-            pairs: (!pairs.is_empty()).then(|| Table::new(pairs)),
+            triples: Table::new(&triples),
+            pairs: (!pairs.is_empty()).then(|| Table::new(&pairs)),
             literals: text,
         }
     }
@@ -105,7 +110,11 @@ impl Grams {
     /// Compares the literals whose rarest part ends at `end`.
     #[inline(never)]
     fn verify(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut [u64]) {
+        let neighbours = neighbours(value, end);
         for occurrence in table.occurrences(entry) {
+            if neighbours & occurrence.mask != occurrence.neighbours {
+                continue;
+            }
             let (word, bit) = (usize::from(occurrence.probe / 64), occurrence.probe % 64);
             if found[word] >> bit & 1 == 1 {
                 continue;
@@ -122,11 +131,14 @@ impl Grams {
 }
 
 impl Table {
-    fn new(mut entries: Vec<(u16, Occurrence)>) -> Self {
-        entries.sort_by_key(|(entry, _)| *entry);
+    fn new(entries: &[(u16, Occurrence)]) -> Self {
+        // Numbers are sorted faster than entries.
+        let mut order: Vec<u64> =
+            (0..).zip(entries).map(|(at, (entry, _))| u64::from(*entry) << 32 | at).collect();
+        order.sort_unstable();
         let (mut used, mut first) = (Box::new([0u64; TABLE / 64]), Vec::new());
-        for (index, (entry, _)) in (0..).zip(&entries) {
-            let (word, bit) = (usize::from(entry / 64), entry % 64);
+        for (index, entry) in (0..).zip(order.iter().map(|number| number >> 32)) {
+            let (word, bit) = ((entry / 64) as usize, entry % 64);
             if used[word] >> bit & 1 == 0 {
                 used[word] |= 1 << bit;
                 first.push(index);
@@ -139,7 +151,7 @@ impl Table {
             // Only the sum after the last word can overflow.
             before = before.wrapping_add(word.count_ones() as u16);
         }
-        let occurrences = entries.into_iter().map(|(_, occurrence)| occurrence).collect();
+        let occurrences = order.iter().map(|&number| entries[number as u32 as usize].1).collect();
         Self { used, used_before, first, occurrences }
     }
 
@@ -169,6 +181,21 @@ fn rarest_part(literal: &[u8]) -> (u16, usize) {
     (triple(gram), at + 3)
 }
 
+/// Two bytes before and two behind the three bytes that end at `end`, of letters the lower case. Other bytes may become
+/// equal, too.
+#[inline]
+fn neighbours(text: &[u8], end: usize) -> u32 {
+    let before = |distance| end.checked_sub(distance).and_then(|at| text.get(at));
+    let bytes = [before(5), before(4), text.get(end), text.get(end + 1)];
+    u32::from_be_bytes(bytes.map(|byte| byte.copied().unwrap_or_default())) | 0x2020_2020
+}
+
+/// Mask of the neighbours that a literal has around its rarest part.
+fn mask_of_neighbours(length: usize, end: usize) -> u32 {
+    let exist = [end >= 5, end >= 4, end < length, end + 1 < length];
+    u32::from_be_bytes(exist.map(|exists| if exists { u8::MAX } else { 0 }))
+}
+
 /// Entry of three bytes.
 #[inline]
 fn triple(gram: u32) -> u16 {
@@ -194,5 +221,34 @@ mod tests {
         assert_eq!(found(b"a<?b"), [true, false]);
         assert_eq!(found(b"SeLeCt"), [false, true]);
         assert_eq!(found(b"hello"), [false, false]);
+    }
+
+    #[test]
+    fn compares_the_bytes_around_the_rarest_part() {
+        for literal in
+            [b"zqx".as_slice(), b"azqx", b"zqxa", b"eezqx", b"zqxee", b"e[zqx{e", b"eeezqxeee"]
+        {
+            let literals = [Literal::cut(literal)];
+            let grams = Grams::new([(0, literals.as_slice())].into_iter());
+            let found = |value: &[u8]| {
+                let mut bits = Bits::none(1);
+                grams.find(value, &mut bits.0);
+                bits.get(0)
+            };
+            let name = literal.escape_ascii();
+            for around in [["", ""], ["x", "x"], ["", "xx"], ["xx", ""]] {
+                let value = [around[0].as_bytes(), literal, around[1].as_bytes()].concat();
+                assert!(found(&value), "{name} {around:?}");
+                assert!(found(&value.to_ascii_uppercase()), "{name} {around:?}");
+            }
+            for at in 0..literal.len() {
+                let mut other = literal.to_vec();
+                other[at] ^= 0x80;
+                assert!(!found(&other), "{name} {at}");
+                // A bracket and a brace differ in the bit in which the cases of a letter do.
+                other[at] = literal[at] ^ 0x20;
+                assert_eq!(found(&other), literal[at].is_ascii_alphabetic(), "{name} {at}");
+            }
+        }
     }
 }
