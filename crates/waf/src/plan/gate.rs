@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::rule::Phase;
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
+use crate::transformation::Transformation;
 
 use super::bytes::Bits;
-use super::{LENGTHS, PhasePlan, Plan, TestGate};
+use super::{LENGTHS, PhasePlan, Plan, SetGate, TestGate};
 
 /// Masks whose result is remembered: pairs of the same hash, a power of two.
 const MEMORY: usize = 256;
@@ -69,6 +70,8 @@ struct Texts {
 struct Text {
     /// Range of the buffer; `None` for the value itself.
     range: Option<(usize, usize)>,
+    /// The text that was transformed, and how: chains of different steps may lead to it.
+    origin: Option<(usize, Transformation)>,
     mask: u128,
     /// Positions of the search results in `found`, if its literals or plain literals were searched.
     found: [Option<usize>; 2],
@@ -198,9 +201,9 @@ impl Memory {
         if known.is_none() {
             pair[place] = key;
             row.fill(!0);
-            for (set, needed_by) in &plan.sets {
+            for &SetGate { set, word, probes } in &plan.sets {
                 if key & set == 0 {
-                    row.iter_mut().zip(&needed_by.0).for_each(|(word, bits)| *word &= !bits);
+                    row[word] &= !probes;
                 }
             }
             for (alphabet, impossible) in &plan.alphabets {
@@ -342,7 +345,7 @@ impl Texts {
         self.bytes.clear();
         self.bytes.shrink_to(RETAINED);
         self.texts.clear();
-        self.texts.push(Text { range: None, mask, found: [None; 2] });
+        self.texts.push(Text { range: None, origin: None, mask, found: [None; 2] });
         if self.value == u32::MAX || self.by_step.len() < plan.chains.steps.len() {
             self.by_step.clear();
             self.by_step.resize(plan.chains.steps.len().max(self.by_step.len()), (0, 0));
@@ -370,23 +373,41 @@ impl Texts {
         let chain = &plan.chains.steps[step];
         let parent = self.of_step(plan, value, chain.parent);
         let mut text = parent;
-        if is_triggered(self.texts[parent].mask, chain.triggers) {
-            let mut spare = std::mem::take(&mut self.spare);
-            if chain.transformation.is_some_and(|t| t.apply(self.bytes(parent, value), &mut spare))
-            {
-                let start = self.bytes.len();
-                self.bytes.extend_from_slice(&spare);
-                let mask = plan.atoms.mask(&spare);
-                self.texts.push(Text {
-                    range: Some((start, self.bytes.len())),
-                    mask,
-                    found: [None; 2],
-                });
-                text = self.texts.len() - 1;
-            }
-            self.spare = spare;
+        if is_triggered(self.texts[parent].mask, chain.triggers)
+            && let Some(transformation) = chain.transformation
+        {
+            let origin = Some((parent, transformation));
+            text = match self.texts.iter().position(|text| text.origin == origin) {
+                Some(known) => known,
+                None => self.transformed(plan, value, parent, transformation),
+            };
         }
         self.by_step[step] = (self.value, text as u32);
+        text
+    }
+
+    /// Transforms a text and returns the result, which is the text itself if nothing changes.
+    fn transformed(
+        &mut self,
+        plan: &PhasePlan,
+        value: &[u8],
+        parent: usize,
+        transformation: Transformation,
+    ) -> usize {
+        let mut spare = std::mem::take(&mut self.spare);
+        let mut text = parent;
+        if transformation.apply(self.bytes(parent, value), &mut spare) {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&spare);
+            self.texts.push(Text {
+                range: Some((start, self.bytes.len())),
+                origin: Some((parent, transformation)),
+                mask: plan.atoms.mask(&spare),
+                found: [None; 2],
+            });
+            text = self.texts.len() - 1;
+        }
+        self.spare = spare;
         text
     }
 

@@ -19,6 +19,7 @@ mod structure;
 pub(crate) use effect::check as check_effect;
 pub(crate) use gate::Gate;
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::condition::Condition;
@@ -32,6 +33,7 @@ use effect::{Effect, can_grow, ignores_case};
 use grams::Grams;
 pub(crate) use requirement::Requirements;
 use requirement::{Requirement, alphanumeric, quoting};
+use structure::NodeHash;
 pub(crate) use structure::{Id, Structures};
 
 /// Lengths that are distinguished; longer values form one class.
@@ -81,8 +83,7 @@ enum TestGate {
 struct PhasePlan {
     probes: Vec<Probe>,
     atoms: Atoms,
-    /// Sets that can be decided without telling letters and digits apart, and the probes that need them.
-    sets: Vec<(u128, Bits)>,
+    sets: Vec<SetGate>,
     /// Alphabets, and the probes that no value of only these bytes matches.
     alphabets: Vec<(u128, Bits)>,
     /// Probes that a value of this length can match once it is decoded.
@@ -100,6 +101,15 @@ struct PhasePlan {
     plain_grams: Grams,
     with_plain: Bits,
     quoting: u128,
+}
+
+/// Set that can be decided without telling letters and digits apart, and probes that need it.
+#[derive(Debug)]
+struct SetGate {
+    set: u128,
+    /// Word of the row, and the probes in it.
+    word: usize,
+    probes: u64,
 }
 
 /// Probes of the values of one variable.
@@ -324,7 +334,7 @@ impl PhasePlan {
             decoded: Vec::new(),
             triggers: 0,
         };
-        let mut plan_sets: Vec<(u128, Bits)> = Vec::new();
+        let mut plan_sets: HashMap<(u128, usize), u64, NodeHash> = HashMap::default();
         let mut lengths = vec![Bits::all(count); LENGTHS + 1];
         let mut raw_lengths = lengths.clone();
         let mut with_literals = Bits::none(count);
@@ -334,15 +344,8 @@ impl PhasePlan {
             let usable = draft.requirement.sets.iter().filter(|set| !set.intersects(&draft.adds));
             let masks: Vec<u128> = usable.map(|set| atoms.covering(*set)).collect();
             for &mask in &masks {
-                let collapsed = atoms.collapse(mask);
-                match plan_sets.iter_mut().find(|(known, _)| *known == collapsed) {
-                    Some((_, bits)) => bits.set(index),
-                    None => {
-                        let mut bits = Bits::none(count);
-                        bits.set(index);
-                        plan_sets.push((collapsed, bits));
-                    }
-                }
+                *plan_sets.entry((atoms.collapse(mask), index / 64)).or_default() |=
+                    1 << (index % 64);
             }
             let length_min = draft.requirement.length_min.min(LENGTHS);
             lengths.iter_mut().take(length_min).for_each(|lengths| lengths.clear(index));
@@ -378,7 +381,10 @@ impl PhasePlan {
             })),
             alphabets: alphabets(drafts, &atoms),
             probes,
-            sets: plan_sets,
+            sets: plan_sets
+                .into_iter()
+                .map(|((set, word), probes)| SetGate { set, word, probes })
+                .collect(),
             lengths,
             raw_lengths,
             word: atoms.within(alphanumeric().union(Bytes::of(b"_"))),
