@@ -144,8 +144,8 @@ impl ThreadedBackend {
 impl Drop for ThreadedBackend {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // Wakes the accepting thread.
-        drop(TcpStream::connect(self.addr).unwrap());
+        // Wakes the accepting thread, unless a connection of the gateway has.
+        drop(TcpStream::connect(self.addr));
         self.accepting.take().unwrap().join().unwrap();
         for connection in self.connections.lock().unwrap().open.drain(..) {
             shut_down(&connection.stream);
