@@ -31,7 +31,7 @@ fn has_block(workspace: &Workspace) -> bool {
 
 #[test]
 fn reports_noise_of_machine() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     let output = workspace.run(&["doctor", "--noise", "--seconds", "8", "--out", "out"]);
     let text = stdout(&output);
     assert!(text.contains("nginx against itself:"), "{}", show(&output));
@@ -75,7 +75,7 @@ fn stopped_noise_run_leaves_no_files() {
 
 #[test]
 fn noise_without_nginx_uses_direct() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     workspace.copy_recipe("nginx");
     workspace.change("systems/nginx/system.toml", "program = \"nginx\"", "program = \"no-nginx\"");
     let output = workspace.run(&["doctor", "--noise", "--seconds", "4", "--out", "out"]);
