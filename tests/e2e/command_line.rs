@@ -52,6 +52,8 @@ fn invalid_input_exits_with_2() {
     workspace.write("emptied/manifest.json", "");
     for (arguments, message) in [
         (&["run", "first-lok"][..], "unknown experiment `first-lok`; did you mean `first-look`?"),
+        (&["init", "ngnix", "haproxy"], "did you mean `nginx`?"),
+        (&["init", "--system", "nginx"], "nginx is a built-in system; choose another name"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory"),
         (&["run", "typo.toml"], "typo.toml:3:1: unknown key `basline`; did you mean `baseline`?"),
         (

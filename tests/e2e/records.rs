@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Records that the documentation cites.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
     "crowdsec-basic",
     "crowdsec-stress",
     "naxsi",
@@ -18,6 +18,7 @@ const KEPT: [&str; 12] = [
     "versions-crs",
     "versions-gateway",
     "vitrix",
+    "waf-price",
     "wafs",
 ];
 

@@ -3,6 +3,7 @@
 use crate::support::{Workspace, show, stderr, stdout, two_subjects};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -406,4 +407,23 @@ fn check_formats(workspace: &Workspace) {
         let text = workspace.read(file);
         assert!(text.contains("1/(1-Percentile)") && text.contains("#[Max"), "{text}");
     }
+}
+
+/// After a run as root, folders for temporary files belong to the user of nginx's workers.
+#[test]
+fn unreadable_folder_of_a_server_is_left_out_of_the_page() {
+    let workspace = Workspace::concurrent();
+    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../records/naxsi");
+    workspace.write("out/configs/nginx/nginx.conf", "worker_processes 17;");
+    for name in ["manifest.json", "trials.ndjson.gz"] {
+        fs::copy(record.join(name), workspace.path("out").join(name)).expect("a copy");
+    }
+    let private = workspace.path("out/configs/nginx/tmp-body");
+    fs::create_dir(&private).expect("a folder");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o000)).expect("its mode");
+    let mut command = workspace.unprivileged_command(&["report", "out", "--format", "html"]);
+    let output = command.output().expect("the binary runs");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("its mode");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains("worker_processes 17;"));
 }

@@ -65,6 +65,7 @@ pub(crate) struct Worker {
     has_logged_pause: bool,
     /// Set if the worker polls instead of sleeping.
     busy_poll: Option<IdlePolling>,
+    /// Time of the last turn with work.
     worked_at: Instant,
     /// Set once the worker is stopping.
     stop_by: Option<Instant>,

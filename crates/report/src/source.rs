@@ -141,7 +141,6 @@ fn config(folder: &Path, path: &Path) -> anyhow::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn configs_are_found_in_order_and_links_are_not_followed() {
@@ -163,18 +162,6 @@ mod tests {
         assert_eq!(found[0].text, "a\u{fffd}b");
         assert_eq!(found[1].text.len(), 64 * 1024);
         assert_eq!(found[2].text, "SecRuleEngine On\n");
-    }
-
-    /// Root may read every folder.
-    #[test]
-    fn private_folder_of_a_server_is_left_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let private = dir.path().join("full/tmp-body");
-        fs::create_dir_all(&private).unwrap();
-        fs::set_permissions(&private, fs::Permissions::from_mode(0o000)).unwrap();
-        let found = configs(dir.path());
-        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(found.unwrap(), (vec![], 0));
     }
 
     #[test]
