@@ -148,7 +148,7 @@ fn assert_balance(result: &Value) {
 
 #[test]
 fn counts_balance_in_closed_and_open_loops() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let (code, closed) = workspace.load(&["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);

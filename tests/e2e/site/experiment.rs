@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[test]
 fn the_experiment_prices_the_built_in_site_over_nginx_with_lua() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/site.toml");
     let text = std::fs::read_to_string(file).expect("the experiment");
     workspace.write("site.toml", &(text + NO_LIMITS));
