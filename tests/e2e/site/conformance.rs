@@ -194,11 +194,12 @@ fn sleeps_are_concurrent(site: &Site) {
     assert!(took < sequential / 2, "{took:?}");
 }
 
-/// A download in chunks of one byte is much work for a server that writes each chunk.
+/// A download in chunks of one byte is much work for a server that writes each chunk. A server that
+/// does not write each would send as many bytes before others have a response.
 fn small_chunks_do_not_delay_others(site: &Site) {
-    const SIZE: usize = 1_000_000;
+    let size = if site.name == "nginx-lua" { 1_000_000 } else { 200_000_000 };
     let mut download = Connection::open(site.address);
-    let request = format!("GET /download?size={SIZE}&chunk_size=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let request = format!("GET /download?size={size}&chunk_size=1 HTTP/1.1\r\nHost: a\r\n\r\n");
     download.send(request.as_bytes());
     let download = std::thread::spawn(move || download.response(false));
     let mut other = Connection::open(site.address);
@@ -212,7 +213,7 @@ fn small_chunks_do_not_delay_others(site: &Site) {
         }
     }
     let response = download.join().expect("no panic").expect("the file");
-    assert_eq!(response.body.len(), SIZE);
+    assert_eq!(response.body.len(), size);
     assert!(responses >= 3, "{}: {responses} responses during the download", site.name);
 }
 
