@@ -283,6 +283,37 @@ impl SlackWait {
     }
 }
 
+/// Pause of a closed loop over multiplexed connections before it waits for events.
+///
+/// A server that writes each response by itself wakes a thread for the first of many. Without a pause, the thread reads
+/// few responses at a time and sends as few requests, and both sides pay more system calls and wake-ups for each. As
+/// network cards do with interrupts, the thread lets some responses arrive: for a time too short beside the latency to
+/// show in it, or to leave streams unused.
+#[derive(Debug, Default)]
+pub(crate) struct Coalescing {
+    /// Follows low latencies at once and high ones slowly, so that quick responses are not delayed among slow ones.
+    latency: Duration,
+}
+
+/// Longest pause as a share of the latency: 1/128.
+const PAUSE_SHARE: u32 = 128;
+const PAUSE_MAX: Duration = Duration::from_micros(100);
+/// Below this, a timer costs more than the pause saves.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+
+impl Coalescing {
+    pub(crate) fn record(&mut self, latency: Duration) {
+        let above = latency.saturating_sub(self.latency);
+        self.latency = if above.is_zero() { latency } else { self.latency + above / 64 };
+    }
+
+    /// Returns the pause, zero if it would be too short.
+    pub(crate) fn pause(&self) -> Duration {
+        let pause = (self.latency / PAUSE_SHARE).min(PAUSE_MAX);
+        if pause < PAUSE_MIN { Duration::ZERO } else { pause }
+    }
+}
+
 /// Offset between the kernel's time of day, which stamps received packets, and the monotonic clock.
 /// Read at every wake-up, because the time of day may be adjusted.
 #[derive(Clone, Copy, Debug)]
@@ -553,6 +584,23 @@ mod tests {
         let mut queued = pacer(start, None);
         queued.queue(start + 3 * MS, |_| {});
         assert_eq!(queued.unsent(start + 3 * MS, MS), (4, Some(3 * MS)));
+    }
+
+    #[test]
+    fn coalescing_pauses_for_a_small_share_of_the_lower_latencies() {
+        let mut coalescing = Coalescing::default();
+        let mut after = |count: usize, latency: Duration| {
+            (0..count).for_each(|_| coalescing.record(latency));
+            coalescing.pause()
+        };
+        assert_eq!(after(0, MS), Duration::ZERO);
+        // 1/64 of the latency counts, so the pause would be 1.25 us.
+        assert_eq!(after(1, 10_240 * US), Duration::ZERO);
+        let pause = after(1_000, 10_240 * US);
+        assert!(79 * US < pause && pause <= 80 * US, "{pause:?}");
+        assert_eq!(after(1_000, 1000 * MS), PAUSE_MAX);
+        assert_eq!(after(1, 3_840 * US), 30 * US);
+        assert_eq!(after(1, 2_500 * US), Duration::ZERO);
     }
 
     #[test]

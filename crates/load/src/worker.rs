@@ -21,8 +21,10 @@ use tollgate_http2::Fields;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
-use crate::pacing::{ClockOffset, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait};
-use crate::plan::{Arrivals, Plan, share};
+use crate::pacing::{
+    ClockOffset, Coalescing, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait,
+};
+use crate::plan::{Arrivals, Plan, Protocol, share};
 use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
 use crate::workload::RequestSequence;
@@ -51,6 +53,8 @@ pub(crate) struct Worker {
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
     request_wait: RequestWait,
+    /// `None` in an open loop, while polling, and with one request at a time on a connection.
+    coalescing: Option<Coalescing>,
     /// `None` without timer slack.
     slack_wait: Option<SlackWait>,
     /// With timer slack: as of the last wake-up.
@@ -166,6 +170,8 @@ impl Worker {
                 (Some(pacer), share(plan.connections_max as u64))
             }
         };
+        let is_multiplexed = matches!(plan.protocol, Protocol::Http2 { streams } if streams > 1);
+        let coalesces = is_multiplexed && pacer.is_none() && !plan.busy_poll;
         Ok(Self {
             poller,
             waker,
@@ -174,6 +180,7 @@ impl Worker {
             sequence: RequestSequence::new(&plan.workload, thread, threads, requests),
             pacer,
             request_wait: RequestWait::new(early),
+            coalescing: coalesces.then(Coalescing::default),
             slack_wait,
             clock_offset: ClockOffset::read(),
             metrics: Metrics::new(plan, Arc::clone(progress), series, requests),
@@ -348,9 +355,17 @@ impl Worker {
         u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
     }
 
-    /// With timer slack, sleeps if it is time to. Returns how long the poller may wait then.
+    /// Sleeps if timer slack or coalescing ask for it. Returns how long the poller may wait then.
     fn wait_before_poll(&mut self) -> Duration {
         let has_more = self.has_more();
+        if let Some(coalescing) = &self.coalescing
+            && !has_more
+        {
+            let pause = coalescing.pause();
+            if !pause.is_zero() {
+                thread::sleep(pause);
+            }
+        }
         let has_worked = self.budget != Budget::TURN;
         // Connections are opened without delay.
         let Some(slack_wait) = self.slack_wait.as_mut().filter(|_| self.is_sending) else {

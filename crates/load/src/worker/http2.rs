@@ -183,6 +183,9 @@ impl Worker {
         let response = Response { status, body_bytes, keep_alive: !http2.framing.is_spent() };
         let request = &workload.requests[in_flight.request];
         self.in_flight -= 1;
+        if let Some(coalescing) = &mut self.coalescing {
+            coalescing.record(self.now - in_flight.sent);
+        }
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);
         self.end_replayed(&in_flight, true);
     }
