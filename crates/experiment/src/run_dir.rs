@@ -169,21 +169,22 @@ pub fn read_search(dir: &Path) -> anyhow::Result<SearchRecord> {
 /// Reads the manifest and the records of a run or a search.
 pub fn read_records(dir: &Path) -> anyhow::Result<RunRecords> {
     let path = dir.join(MANIFEST);
-    if !path.is_file() {
+    let text = fs::read(&path).map_err(|error| {
         let shown = dir.display();
-        return Err(bad_input(if dir.is_file() {
-            format!("{shown} is a file, not a directory; name the directory of a run")
-        } else if !dir.is_dir() {
-            format!("no directory {shown}")
-        } else if dir.join(TRIALS).is_file() {
-            format!(
+        bad_input(match error.kind() {
+            io::ErrorKind::NotADirectory => {
+                format!("{shown} is a file, not a directory; name the directory of a run")
+            }
+            io::ErrorKind::NotFound if !dir.is_dir() => format!("no directory {shown}"),
+            io::ErrorKind::NotFound if dir.join(TRIALS).is_file() => format!(
                 "{shown} is the directory of a run that ended before its first trial; remove it and start again"
-            )
-        } else {
-            format!("{shown} is not the directory of a run: it has no {MANIFEST}")
-        }));
-    }
-    let text = fs::read(&path).map_err(io_error("read", &path))?;
+            ),
+            io::ErrorKind::NotFound => {
+                format!("{shown} is not the directory of a run: it has no {MANIFEST}")
+            }
+            _ => format!("cannot read {}: {error}", path.display()),
+        })
+    })?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
     let (path, text) = read_trials(dir)?;
     let (lines, cut_off) = complete_lines(&text);
