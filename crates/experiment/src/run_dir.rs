@@ -144,6 +144,25 @@ impl RunDir {
     }
 }
 
+/// Removes the empty folders that servers leave beside their configuration, such as those for temporary files.
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        subfolders(&self.configs()).flat_map(|subject| subfolders(&subject)).for_each(remove_empty);
+    }
+}
+
+fn remove_empty(folder: PathBuf) {
+    subfolders(&folder).for_each(remove_empty);
+    // Fails if the folder has files.
+    fs::remove_dir(folder).ok();
+}
+
+fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path())
+}
+
 impl RunRecords {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         match is_search(dir) {
@@ -313,6 +332,21 @@ mod tests {
         for refused in created.iter().filter_map(|run| run.as_ref().err()) {
             assert!(refused.to_string().contains("exists and is not empty"), "{refused}");
         }
+    }
+
+    #[test]
+    fn empty_folders_of_servers_are_removed_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&dir.path().join("out")).unwrap();
+        let subject = run.configs().join("nginx");
+        for folder in ["tmp-body", "tmp-proxy/1/00", "rules/empty"] {
+            fs::create_dir_all(subject.join(folder)).unwrap();
+        }
+        fs::write(subject.join("rules/own.conf"), "").unwrap();
+        drop(run);
+        let left: Vec<PathBuf> = subfolders(&subject).collect();
+        assert_eq!(left, [subject.join("rules")]);
+        assert!(subject.join("rules/own.conf").is_file() && !subject.join("rules/empty").exists());
     }
 
     #[test]
