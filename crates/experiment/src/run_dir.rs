@@ -8,6 +8,7 @@ use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -31,7 +32,7 @@ pub struct RunRecords {
 }
 
 /// Contents of `search.json`: the parameters of a search, and its end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchRecord {
     pub schema: u32,
     pub goals: String,
@@ -44,11 +45,11 @@ pub struct SearchRecord {
     pub budget_s: f64,
     /// The searched subjects. The baseline may have trials without being one of them.
     pub subjects: Vec<String>,
-    /// `None` while the search runs, or after it was killed.
+    /// Null while the search runs, or after it was killed.
     pub ended_by: Option<SearchEnd>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchEnd {
     Complete,
