@@ -52,6 +52,7 @@ fn invalid_input_exits_with_2() {
     workspace.write("emptied/manifest.json", "");
     for (arguments, message) in [
         (&["run", "first-lok"][..], "unknown experiment `first-lok`; did you mean `first-look`?"),
+        (&["run", "ngnix"], "unknown system `ngnix`; did you mean `nginx`?"),
         (&["init", "ngnix", "haproxy"], "did you mean `nginx`?"),
         (&["init", "--system", "nginx"], "nginx is a built-in system; choose another name"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory"),

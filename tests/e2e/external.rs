@@ -310,7 +310,7 @@ fn other_hosts_and_certificates_need_permission() {
     refused(
         &secure(""),
         &[],
-        "trust its authority with `cacert`, or skip the check with `insecure = true`",
+        "trust it or its authority with `cacert`, or skip the check with `insecure = true`",
     );
     refused(&secure("cacert = \"none.pem\""), &[], "none.pem");
     workspace.write("hand.toml", &secure("insecure = true"));

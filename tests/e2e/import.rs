@@ -455,6 +455,9 @@ fn bad_input_is_reported_with_its_place() {
     let exists = workspace.run(&["mix", "import", "-o", "out.mix", "a.log.gz"]);
     assert!(stderr(&exists).contains("it exists; remove it"), "{}", show(&exists));
     assert_eq!(stdout(&exists), "");
+    let nowhere = workspace.run(&["mix", "import", "-o", "nowhere/out.mix", "a.log.gz"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", show(&nowhere));
+    assert!(stderr(&nowhere).contains("cannot write \"nowhere/out.mix\""), "{}", show(&nowhere));
 }
 
 fn flate(text: &str) -> Vec<u8> {

@@ -270,7 +270,9 @@ fn check_page(workspace: &Workspace) {
         let found = laid_out(workspace, width, scheme);
         assert_eq!(found["width"], width, "{found:#}");
         assert_eq!(found["pageWidth"], width, "the page scrolls horizontally");
-        assert_eq!(found["answer"], report["answer"]);
+        let answer = found["answer"].as_str().expect("a text");
+        assert!(answer.contains("\u{a0}µs"), "{answer}");
+        assert_eq!(answer.replace('\u{a0}', " "), report["answer"]);
         assert_eq!(found["access"], accessible(), "at {width}");
         assert_eq!(found["overlapping"], Value::Array(vec![]), "at {width}");
         backgrounds.push(found["paper"].clone());
@@ -426,4 +428,17 @@ fn unreadable_folder_of_a_server_is_left_out_of_the_page() {
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("its mode");
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(stdout(&output).contains("worker_processes 17;"));
+}
+
+#[test]
+fn unreadable_directory_of_a_run_is_named_as_such() {
+    let workspace = Workspace::concurrent();
+    fs::create_dir(workspace.path("out")).expect("a folder");
+    fs::set_permissions(workspace.path("out"), fs::Permissions::from_mode(0o000)).expect("a mode");
+    let mut command = workspace.unprivileged_command(&["report", "out"]);
+    let output = command.output().expect("the binary runs");
+    fs::set_permissions(workspace.path("out"), fs::Permissions::from_mode(0o700)).expect("a mode");
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    let reason = "cannot read out/manifest.json: Permission denied";
+    assert!(stderr(&output).contains(reason), "{}", show(&output));
 }

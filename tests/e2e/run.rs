@@ -60,6 +60,7 @@ fn first_look_prices_six_subjects() {
     assert!(full["state"]["referenced"].as_object().expect("rule files").len() > 20);
     let config = workspace.read("out/configs/full/nginx.conf");
     assert!(config.contains("modsecurity_rules_file"), "{config}");
+    assert!(!workspace.path("out/configs/full/tmp-body").exists());
     let logs = fs::read_dir(workspace.path("out/logs")).expect("logs").count();
     assert!(logs >= 8 * (5 + 4), "{logs} logs");
     workspace.assert_nothing_runs();

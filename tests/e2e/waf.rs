@@ -44,6 +44,12 @@ fn check_counts_rules_and_names_errors() {
     assert!(text.contains("left out: c.conf:1:16: operator @pmFromUrl is not supported"), "{text}");
     assert!(text.contains("1 rule with 1 condition, 1 of which never match"), "{text}");
     assert!(text.contains("never matches: c.conf:2:16: operator @rbl needs DNS lookups"), "{text}");
+    workspace.write("d.conf", "SecRule AR\u{1b}[31mG x \"id:1\"\n");
+    for options in [&[][..], &["--skip-unsupported"]] {
+        let output = workspace.run(&[&["waf", "check", "d.conf"], options].concat());
+        let text = stdout(&output) + &stderr(&output);
+        assert!(text.contains("\\u{1b}") && !text.contains('\u{1b}'), "{text:?}");
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub enum Conclusion {
     Improvement,
     /// The same within the margin in the confirmation.
     Same,
-    /// The confirmation is not significant.
+    /// The confirmation is not settled.
     NotSettled,
     /// The confirmation contradicts the series.
     Opposite,
@@ -162,7 +162,7 @@ impl BisectReport {
                  {ratio}."
             ),
             Conclusion::NotSettled | Conclusion::TooSmall => {
-                format!("Not confirmed: {change}, but a fresh run is not significant: {ratio}.")
+                format!("Not confirmed: {change}, but a fresh run is not settled: {ratio}.")
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -31,7 +32,7 @@ pub struct RunRecords {
 }
 
 /// Contents of `search.json`: the parameters of a search, and its end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchRecord {
     pub schema: u32,
     pub goals: String,
@@ -44,11 +45,11 @@ pub struct SearchRecord {
     pub budget_s: f64,
     /// The searched subjects. The baseline may have trials without being one of them.
     pub subjects: Vec<String>,
-    /// `None` while the search runs, or after it was killed.
+    /// Null while the search runs, or after it was killed.
     pub ended_by: Option<SearchEnd>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchEnd {
     Complete,
@@ -144,6 +145,25 @@ impl RunDir {
     }
 }
 
+/// Removes the empty folders that servers leave beside their configuration, such as those for temporary files.
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        subfolders(&self.configs()).flat_map(|subject| subfolders(&subject)).for_each(remove_empty);
+    }
+}
+
+fn remove_empty(folder: PathBuf) {
+    subfolders(&folder).for_each(remove_empty);
+    // Fails if the folder has files.
+    fs::remove_dir(folder).ok();
+}
+
+fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path())
+}
+
 impl RunRecords {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         match is_search(dir) {
@@ -169,21 +189,22 @@ pub fn read_search(dir: &Path) -> anyhow::Result<SearchRecord> {
 /// Reads the manifest and the records of a run or a search.
 pub fn read_records(dir: &Path) -> anyhow::Result<RunRecords> {
     let path = dir.join(MANIFEST);
-    if !path.is_file() {
+    let text = fs::read(&path).map_err(|error| {
         let shown = dir.display();
-        return Err(bad_input(if dir.is_file() {
-            format!("{shown} is a file, not a directory; name the directory of a run")
-        } else if !dir.is_dir() {
-            format!("no directory {shown}")
-        } else if dir.join(TRIALS).is_file() {
-            format!(
+        bad_input(match error.kind() {
+            io::ErrorKind::NotADirectory => {
+                format!("{shown} is a file, not a directory; name the directory of a run")
+            }
+            io::ErrorKind::NotFound if !dir.is_dir() => format!("no directory {shown}"),
+            io::ErrorKind::NotFound if dir.join(TRIALS).is_file() => format!(
                 "{shown} is the directory of a run that ended before its first trial; remove it and start again"
-            )
-        } else {
-            format!("{shown} is not the directory of a run: it has no {MANIFEST}")
-        }));
-    }
-    let text = fs::read(&path).map_err(io_error("read", &path))?;
+            ),
+            io::ErrorKind::NotFound => {
+                format!("{shown} is not the directory of a run: it has no {MANIFEST}")
+            }
+            _ => format!("cannot read {}: {error}", path.display()),
+        })
+    })?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
     let (path, text) = read_trials(dir)?;
     let (lines, cut_off) = complete_lines(&text);
@@ -312,6 +333,21 @@ mod tests {
         for refused in created.iter().filter_map(|run| run.as_ref().err()) {
             assert!(refused.to_string().contains("exists and is not empty"), "{refused}");
         }
+    }
+
+    #[test]
+    fn empty_folders_of_servers_are_removed_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&dir.path().join("out")).unwrap();
+        let subject = run.configs().join("nginx");
+        for folder in ["tmp-body", "tmp-proxy/1/00", "rules/empty"] {
+            fs::create_dir_all(subject.join(folder)).unwrap();
+        }
+        fs::write(subject.join("rules/own.conf"), "").unwrap();
+        drop(run);
+        let left: Vec<PathBuf> = subfolders(&subject).collect();
+        assert_eq!(left, [subject.join("rules")]);
+        assert!(subject.join("rules/own.conf").is_file() && !subject.join("rules/empty").exists());
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub fn place(source: &Source, path: &[Step]) -> String {
 }
 
 /// Returns the known word that is closest to `word`, if it is close enough for a typing error.
-fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))

@@ -5,6 +5,7 @@
 //! the first one, so finally both ends are repeated. An end that gets a contradicting verdict is replaced by one
 //! further out, in steps that double: contradictions widen the interval and never narrow it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +62,7 @@ pub enum Progress {
     TrialLimit,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct End {
     pub rate_per_s: f64,
     /// Number of trials at this rate, all with the same verdict.

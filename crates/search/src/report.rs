@@ -4,6 +4,7 @@ use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
 use anyhow::Context;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::path::Path;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
@@ -16,7 +17,7 @@ use tollgate_stats::text::Screen;
 /// Version of the JSON report of a search.
 pub const SCHEMA: u32 = 2;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SearchReport {
     pub schema: u32,
     pub title: String,
@@ -31,7 +32,7 @@ pub struct SearchReport {
     pub cases: Vec<CaseReport>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct CaseReport {
     /// The case, at the first rate of the search.
     #[serde(flatten)]
@@ -39,7 +40,7 @@ pub struct CaseReport {
     pub subjects: Vec<SubjectReport>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SubjectReport {
     pub name: String,
     pub about: String,
@@ -54,7 +55,7 @@ pub struct SubjectReport {
     pub trials: Vec<TrialReport>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "status", content = "reason", rename_all = "kebab-case")]
 pub enum Status {
     /// Both ends are confirmed, and the interval is as narrow as requested.
@@ -66,7 +67,7 @@ pub enum Status {
     AtLeast,
     NeverPassed,
     NotSettled,
-    /// [`TRIALS_MAX`] was reached before both ends were confirmed.
+    /// The maximum number of trials was reached before both ends were confirmed.
     TrialLimit,
     /// Too many trials in a row were invalid or not measured.
     NotMeasurable(String),
@@ -75,12 +76,13 @@ pub enum Status {
     Broken(String),
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TrialReport {
     pub step: u32,
-    /// `None` if the trial was not measured.
+    /// Null if the trial was not measured.
     pub rate_per_s: Option<f64>,
     #[serde(serialize_with = "verdict")]
+    #[schemars(schema_with = "verdict_schema")]
     pub verdict: Verdict,
     /// The reasons for a verdict other than `pass`.
     pub reasons: Vec<String>,
@@ -96,6 +98,10 @@ fn verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::
         Verdict::Fail { by_system: false } => "unclear",
         Verdict::Invalid | Verdict::NotMeasured => "none",
     })
+}
+
+fn verdict_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["pass", "fail", "unclear", "none"] })
 }
 
 impl SearchReport {
@@ -401,5 +407,26 @@ impl Status {
             Self::Skipped(_) => "skipped",
             Self::Broken(_) => "failed",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemars::generate::SchemaSettings;
+    use std::fs;
+    use tollgate_experiment::files;
+
+    #[test]
+    fn committed_schema_matches_types() {
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let schema = settings.into_generator().into_root_schema_for::<SearchReport>();
+        let text = files::json(&schema).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/search-report.json");
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        let committed = fs::read_to_string(&path).unwrap();
+        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
     }
 }

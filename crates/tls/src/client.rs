@@ -4,15 +4,17 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, VerifierBuilderError, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime, pem};
+use rustls::server::ParsedCertificate;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme, StreamOwned,
 };
+use x509_cert::der::Decode as _;
 
 use crate::session::TlsSession;
 use crate::{TlsError, pair_error, read_certificates, read_identity};
@@ -38,7 +40,7 @@ pub struct ClientOptions<'a> {
 pub enum Trust<'a> {
     /// Certificates issued by the system's authorities.
     System,
-    /// Certificates issued by the authorities in a PEM file.
+    /// Certificates issued by the authorities in a PEM file, and those in the file.
     File(&'a Path),
     /// Any certificate; name and chain are not checked.
     All,
@@ -58,6 +60,8 @@ pub enum ClientError {
     Authorities(#[source] pem::Error),
     #[error("cannot use the certificate of an authority")]
     Authority(#[source] Error),
+    #[error("cannot use the certificates of authorities")]
+    Verifier(#[source] VerifierBuilderError),
     #[error("no certificates of authorities found; install ca-certificates")]
     NoAuthorities(#[source] Option<rustls_native_certs::Error>),
     #[error("not a host name or address")]
@@ -96,7 +100,10 @@ impl TlsClient {
             .map_err(ClientError::Version)?;
         let builder = match options.trust {
             Trust::System => builder.with_root_certificates(system_roots()?),
-            Trust::File(path) => builder.with_root_certificates(roots_of(path)?),
+            Trust::File(path) => {
+                let verifier = FileVerifier::new(path, provider)?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
             Trust::All => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(NoCheck(provider)))
             }
@@ -198,14 +205,6 @@ fn system_roots() -> Result<RootCertStore, ClientError> {
     }
 }
 
-fn roots_of(path: &Path) -> Result<RootCertStore, ClientError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in read_certificates(path).map_err(ClientError::Authorities)? {
-        roots.add(certificate).map_err(ClientError::Authority)?;
-    }
-    Ok(roots)
-}
-
 /// Reason why a server's certificate was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
@@ -229,6 +228,81 @@ pub fn certificate_rejection(error: &io::Error) -> Option<Rejection> {
         }),
         _ => None,
     }
+}
+
+/// Accepts the certificates in a file, and those issued by them.
+#[derive(Debug)]
+struct FileVerifier {
+    certificates: Vec<CertificateDer<'static>>,
+    issued: Arc<WebPkiServerVerifier>,
+}
+
+impl FileVerifier {
+    fn new(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, ClientError> {
+        let certificates = read_certificates(path).map_err(ClientError::Authorities)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone()).map_err(ClientError::Authority)?;
+        }
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(Self { certificates, issued: builder.build().map_err(ClientError::Verifier)? })
+    }
+}
+
+impl ServerCertVerifier for FileVerifier {
+    /// A certificate of the file needs no issuer, and may be that of an authority, as `openssl req -x509` makes it.
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let issued = self.issued.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        if issued.is_ok() || !self.certificates.contains(end_entity) {
+            return issued;
+        }
+        check_validity(end_entity, now)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.issued.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.issued.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.issued.supported_verify_schemes()
+    }
+}
+
+fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let Ok(parsed) = x509_cert::Certificate::from_der(certificate) else {
+        return Err(CertificateError::BadEncoding);
+    };
+    let validity = parsed.tbs_certificate.validity;
+    if now.as_secs() < validity.not_before.to_unix_duration().as_secs() {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now.as_secs() > validity.not_after.to_unix_duration().as_secs() {
+        return Err(CertificateError::Expired);
+    }
+    Ok(())
 }
 
 /// Accepts every certificate. The server still proves that it has the key.

@@ -12,7 +12,7 @@ use crate::{Certificate, TlsError};
 
 /// A self-signed certificate and its key (ECDSA on P-256), both in PEM.
 ///
-/// Clients accept it if they trust the certificate itself as an authority, or check none.
+/// Clients accept it if they trust the certificate itself, or check none.
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
     pub certificate: String,
@@ -64,6 +64,8 @@ mod tests {
 
     use tollgate_eventloop::{Events, Interest, Poller, Socket};
 
+    use rcgen::{BasicConstraints, IsCa, date_time_ymd};
+
     use super::*;
     use crate::{
         CertificateFiles, ClientOptions, Rejection, ServerOptions, TlsClient, TlsServer,
@@ -111,6 +113,38 @@ mod tests {
         let chosen = TlsClient::new(&options).unwrap().handshake(stream, false);
         server.join().unwrap();
         chosen
+    }
+
+    /// A certificate as `openssl req -x509` makes it, valid until the end of a year.
+    fn authority(name: &str, year: i32) -> SelfSigned {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.not_after = date_time_ymd(year, 12, 31);
+        let certificate = parameters.self_signed(&key).unwrap();
+        SelfSigned { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    #[test]
+    fn certificate_of_an_authority_is_accepted_for_itself_if_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("site.pem");
+        let trusted = |certificate: &SelfSigned, name: &str| {
+            certificate.write(&file).unwrap();
+            handshake(certificate, Trust::File(&file), name)
+        };
+        let valid = authority("site.test", 4000);
+        trusted(&valid, "site.test").unwrap();
+        for (certificate, name) in
+            [(&valid, "other.test"), (&authority("site.test", 2020), "site.test")]
+        {
+            let error = trusted(certificate, name).unwrap_err();
+            assert_eq!(certificate_rejection(&error), Some(Rejection::NameOrTime), "{name}");
+        }
+        // The same names and another key.
+        valid.write(&file).unwrap();
+        let error = handshake(&authority("site.test", 4000), Trust::File(&file), "site.test");
+        assert_eq!(certificate_rejection(&error.unwrap_err()), Some(Rejection::Untrusted));
     }
 
     #[test]

@@ -72,12 +72,15 @@ blocks = 8 # each runs every subject once; fewer than 6 give no interval
 }
 
 fn subject(text: &str, name: &str) -> String {
-    let (system, options) = text.split_once(':').unwrap_or((text, ""));
+    let (system, options) = match text.split_once(':') {
+        Some((system, options)) => (system, Some(options)),
+        None => (text, None),
+    };
     let mut lines =
         format!("[[subject]]\nname   = {}\nsystem = {}\n", string(name), string(system));
     let options: Vec<String> = options
-        .split(',')
-        .filter(|option| !option.is_empty())
+        .into_iter()
+        .flat_map(|options| options.split(','))
         .map(|option| {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             let value = match value.parse::<i64>() {
@@ -146,6 +149,8 @@ mod tests {
                 "unknown system `haprox`; did you mean `haproxy`?",
             ),
             (&["nginx:worker=2"], "browse", "system `nginx` has no option `worker`"),
+            (&["nginx:"], "browse", "system `nginx` has no option ``"),
+            (&["nginx:workers=2,"], "browse", "system `nginx` has no option ``"),
             (&["nginx", "nginx"], "browse", "two subjects are named `nginx`"),
             (&["nginx"], "brows", "unknown mix `brows`; did you mean `browse`?"),
             (&["nginx"], "./none.toml", "cannot read ./none.toml"),

@@ -150,20 +150,20 @@ fn next_step(cases: &[CaseAnalysis], again: Option<&str>) -> String {
     }
 }
 
-/// A verdict as one word for a table.
+/// A verdict in a table.
 pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::CostsMore => "more",
         Verdict::CostsLess => "less",
         Verdict::Same => "same",
-        Verdict::Inconclusive => "open",
+        Verdict::Inconclusive => "not settled",
     }
 }
 
 /// Explains the words of [`verdict_word`].
 pub(crate) fn verdict_legend(margin: f64) -> String {
     format!(
-        "Verdict on the CPU: costs more, costs less, the same within {}, or open: not significant.",
+        "Verdict on the CPU: costs more, costs less, the same within {}, or not settled.",
         share(margin)
     )
 }

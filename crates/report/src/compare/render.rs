@@ -107,7 +107,7 @@ fn changes(case: &CaseComparison) -> Table {
             Verdict::CostsMore => "costs more",
             Verdict::CostsLess => "costs less",
             Verdict::Same => "same",
-            Verdict::Inconclusive => "not significant",
+            Verdict::Inconclusive => "not settled",
         };
         let ratio = range(&change.ratio, significant);
         Some(vec![ratio, change.n_old.to_string(), change.n_new.to_string(), verdict.to_owned()])
@@ -140,7 +140,7 @@ fn legend(comparison: &Comparison) -> String {
     format!(
         "New / old is the ratio of prices, each relative to {old} in its own run; absolute figures vary with the \
          machine. [a, b]: the 95 % interval. Verdict on the CPU: costs more or less than before, the \
-         same within {}, or not significant.{few}",
+         same within {}, or not settled.{few}",
         share(comparison.margin)
     )
 }

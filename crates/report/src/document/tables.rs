@@ -508,7 +508,7 @@ pub(super) fn pairs(catch: &Catch) -> Table {
         let better = match first_only.cmp(second_only) {
             Ordering::Greater if *p <= SIGNIFICANT => first.as_str(),
             Ordering::Less if *p <= SIGNIFICANT => second.as_str(),
-            _ => "open",
+            _ => "not settled",
         };
         let counts = [same, first_only, second_only].map(|number| count(*number));
         let p = if *p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") };
@@ -517,7 +517,7 @@ pub(super) fn pairs(catch: &Catch) -> Table {
     };
     let columns = ["subjects", "same", "only 1st right", "only 2nd right", "p", "better"];
     let legend = "Right: an attack blocked, a benign request passed. p: McNemar's exact test with Holm's correction for the \
-                  pairs; open: above 0.05, so that neither is better.";
+                  pairs; not settled: above 0.05, so that neither is better.";
     Table {
         rows: catch.pairs.iter().map(row).collect(),
         ..Table::new("Each two subjects", columns.map(Column::from))

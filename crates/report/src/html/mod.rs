@@ -62,8 +62,25 @@ pub fn page_of(template: &str, page: &impl Serialize) -> anyhow::Result<String> 
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax?);
     environment.add_filter("mark", |series: usize| Value::from_safe_string(svg::key(series)));
+    environment.add_filter("prose", |text: &str| with_units(text));
     let text = environment.render_named_str(NAME, template, Serde(page));
     text.context("cannot write HTML")
+}
+
+/// Units that the page writes after a number and a space.
+const UNITS: [&str; 11] = ["%", "ns", "µs", "ms", "s", "min", "h", "bytes", "KiB", "MiB", "GiB"];
+
+/// Joins numbers and their units by no-break spaces.
+fn with_units(text: &str) -> String {
+    let mut words = text.split(' ');
+    let mut joined = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let unit = word.trim_end_matches([',', '.', ';', ':', ')', ']', '}']);
+        let has_value = joined.ends_with(|last: char| last.is_ascii_digit());
+        joined.push(if has_value && UNITS.contains(&unit) { '\u{a0}' } else { ' ' });
+        joined += word;
+    }
+    joined
 }
 
 fn drawn<'a>(source: &Source, block: &'a Block) -> anyhow::Result<PageBlock<'a>> {
@@ -71,4 +88,16 @@ fn drawn<'a>(source: &Source, block: &'a Block) -> anyhow::Result<PageBlock<'a>>
     let figures: Vec<Vec<Figure>> =
         plots.iter().map(|plot| plots::draw(source, plot)).collect::<Result<_, _>>()?;
     Ok(PageBlock::Plots { kind: "figures", data: figures.into_iter().flatten().collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_stay_with_their_numbers() {
+        let text = "within 2 %, or 1.50 ms (95 % interval); 3 MiB. Not 2 systems or n ms";
+        let joined = "within 2\u{a0}%, or 1.50\u{a0}ms (95\u{a0}% interval); 3\u{a0}MiB. Not 2 systems or n ms";
+        assert_eq!(with_units(text), joined);
+    }
 }

@@ -256,7 +256,7 @@ fn comparison_as_table_markdown_and_json() {
     );
     let flat = flat(&table);
     assert!(
-        flat.contains("costs more or less than before, the same within 2 %, or not significant."),
+        flat.contains("costs more or less than before, the same within 2 %, or not settled."),
         "{table}"
     );
     assert!(

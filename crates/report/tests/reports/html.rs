@@ -84,7 +84,7 @@ fn shows_run_status_and_verdicts() {
     let unsteady = [blocks("nginx", &[10; 6]), blocks("full", &[5, 20, 5, 20, 5, 20])].concat();
     let open = page(&run(&["nginx", "full"], unsteady));
     assert!(open.contains("<span class=\"badge warn\">Not settled</span>"), "{open}");
-    assert!(row(&open, "full").ends_with("<td>open</td>"), "{}", row(&open, "full"));
+    assert!(row(&open, "full").ends_with("<td>not settled</td>"), "{}", row(&open, "full"));
 }
 
 #[test]

@@ -50,10 +50,10 @@ fn from_six_blocks_on_prices_have_intervals() {
 #[test]
 fn below_six_blocks_prices_have_a_range() {
     let run = two(5);
-    assert_row(&table(&run), "full 40.0 4.00 {4.00, 4.00} +30.0 {+30.0, +30.0} 5 open");
+    assert_row(&table(&run), "full 40.0 4.00 {4.00, 4.00} +30.0 {+30.0, +30.0} 5 not settled");
     assert_row(
         &markdown(&run),
-        "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 | open |",
+        "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 | not settled |",
     );
     for text in [table(&run), markdown(&run)] {
         assert!(flat(&text).contains("n too small: no 95 % interval below 6 blocks"), "{text}");

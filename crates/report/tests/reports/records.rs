@@ -278,8 +278,9 @@ pub(crate) fn markdown(run: &RunRecords) -> String {
     report(run, Format::Markdown)
 }
 
+/// The page, with spaces for its no-break spaces.
 pub(crate) fn page(run: &RunRecords) -> String {
-    report(run, Format::Html)
+    report(run, Format::Html).replace('\u{a0}', " ")
 }
 
 /// The words of a text, without its line breaks.

@@ -41,7 +41,7 @@ fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
     let advice = match (certificate_rejection(&error), &external.trust) {
         (None, _) => return Ok(()),
         (Some(Rejection::Untrusted), ServerTrust::System) => {
-            "; trust its authority with `cacert`, or skip the check with `insecure = true`"
+            "; trust it or its authority with `cacert`, or skip the check with `insecure = true`"
         }
         (Some(_), _) => "; to skip the check, use `insecure = true`",
     };

@@ -172,7 +172,8 @@ fn import(args: &ImportArgs) -> Result<Exit, Failure> {
         )));
     }
     let cannot = || format!("cannot write \"{}\"", args.out.display());
-    let mut out = BufWriter::new(File::create_new(&args.out).with_context(cannot)?);
+    let file = File::create_new(&args.out).with_context(cannot).map_err(Failure::bad_input)?;
+    let mut out = BufWriter::new(file);
     importer.write(&args.title(), &mut out).and_then(|()| out.flush()).with_context(cannot)?;
     let order = match (importer.ordered(), importer.is_in_seconds()) {
         (0, _) => "no order, as the times are not known".to_owned(),

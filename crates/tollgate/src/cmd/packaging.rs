@@ -54,7 +54,7 @@ fn write_pages(command: &Command, dir: &Path) -> anyhow::Result<()> {
     shown.into_iter().try_for_each(|subcommand| write_pages(subcommand, dir))
 }
 
-/// Unlike [`Man::render`], prints the usage of `--help`, and keeps the line breaks of texts after the options.
+/// Unlike [`Man::render`], prints the usage of `--help`, and keeps the line breaks of indented texts after the options.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();
@@ -81,6 +81,11 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
 /// Longest line, in words, that is a heading if it ends with a colon.
 const HEADING_WORDS_MAX: usize = 4;
 
+/// True for the lines of tables and examples, which may be as long as the page is wide.
+fn is_indented(line: &&str) -> bool {
+    line.starts_with(' ')
+}
+
 fn sections(text: &str) -> Roff {
     let mut page = Roff::new();
     for (index, paragraph) in text.split("\n\n").enumerate() {
@@ -93,11 +98,21 @@ fn sections(text: &str) -> Roff {
             None if index == 0 => page.control("SH", ["NOTES"]),
             None => page.control("PP", []),
         };
-        page.control("nf", []);
-        for line in if heading.is_some() { rest } else { paragraph }.lines() {
-            page.text([roman(line)]);
+        let lines: Vec<&str> = if heading.is_some() { rest } else { paragraph }.lines().collect();
+        for lines in lines.chunk_by(|one, next| is_indented(one) == is_indented(next)) {
+            let is_kept = is_indented(&lines[0]);
+            if is_kept {
+                page.control("nf", []);
+                page.control("in", ["0"]);
+            }
+            for line in lines {
+                page.text([roman(*line)]);
+            }
+            if is_kept {
+                page.control("in", []);
+                page.control("fi", []);
+            }
         }
-        page.control("fi", []);
     }
     page
 }

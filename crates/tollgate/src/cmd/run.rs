@@ -18,6 +18,7 @@ use tollgate_experiment::experiment::{Adjustments, Axis, SideBySide};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::{NotAppended, RunRecords};
 use tollgate_experiment::stop::EndedBy;
+use tollgate_experiment::toml_file::nearest;
 use tollgate_experiment::units::{Percent, Span};
 use tollgate_experiment::validity::Limit;
 use tollgate_report as report;
@@ -354,10 +355,10 @@ impl Args {
     fn side_by_side(&self, catalog: &Catalog) -> anyhow::Result<Option<SideBySide<'_>>> {
         let options = self.mix.is_some() || self.connections.is_some() || self.duration.is_some();
         let system = |name: &str| name.split(':').next().unwrap_or(name).to_owned();
-        let systems = catalog.names(Kind::System);
+        let (systems, experiments) = (catalog.names(Kind::System), catalog.names(Kind::Experiment));
         let is_experiment = |name: &&String| {
             !systems.contains(&system(name))
-                && (name.ends_with(".toml") || catalog.names(Kind::Experiment).contains(name))
+                && (name.ends_with(".toml") || experiments.contains(name))
         };
         if let Some(name) = self.names.iter().find(is_experiment) {
             if options || self.names.len() > 1 {
@@ -371,7 +372,10 @@ impl Args {
         if let Some((_, name)) = names.find(|(at, name)| self.names[..*at].contains(name)) {
             bail!("{name} is named twice; --aa runs the first system twice in each block");
         }
-        let is_system = systems.contains(&system(&self.names[0]));
+        // A misspelt name is that of the most similar entry, for the error to suggest it.
+        let known = experiments.iter().chain(&systems).map(String::as_str);
+        let is_system = nearest(&system(&self.names[0]), known)
+            .is_some_and(|name| systems.iter().any(|system| system == name));
         Ok((options || self.names.len() > 1 || is_system).then(|| SideBySide {
             systems: &self.names,
             mix: self.mix.as_deref().unwrap_or("browse"),
@@ -443,6 +447,7 @@ mod tests {
             assert_eq!(sides(line).unwrap(), None, "{line}");
         }
         assert_eq!(sides("nginx").unwrap().unwrap(), "nginx 50 2s");
+        assert_eq!(sides("ngnix").unwrap().unwrap(), "ngnix 50 2s");
         let line = "nginx haproxy --mix browse -c 9 -d 2";
         assert_eq!(sides(line).unwrap().unwrap(), "nginx haproxy 9 2s");
         let line = "nginx:workers=2 unknown -d 500ms";

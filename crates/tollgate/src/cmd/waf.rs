@@ -121,7 +121,22 @@ fn load(paths: &[PathBuf], skip_unsupported: bool, settings: &str) -> Result<Rul
         }
         builder = found.iter().fold(builder, tollgate_waf::Builder::file);
     }
-    builder.build().map_err(|error| Failure::bad_input(anyhow!("cannot load rules: {error}")))
+    builder.build().map_err(|error| {
+        let reason = without_controls(&error.to_string());
+        Failure::bad_input(anyhow!("cannot load rules: {reason}"))
+    })
+}
+
+/// Escapes control characters, which rule files may contain.
+fn without_controls(text: &str) -> String {
+    let mut line = String::new();
+    for character in text.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line
 }
 
 /// The file itself, or the files of a folder with that extension, by name, subfolders included.
@@ -177,7 +192,8 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
         ("left out", rules.skipped()),
     ] {
         for entry in list {
-            writeln!(text, "{title}: {}: {}", entry.place, entry.message)?;
+            let entry = format!("{title}: {}: {}", entry.place, entry.message);
+            writeln!(text, "{}", without_controls(&entry))?;
         }
     }
     console::print(&text)?;

@@ -198,7 +198,7 @@ pub(crate) struct Args {
                 kubectl:[NAMESPACE/]POD,... or local[:N]; rate, requests and connections are those of all hosts"
     )]
     pub(super) on: Option<Carrier>,
-    /// Trust the certificate authorities in this PEM file instead of those of the system
+    /// Trust the certificates in this PEM file, and those they issued, instead of the authorities of the system
     #[arg(long, value_name = "FILE", help_heading = "TLS", conflicts_with = "insecure")]
     pub(super) cacert: Option<PathBuf>,
     /// Accept any certificate

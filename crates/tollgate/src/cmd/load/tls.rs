@@ -92,11 +92,8 @@ pub(super) fn alpn(protocol: Protocol) -> &'static str {
 fn advice(args: &Args, error: &io::Error) -> &'static str {
     let text = error.to_string();
     match certificate_rejection(error) {
-        Some(Rejection::Untrusted) if !args.insecure && text.contains("CaUsedAsEndEntity") => {
-            "; it is the certificate of an authority: issue one without CA:TRUE, or skip the check with --insecure"
-        }
         Some(Rejection::Untrusted) if !args.insecure => {
-            "; trust its authority with --cacert FILE, or skip the check with --insecure"
+            "; trust it or its authority with --cacert FILE, or skip the check with --insecure"
         }
         Some(Rejection::NameOrTime) => "; to skip the check, use --insecure",
         _ if text.contains("NoApplicationProtocol") => "; use another --http",
