@@ -62,9 +62,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
-    use tollgate_eventloop::{Events, Interest, Poller, Socket};
-
     use rcgen::{BasicConstraints, IsCa, date_time_ymd};
+    use tollgate_eventloop::{Events, Interest, Poller, Socket};
 
     use super::*;
     use crate::{

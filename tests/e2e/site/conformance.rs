@@ -194,8 +194,8 @@ fn sleeps_are_concurrent(site: &Site) {
     assert!(took < sequential / 2, "{took:?}");
 }
 
-/// A download in chunks of one byte is much work for a server that writes each chunk. A server that
-/// does not write each would send as many bytes before others have a response.
+/// A download in chunks of one byte is much work for nginx, which writes each chunk. The others send chunks
+/// together, so their download is long enough only with more bytes.
 fn small_chunks_do_not_delay_others(site: &Site) {
     let size = if site.name == "nginx-lua" { 1_000_000 } else { 200_000_000 };
     let mut download = Connection::open(site.address);
