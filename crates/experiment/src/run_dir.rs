@@ -192,7 +192,7 @@ pub fn read_records(dir: &Path) -> anyhow::Result<RunRecords> {
     let text = fs::read(&path).map_err(|error| {
         let shown = dir.display();
         bad_input(match error.kind() {
-            io::ErrorKind::NotADirectory => {
+            io::ErrorKind::NotADirectory if dir.is_file() => {
                 format!("{shown} is a file, not a directory; name the directory of a run")
             }
             io::ErrorKind::NotFound if !dir.is_dir() => format!("no directory {shown}"),

@@ -372,8 +372,9 @@ impl Args {
         if let Some((_, name)) = names.find(|(at, name)| self.names[..*at].contains(name)) {
             bail!("{name} is named twice; --aa runs the first system twice in each block");
         }
-        // A misspelt name is that of the most similar entry, for the error to suggest it.
-        let known = experiments.iter().chain(&systems).map(String::as_str);
+        // A misspelt name counts as the most similar one, which the error then suggests; a system precedes an
+        // experiment of the same name.
+        let known = systems.iter().chain(&experiments).map(String::as_str);
         let is_system = nearest(&system(&self.names[0]), known)
             .is_some_and(|name| systems.iter().any(|system| system == name));
         Ok((options || self.names.len() > 1 || is_system).then(|| SideBySide {
