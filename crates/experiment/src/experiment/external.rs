@@ -40,7 +40,7 @@ pub struct External {
 pub enum ServerTrust {
     /// Issued by the system's authorities.
     System,
-    /// Issued by the authorities in a PEM file.
+    /// Those in a PEM file, and those that they issued.
     File(PathBuf),
     /// Any.
     All,

@@ -257,7 +257,7 @@ pub(super) struct SubjectFile {
     /// With `url`: status code of blocked requests, 403 by default.
     #[schemars(example = 406)]
     pub(super) blocked_status: Option<u16>,
-    /// With `url` and https: PEM file of the authorities to trust instead of those of the system.
+    /// With `url` and https: PEM file of certificates to trust, as issuers too, instead of the authorities of the system.
     #[schemars(example = "staging-ca.pem")]
     pub(super) cacert: Option<PathBuf>,
     /// With `url` and https: true to accept any certificate.

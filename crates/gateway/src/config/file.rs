@@ -198,10 +198,10 @@ pub(super) enum ProtocolFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "pool tls")]
 pub(super) struct PoolTlsFile {
-    /// Checks that the certificate of a backend is valid, has its name, and was issued by a trusted authority.
+    /// Checks that the certificate of a backend is trusted, is valid, and has its name.
     /// Default: true.
     pub(super) verify: Option<Located<bool>>,
-    /// PEM file with the authorities to trust. Default: those that the system trusts.
+    /// PEM file with certificates to trust, as issuers too. Default: the authorities that the system trusts.
     pub(super) ca: Option<Located<String>>,
     /// Name that certificates must have, and that is sent to backends (SNI). Default: the name or the IP address in
     /// `address`; an IP address is not sent. Necessary for Unix sockets.
