@@ -287,8 +287,7 @@ impl SlackWait {
 ///
 /// A server that writes each response by itself wakes a thread for the first of many. Without a pause, the thread reads
 /// few responses at a time and sends as few requests, and both sides pay more system calls and wake-ups for each. As
-/// network cards do with interrupts, the thread lets some responses arrive: for a time too short beside the latency to
-/// show in it, or to leave streams unused.
+/// network cards do with interrupts, the thread lets some responses arrive, for a small share of the latency.
 #[derive(Debug, Default)]
 pub(crate) struct Coalescing {
     /// Follows low latencies at once and high ones slowly, so that quick responses are not delayed among slow ones.

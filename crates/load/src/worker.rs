@@ -53,7 +53,7 @@ pub(crate) struct Worker {
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
     request_wait: RequestWait,
-    /// `None` in an open loop, while polling, and with one request at a time on a connection.
+    /// Only in a closed loop over HTTP/2 with several streams, without polling.
     coalescing: Option<Coalescing>,
     /// `None` without timer slack.
     slack_wait: Option<SlackWait>,
