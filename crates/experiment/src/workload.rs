@@ -8,6 +8,7 @@ use tollgate_load::{
     Expectation, MAX_PATTERN_BYTES, Pace, Rate, Replay, ReplayEvent, ReplayVariable, Request,
     ValueSource, Workload,
 };
+use tollgate_stats::text::escape_controls;
 use tollgate_traffic::{
     Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, ResponseSource, ResponseVariable,
     Sample, StepRequest, Template,
@@ -116,17 +117,10 @@ const LINE_CHARS: usize = 300;
 
 /// Escapes control characters and cuts the end.
 fn shortened(text: &str) -> String {
-    let mut line = String::new();
-    for (count, character) in text.chars().enumerate() {
-        if count == LINE_CHARS {
-            return line + "...";
-        }
-        match character.is_control() {
-            true => line.extend(character.escape_default()),
-            false => line.push(character),
-        }
+    match text.char_indices().nth(LINE_CHARS) {
+        Some((end, _)) => escape_controls(&text[..end]) + "...",
+        None => escape_controls(text),
     }
-    line
 }
 
 /// Renders all requests of a load, in an order drawn from the seed.

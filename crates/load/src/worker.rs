@@ -109,6 +109,8 @@ impl Budget {
 }
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes of bodies that a stream, or the streams of a connection together, can send at first (RFC 9113, section 6.9.2).
+const INITIAL_WINDOW: usize = 65_535;
 const EVENTS_PER_WAIT: usize = 256;
 const WAKER_TOKEN: u64 = u64::MAX;
 /// A token holds the index of a connection and, above it, its generation. Indices are far below the
@@ -170,8 +172,15 @@ impl Worker {
                 (Some(pacer), share(plan.connections_max as u64))
             }
         };
-        let is_multiplexed = matches!(plan.protocol, Protocol::Http2 { streams } if streams > 1);
-        let coalesces = is_multiplexed && pacer.is_none() && !plan.busy_poll;
+        let coalesces = match plan.protocol {
+            Protocol::Http2 { streams } if streams > 1 && pacer.is_none() && !plan.busy_poll => {
+                // Bodies that wait for room in a window would wait for a pause with each of its updates.
+                let requests = plan.workload.http2_requests().iter();
+                let body_max = requests.map(|request| request.body().len()).max().unwrap_or(0);
+                body_max * streams <= INITIAL_WINDOW
+            }
+            _ => false,
+        };
         Ok(Self {
             poller,
             waker,

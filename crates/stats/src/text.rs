@@ -1,4 +1,4 @@
-//! Lines of a report on a terminal: wrapped paragraphs, headings and bars.
+//! Text on a terminal: wrapped paragraphs, headings, bars, and escaped control characters.
 
 /// The width of a report in characters where the terminal's is unknown.
 pub const COLUMNS: usize = 80;
@@ -40,6 +40,18 @@ impl Screen {
         };
         self.paragraph("", text).lines().map(bold).collect()
     }
+}
+
+/// Escapes control characters, which a terminal would obey.
+pub fn escape_controls(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character.is_control() {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// Draws a bar of up to `columns` characters, in steps of an eighth; at least one eighth.

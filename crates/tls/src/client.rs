@@ -15,6 +15,8 @@ use rustls::{
     SignatureScheme, StreamOwned,
 };
 use x509_cert::der::Decode as _;
+use x509_cert::ext::pkix::BasicConstraints;
+use x509_cert::{TbsCertificate, Version};
 
 use crate::session::TlsSession;
 use crate::{TlsError, pair_error, read_certificates, read_identity};
@@ -101,11 +103,13 @@ impl TlsClient {
         let builder = match options.trust {
             Trust::System => builder.with_root_certificates(system_roots()?),
             Trust::File(path) => {
-                let verifier = FileVerifier::new(path, provider)?;
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+                let accepted = Accepted::file(path, &provider)?;
+                let verifier = Arc::new(Verifier { accepted, provider });
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
             Trust::All => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(NoCheck(provider)))
+                let verifier = Arc::new(Verifier { accepted: Accepted::All, provider });
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };
         let mut config = match options.identity {
@@ -230,27 +234,45 @@ pub fn certificate_rejection(error: &io::Error) -> Option<Rejection> {
     }
 }
 
-/// Accepts the certificates in a file, and those issued by them.
+/// Checks certificates in place of rustls's own verifier. The server always proves that it has the key.
 #[derive(Debug)]
-struct FileVerifier {
-    certificates: Vec<CertificateDer<'static>>,
-    issued: Arc<WebPkiServerVerifier>,
+struct Verifier {
+    accepted: Accepted,
+    provider: Arc<CryptoProvider>,
 }
 
-impl FileVerifier {
-    fn new(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, ClientError> {
+#[derive(Debug)]
+enum Accepted {
+    All,
+    /// These, and those issued by the authorities among them, if there are any.
+    File {
+        certificates: Vec<CertificateDer<'static>>,
+        issued: Option<Arc<WebPkiServerVerifier>>,
+    },
+}
+
+impl Accepted {
+    fn file(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, ClientError> {
         let certificates = read_certificates(path).map_err(ClientError::Authorities)?;
         let mut roots = RootCertStore::empty();
         for certificate in &certificates {
-            roots.add(certificate.clone()).map_err(ClientError::Authority)?;
+            if is_authority(certificate).map_err(|error| ClientError::Authority(error.into()))? {
+                roots.add(certificate.clone()).map_err(ClientError::Authority)?;
+            }
         }
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        Ok(Self { certificates, issued: builder.build().map_err(ClientError::Verifier)? })
+        let issued = if roots.is_empty() {
+            None
+        } else {
+            let provider = Arc::clone(provider);
+            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+            Some(builder.build().map_err(ClientError::Verifier)?)
+        };
+        Ok(Self::File { certificates, issued })
     }
 }
 
-impl ServerCertVerifier for FileVerifier {
-    /// A certificate of the file needs no issuer, and may be that of an authority, as `openssl req -x509` makes it.
+impl ServerCertVerifier for Verifier {
+    /// A certificate of a file needs no issuer, and may be that of an authority, as `openssl req -x509` makes it.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -259,13 +281,18 @@ impl ServerCertVerifier for FileVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let issued = self.issued.verify_server_cert(end_entity, intermediates, name, ocsp, now);
-        if issued.is_ok() || !self.certificates.contains(end_entity) {
-            return issued;
+        let Accepted::File { certificates, issued } = &self.accepted else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        if certificates.contains(end_entity) {
+            check_validity(end_entity, now)?;
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+            return Ok(ServerCertVerified::assertion());
         }
-        check_validity(end_entity, now)?;
-        verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
-        Ok(ServerCertVerified::assertion())
+        match issued {
+            Some(issued) => issued.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -274,60 +301,7 @@ impl ServerCertVerifier for FileVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.issued.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.issued.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.issued.supported_verify_schemes()
-    }
-}
-
-fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
-    let Ok(parsed) = x509_cert::Certificate::from_der(certificate) else {
-        return Err(CertificateError::BadEncoding);
-    };
-    let validity = parsed.tbs_certificate.validity;
-    if now.as_secs() < validity.not_before.to_unix_duration().as_secs() {
-        return Err(CertificateError::NotValidYet);
-    }
-    if now.as_secs() > validity.not_after.to_unix_duration().as_secs() {
-        return Err(CertificateError::Expired);
-    }
-    Ok(())
-}
-
-/// Accepts every certificate. The server still proves that it has the key.
-#[derive(Debug)]
-struct NoCheck(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NoCheck {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -337,11 +311,39 @@ impl ServerCertVerifier for NoCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+fn parse(certificate: &CertificateDer<'_>) -> Result<TbsCertificate, CertificateError> {
+    match x509_cert::Certificate::from_der(certificate) {
+        Ok(parsed) => Ok(parsed.tbs_certificate),
+        Err(_) => Err(CertificateError::BadEncoding),
+    }
+}
+
+/// Returns true if a certificate may issue others. Those of versions 1 and 2 do not say.
+fn is_authority(certificate: &CertificateDer<'_>) -> Result<bool, CertificateError> {
+    let parsed = parse(certificate)?;
+    match parsed.get::<BasicConstraints>() {
+        Ok(Some((_, constraints))) => Ok(constraints.ca),
+        Ok(None) => Ok(parsed.version != Version::V3),
+        Err(_) => Err(CertificateError::BadEncoding),
+    }
+}
+
+fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let validity = parse(certificate)?.validity;
+    if now.as_secs() < validity.not_before.to_unix_duration().as_secs() {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now.as_secs() > validity.not_after.to_unix_duration().as_secs() {
+        return Err(CertificateError::Expired);
+    }
+    Ok(())
 }

@@ -62,7 +62,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
-    use rcgen::{BasicConstraints, IsCa, date_time_ymd};
+    use rcgen::{BasicConstraints, IsCa, Issuer, date_time_ymd};
     use tollgate_eventloop::{Events, Interest, Poller, Socket};
 
     use super::*;
@@ -144,6 +144,33 @@ mod tests {
         valid.write(&file).unwrap();
         let error = handshake(&authority("site.test", 4000), Trust::File(&file), "site.test");
         assert_eq!(certificate_rejection(&error.unwrap_err()), Some(Rejection::Untrusted));
+    }
+
+    #[test]
+    fn only_authorities_of_a_file_issue_certificates() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("issuer.pem");
+        let untrusted = Some(Rejection::Untrusted);
+        for (is_ca, rejection) in [
+            (IsCa::Ca(BasicConstraints::Unconstrained), None),
+            (IsCa::NoCa, untrusted),
+            (IsCa::ExplicitNoCa, untrusted),
+        ] {
+            let key = KeyPair::generate().unwrap();
+            let mut parameters = CertificateParams::new(vec!["issuer.test".to_owned()]).unwrap();
+            parameters.is_ca = is_ca;
+            fs::write(&file, parameters.self_signed(&key).unwrap().pem()).unwrap();
+            let issuer = Issuer::new(parameters, key);
+            let key = KeyPair::generate().unwrap();
+            let parameters = CertificateParams::new(vec!["site.test".to_owned()]).unwrap();
+            let certificate = parameters.signed_by(&key, &issuer).unwrap().pem();
+            let site = SelfSigned { certificate, key: key.serialize_pem() };
+            let result = handshake(&site, Trust::File(&file), "site.test");
+            assert_eq!(
+                result.err().map(|error| certificate_rejection(&error)),
+                rejection.map(Some)
+            );
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::http2::StreamEnd;
 use super::link::Link;
 use super::transaction::{HeldResponse, ResponseState, Transaction, exceeds_limit};
 use super::upstream::{Place, Upstream};
-use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
+use super::{HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES, STREAM_PIECE_BYTES, Stage, Step, Worker};
 use crate::body::Body;
 use crate::config::{Protocol, Requests};
 use crate::filter::{Direction, Verdict};
@@ -174,7 +174,7 @@ impl Worker {
         }
         let can_respond = transaction.can_respond();
         let start = HEADROOM_BYTES;
-        let room = &mut self.scratch.input[start..start + INPUT_BYTES];
+        let room = &mut self.scratch.input[start..start + PIECE_BYTES];
         let count = match client.link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => count,
             Ok(Received::Nothing) => return Err(Step::Wait),
@@ -268,15 +268,18 @@ impl Worker {
         }
         let start = HEADROOM_BYTES;
         let kept = upstream.partial_head.len();
-        let mut room_bytes = INPUT_BYTES.min(kept + RESPONSE_PIECE_BYTES);
-        if matches!(transaction.response, ResponseState::Body { .. })
-            && transaction.held_response.is_none()
-            && let Link::Stream(stream) = &mut client.link
-        {
-            // Bytes that the client cannot take stay in the socket of the backend.
-            let Some(window) = self.http2.room(stream) else { return Step::Wait };
-            room_bytes = window.clamp(RESPONSE_PIECE_BYTES, INPUT_BYTES);
+        let mut piece_bytes = PIECE_BYTES;
+        if let Link::Stream(stream) = &mut client.link {
+            piece_bytes = STREAM_PIECE_BYTES;
+            if matches!(transaction.response, ResponseState::Body { .. })
+                && transaction.held_response.is_none()
+            {
+                // Bytes that the client cannot take stay in the socket of the backend.
+                let Some(window) = self.http2.room(stream) else { return Step::Wait };
+                piece_bytes = window.max(STREAM_PIECE_BYTES);
+            }
         }
+        let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
         let room = &mut self.scratch.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.partial_head);
         match upstream.link.receive(&mut self.http2, &mut room[kept..]) {

@@ -128,10 +128,12 @@ enum Step {
 const HEADROOM_BYTES: usize = 4 << 10;
 /// Bytes per read: an incomplete head plus the same amount.
 const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
-/// Bytes of a response per read. The client receives one piece while the backend sends the next: twice as much costs
-/// less CPU but transfers fewer bytes per second. Over HTTP/2, where other streams fill the pauses, a piece is as long as
-/// the windows and the input allow.
-const RESPONSE_PIECE_BYTES: usize = MAX_HEAD_BYTES;
+/// Bytes of a body or tunnel per read, which fill two segments: over loopback, or where the network card cuts them, these have at
+/// most 65,483 bytes. With a few bytes more, the rest would be a segment of its own, and where the congestion control
+/// paces (BBR) wait for a timer, which cost more than twice the CPU of the whole piece.
+const PIECE_BYTES: usize = 2 * (MAX_HEAD_BYTES - 1024);
+/// Bytes of a response per read for a stream of HTTP/2, where they wait in memory for windows and other streams fill the pauses.
+const STREAM_PIECE_BYTES: usize = MAX_HEAD_BYTES;
 
 /// Heads cached per direction.
 const CACHED_HEADS: usize = 4;

@@ -317,7 +317,7 @@ fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
     let waits = |client: &Downstream| matches!(&client.link, Link::Stream(it) if it.is_waiting);
     scene.run_until(|worker| worker.clients.iter().filter(|(_, it)| waits(it)).count() == 2);
     for (_, stream) in scene.worker.clients.iter().filter(|(_, it)| it.link.is_stream()) {
-        assert!(stream.unsent.unsent().len() <= RESPONSE_PIECE_BYTES + 1_000);
+        assert!(stream.unsent.unsent().len() <= STREAM_PIECE_BYTES + 1_000);
         assert!(!stream.waits_for_response_body(), "a backend is not to blame");
     }
 

@@ -2,7 +2,7 @@
 
 use super::downstream::Downstream;
 use super::transaction::ResponseState;
-use super::{HEADROOM_BYTES, INPUT_BYTES, Step, Worker};
+use super::{HEADROOM_BYTES, PIECE_BYTES, Step, Worker};
 use crate::transport::Received;
 
 impl Worker {
@@ -77,7 +77,7 @@ impl Worker {
         if *backend_ended || !link.is_readable() {
             return Step::Wait;
         }
-        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
+        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + PIECE_BYTES];
         match link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => {
                 transaction.response_body_bytes += count as u64;
@@ -124,7 +124,7 @@ impl Worker {
         if *client_ended || !client.link.is_readable() {
             return Step::Wait;
         }
-        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
+        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + PIECE_BYTES];
         match client.link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => {
                 client.deadline = self.now + self.timeouts.tunnel;

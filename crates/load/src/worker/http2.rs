@@ -109,6 +109,9 @@ impl Worker {
                 if self.plan.first_byte {
                     stream.in_flight.first_byte.get_or_insert(self.now);
                 }
+                if let Some(coalescing) = &mut self.coalescing {
+                    coalescing.record(self.now - stream.in_flight.sent);
+                }
                 // Interim responses (1xx) precede the final one.
                 stream.status = status;
                 if let Some(replayed) =
@@ -183,9 +186,6 @@ impl Worker {
         let response = Response { status, body_bytes, keep_alive: !http2.framing.is_spent() };
         let request = &workload.requests[in_flight.request];
         self.in_flight -= 1;
-        if let Some(coalescing) = &mut self.coalescing {
-            coalescing.record(self.now - in_flight.sent);
-        }
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);
         self.end_replayed(&in_flight, true);
     }

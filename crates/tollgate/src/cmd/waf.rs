@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use tollgate_stats::number::counted;
+use tollgate_stats::text::escape_controls;
 use tollgate_waf::regression::TestFile;
 use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
@@ -122,21 +123,9 @@ fn load(paths: &[PathBuf], skip_unsupported: bool, settings: &str) -> Result<Rul
         builder = found.iter().fold(builder, tollgate_waf::Builder::file);
     }
     builder.build().map_err(|error| {
-        let reason = without_controls(&error.to_string());
+        let reason = escape_controls(&error.to_string());
         Failure::bad_input(anyhow!("cannot load rules: {reason}"))
     })
-}
-
-/// Escapes control characters, which rule files may contain.
-fn without_controls(text: &str) -> String {
-    let mut line = String::new();
-    for character in text.chars() {
-        match character.is_control() {
-            true => line.extend(character.escape_default()),
-            false => line.push(character),
-        }
-    }
-    line
 }
 
 /// The file itself, or the files of a folder with that extension, by name, subfolders included.
@@ -193,7 +182,7 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     ] {
         for entry in list {
             let entry = format!("{title}: {}: {}", entry.place, entry.message);
-            writeln!(text, "{}", without_controls(&entry))?;
+            writeln!(text, "{}", escape_controls(&entry))?;
         }
     }
     console::print(&text)?;
