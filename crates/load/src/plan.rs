@@ -26,6 +26,9 @@ pub const MAX_PIPELINE: usize = 1_000;
 /// Limit of [`Shard::count`].
 pub const MAX_SHARDS: usize = 1_000;
 
+/// Bytes of bodies that the streams of a connection can send at first (RFC 9113, section 6.9.2).
+const INITIAL_WINDOW: usize = 65_535;
+
 /// Limit of [`Protocol::Http2::streams`](Protocol::Http2).
 pub const MAX_STREAMS: usize = 1_000;
 
@@ -289,6 +292,16 @@ impl Plan {
                 requests
             }
         }
+    }
+
+    /// True if threads let responses arrive before they read them: in a closed loop over several streams, unless they
+    /// poll. Bodies that wait for room in a window would wait for a pause with each of its updates.
+    pub(crate) fn coalesces(&self) -> bool {
+        let Protocol::Http2 { streams } = self.protocol else { return false };
+        let requests = self.workload.http2_requests().iter();
+        let body_max = requests.map(|request| request.body().len()).max().unwrap_or(0);
+        let is_closed = matches!(self.arrivals, Arrivals::Closed);
+        is_closed && !self.busy_poll && streams > 1 && streams * body_max <= INITIAL_WINDOW
     }
 
     fn validate_timer_slack(&self) -> Result<(), Error> {

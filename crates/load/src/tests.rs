@@ -187,6 +187,30 @@ impl Example {
     }
 }
 
+#[test]
+fn closed_loops_over_streams_coalesce_unless_they_poll_or_wait_for_windows() {
+    let workload = |body_bytes: usize| {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {body_bytes}\r\n\r\n");
+        let bytes = [head.as_bytes(), &vec![b'x'; body_bytes]].concat().into();
+        let workload = Workload::new(vec![Request { bytes, ..get(0) }], vec![0]).unwrap();
+        workload.render_http2().unwrap();
+        Arc::new(workload)
+    };
+    let plan = |streams: usize, body_bytes: usize| Plan {
+        protocol: Protocol::Http2 { streams },
+        workload: workload(body_bytes),
+        ..closed_loop()
+    };
+    assert!(plan(2, 0).coalesces());
+    assert!(plan(10, 6_553).coalesces());
+    assert!(!plan(10, 6_554).coalesces());
+    assert!(!plan(1, 0).coalesces());
+    assert!(!Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(2, 0) }.coalesces());
+    assert!(!Plan { busy_poll: true, ..plan(2, 0) }.coalesces());
+    let arrivals = open_loop(100.0, Spacing::Constant).arrivals;
+    assert!(!Plan { arrivals, ..plan(2, 0) }.coalesces());
+}
+
 mod verdict {
     use super::*;
 

@@ -24,7 +24,7 @@ use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
 use crate::pacing::{
     ClockOffset, Coalescing, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait,
 };
-use crate::plan::{Arrivals, Plan, Protocol, share};
+use crate::plan::{Arrivals, Plan, share};
 use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
 use crate::workload::RequestSequence;
@@ -53,7 +53,7 @@ pub(crate) struct Worker {
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
     request_wait: RequestWait,
-    /// Only in a closed loop over HTTP/2 with several streams, without polling.
+    /// See [`Plan::coalesces`].
     coalescing: Option<Coalescing>,
     /// `None` without timer slack.
     slack_wait: Option<SlackWait>,
@@ -109,8 +109,6 @@ impl Budget {
 }
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes of bodies that a stream, or the streams of a connection together, can send at first (RFC 9113, section 6.9.2).
-const INITIAL_WINDOW: usize = 65_535;
 const EVENTS_PER_WAIT: usize = 256;
 const WAKER_TOKEN: u64 = u64::MAX;
 /// A token holds the index of a connection and, above it, its generation. Indices are far below the
@@ -172,15 +170,6 @@ impl Worker {
                 (Some(pacer), share(plan.connections_max as u64))
             }
         };
-        let coalesces = match plan.protocol {
-            Protocol::Http2 { streams } if streams > 1 && pacer.is_none() && !plan.busy_poll => {
-                // Bodies that wait for room in a window would wait for a pause with each of its updates.
-                let requests = plan.workload.http2_requests().iter();
-                let body_max = requests.map(|request| request.body().len()).max().unwrap_or(0);
-                body_max * streams <= INITIAL_WINDOW
-            }
-            _ => false,
-        };
         Ok(Self {
             poller,
             waker,
@@ -189,7 +178,7 @@ impl Worker {
             sequence: RequestSequence::new(&plan.workload, thread, threads, requests),
             pacer,
             request_wait: RequestWait::new(early),
-            coalescing: coalesces.then(Coalescing::default),
+            coalescing: plan.coalesces().then(Coalescing::default),
             slack_wait,
             clock_offset: ClockOffset::read(),
             metrics: Metrics::new(plan, Arc::clone(progress), series, requests),
