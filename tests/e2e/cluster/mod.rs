@@ -135,11 +135,12 @@ fn load_is_divided_exactly() {
     check_load(&run(&open), &generators, 3_001);
 
     let result = checked_result(&run(&["-c", "3", "--rate", "1500", "-d", "2s"]), &generators);
-    // A busy machine can prolong the window of a generator; requests are due until its end.
+    // A busy machine can move both ends of a generator's window; requests are due from the start of its schedule to the
+    // end of the window.
     let windows = result["generators"].as_array().expect("generators").iter();
     let windows_s: f64 = windows.map(|one| one["window_s"].as_f64().expect("seconds")).sum();
     let expected = windows_s * 1500.0 / generators.len() as f64;
-    assert!((due(&result) as f64 - expected).abs() <= 3.0, "not {expected}: {result}");
+    assert!((due(&result) as f64 - expected).abs() <= 0.01 * expected, "not {expected}: {result}");
     assert!(windows_s > 5.9, "{result}");
     drop(origin);
     cluster.assert_nothing_left();
