@@ -42,7 +42,7 @@ impl Screen {
     }
 }
 
-/// Escapes control characters, which a terminal would obey.
+/// Escapes control characters, which terminals interpret.
 pub fn escape_controls(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {

@@ -140,7 +140,8 @@ fn load_is_divided_exactly() {
     let windows = result["generators"].as_array().expect("generators").iter();
     let windows_s: f64 = windows.map(|one| one["window_s"].as_f64().expect("seconds")).sum();
     let expected = windows_s * 1500.0 / generators.len() as f64;
-    assert!((due(&result) as f64 - expected).abs() <= 0.01 * expected, "not {expected}: {result}");
+    assert!(due(&result) >= 2_997, "{result}");
+    assert!(due(&result) as f64 <= 1.01 * expected, "not {expected}: {result}");
     assert!(windows_s > 5.9, "{result}");
     drop(origin);
     cluster.assert_nothing_left();

@@ -40,7 +40,7 @@ pub struct External {
 pub enum ServerTrust {
     /// Issued by the system's authorities.
     System,
-    /// Those in a PEM file, and those that they issued.
+    /// In a PEM file, or issued by an authority in it.
     File(PathBuf),
     /// Any.
     All,
