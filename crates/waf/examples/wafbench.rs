@@ -3,7 +3,8 @@
 //!     wafbench corpus TESTS MIXES OUT [MUTATIONS SEED]   requests of go-ftw tests and of mixes, and mutations of them
 //!     wafbench requests FOLDER OUT                       raw requests, one a file
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
-//!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds
+//!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds: its first run, the median of
+//!                                                        runs in a row, and of runs in turns with the other requests
 //!     wafbench repeat RULES CORPUS NUMBER COUNT          runs one request that many times, for a profiler
 //!     wafbench load RULES COUNT                          loads the rules that many times, for a profiler
 //!     wafbench worst RULES CORPUS TRIALS SEED OUT        searches a text of 50 kB that takes the most CPU time, of pieces of
@@ -240,21 +241,42 @@ fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
         replay::run_request(&mut transaction, &mut worker, request);
         (cpu() - before, transaction.matches().iter().filter(|m| m.logged).count())
     };
-    for (index, request) in read(corpus)?.iter().enumerate() {
+    let requests = read(corpus)?;
+    let mut lines = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
         let (first, matches) = run(request);
         let repetitions = (2_000_000_000 / first.as_nanos().max(1)).clamp(11, 10_001) as usize;
-        let mut times: Vec<Duration> = (0..repetitions).map(|_| run(request).0).collect();
-        times.sort_unstable();
-        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let times = (0..repetitions).map(|_| run(request).0).collect();
         let size = request.target.len() + request.body.len();
-        println!(
+        lines.push(format!(
             "{index} bytes {size} matches {matches} first_us {:.1} median_us {:.1}",
             us(first),
-            us(times[repetitions / 2])
-        );
+            us(median(times))
+        ));
+    }
+    let mut in_turns = vec![Vec::new(); requests.len()];
+    for _ in 0..TURNS {
+        for (request, times) in requests.iter().zip(&mut in_turns) {
+            times.push(run(request).0);
+        }
+    }
+    for (line, times) in lines.iter().zip(in_turns) {
+        println!("{line} in_turns_us {:.1}", us(median(times)));
     }
     eprintln!("{} kB resident", memory());
     Ok(())
+}
+
+/// Rounds in which all requests run one after another, so that each finds the processor's caches filled by others.
+const TURNS: usize = 101;
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()> {
