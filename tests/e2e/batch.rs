@@ -225,7 +225,7 @@ fn finds_two_changes_between_measured_revisions() {
 /// A build gets the version and a copy of its files; one does not end.
 #[test]
 fn versions_are_built_from_copy_with_time_limit() {
-    let workspace = repository(Workspace::exclusive(), &["1000"]);
+    let workspace = repository(Workspace::quiet(), &["1000"]);
     let revisions = r#"
 experiment = "burner"
 subject    = "burner"

@@ -94,7 +94,7 @@ fn search_keeps_trials_after_ctrl_c() {
 
 #[test]
 fn thresholds_pass_fail_or_are_not_settled() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     workspace.write("two.toml", &two_subjects().replace("500ms", "300ms"));
     let run = ["run", "two.toml", "--blocks", "6", "--out", "out"];
     let passing =
@@ -137,7 +137,7 @@ fn thresholds_pass_fail_or_are_not_settled() {
 
 #[test]
 fn compares_two_runs_and_their_differences() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     workspace.write("two.toml", &two_subjects().replace("500ms", "300ms"));
     let output = workspace.run(&["run", "two.toml", "--out", "old"]);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

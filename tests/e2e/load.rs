@@ -68,7 +68,7 @@ impl Drop for Nginx {
 
 #[test]
 fn nginx_responds_to_every_request_with_and_without_keep_alive() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     // nginx closes a connection after 100 requests, so 10 connections are not enough for 5,000.

@@ -148,7 +148,7 @@ fn assert_balance(result: &Value) {
 
 #[test]
 fn counts_balance_in_closed_and_open_loops() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let (code, closed) = workspace.load(&["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);
@@ -169,7 +169,7 @@ fn counts_balance_in_closed_and_open_loops() {
 
 #[test]
 fn exit_code_is_3_with_unsent_requests() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let arguments = ["-c", "1", "-d", "300ms", "--rate", "5000000", &url];

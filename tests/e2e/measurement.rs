@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn rate_follows_slowest_subject_of_other_case() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let latency = r#"[[case]]
 name    = "latency"
 mix     = "browse"

@@ -159,7 +159,7 @@ fn run_directory_is_locked() {
 
 #[test]
 fn budget_ends_run_of_baseline_against_itself() {
-    let workspace = Workspace::exclusive().with_two_subjects();
+    let workspace = Workspace::quiet().with_two_subjects();
     let start = std::time::Instant::now();
     let output = workspace
         .command(&[
@@ -189,7 +189,7 @@ fn budget_ends_run_of_baseline_against_itself() {
 
 #[test]
 fn width_ends_run_after_six_blocks() {
-    let workspace = Workspace::exclusive().with_two_subjects();
+    let workspace = Workspace::quiet().with_two_subjects();
     let output =
         workspace.run(&["run", "two.toml", "--width", "90%", "--budget", "60s", "--out", "out"]);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{}", show(&output));

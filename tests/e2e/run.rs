@@ -20,7 +20,7 @@ fn mix_text(manifest: &Value) -> String {
 
 #[test]
 fn first_look_prices_six_subjects() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let run = without_limits(&["run", "--quick", "--seed", "7", "--out", "out"]);
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
@@ -353,7 +353,7 @@ fn case_limits_requests_and_subjects() {
 
 #[test]
 fn trial_with_unfinished_requests_is_invalid() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let load = r#"connections = 1, requests = 1000000, duration_max = "200ms", warmup = "0s""#;
     let experiment =
         Experiment { title: "Does it end?", load, subjects: &[("nginx", "nginx", "")], blocks: 1 };

@@ -32,6 +32,7 @@ mod steady_state;
 mod summary;
 mod url;
 mod verdict;
+mod waiting;
 mod worker;
 mod workload;
 

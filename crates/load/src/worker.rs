@@ -21,12 +21,11 @@ use tollgate_http2::Fields;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
-use crate::pacing::{
-    ClockOffset, Coalescing, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait,
-};
+use crate::pacing::{Pacer, Schedule};
 use crate::plan::{Arrivals, Plan, share};
 use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
+use crate::waiting::{ClockOffset, Coalescing, EARLY_WAKE, RequestWait, SlackWait, Wait};
 use crate::workload::RequestSequence;
 use replay::Sessions;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn nginx_with_lua_conforms() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let site = Site::nginx_lua(&workspace);
     conforms(&site);
     sleep_ends_when_client_disconnects(&site);
@@ -20,7 +20,7 @@ fn nginx_with_lua_conforms() {
 
 #[test]
 fn built_in_site_conforms() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::quiet();
     let site = Site::origin(&workspace);
     conforms(&site);
     assert!(responds_after_shutdown(&site, "0.25"));
