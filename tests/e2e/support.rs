@@ -73,7 +73,7 @@ impl Workspace {
         Self::on(Share::part())
     }
 
-    /// For a test that mostly waits and checks large effects, but no times: only two others of its kind run
+    /// For a test that checks large effects, or mostly waits and checks no times: only two others of its kind run
     /// meanwhile.
     pub(crate) fn quiet() -> Self {
         Self::on(Share::third())
