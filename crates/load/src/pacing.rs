@@ -203,7 +203,6 @@ mod tests {
     use super::*;
     use crate::rate::Stage;
 
-    const US: Duration = Duration::from_micros(1);
     const MS: Duration = Duration::from_millis(1);
 
     fn schedule(per_second: f64, spacing: Spacing, thread: usize, threads: usize) -> Schedule {
