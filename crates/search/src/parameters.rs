@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn closed_loop_becomes_an_open_loop_with_poisson_spacing() {
-        let closed = load("first-look");
+        let closed = load("first-look").lasting(Duration::from_millis(600));
         let open = parameters("p99<5ms").load_at(2_000.0, &closed);
         assert_eq!((open.rate, open.spacing()), (Some(2_000.0), Some(SpacingFile::Poisson)));
         assert_eq!((open.duration, open.connections), (closed.duration, 50));
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn window_is_long_enough_for_the_goals_up_to_a_minute() {
-        let window =
-            |goals, rate| parameters(goals).load_at(rate, &load("first-look")).window().longest();
-        // p99 needs 1,000 requests, p99.9 needs 10,000. The experiment has 600 ms.
+        let short = load("first-look").lasting(Duration::from_millis(600));
+        let window = |goals, rate| parameters(goals).load_at(rate, &short).window().longest();
+        // p99 needs 1,000 requests, p99.9 needs 10,000.
         assert_eq!(window("p99<5ms", 10_000.0), Duration::from_millis(600));
         assert_eq!(window("p99<5ms", 100.0), Duration::from_secs(10));
         assert_eq!(window("p99.9<5ms", 1_000.0), Duration::from_secs(10));
