@@ -23,7 +23,7 @@ packages: ## the Debian packages of all systems under test
 	@cargo build --quiet --locked -p tollgate
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/debug/tollgate" systems install
 
-test: ## formatting, lints and all tests; the first time it builds Caddy, Coraza and CrowdSec: 10 minutes
+test: ## formatting, lints and all tests; the first time it builds Caddy, Coraza and CrowdSec: a quarter of an hour
 	@scripts/test
 
 lint: format documentation ## formatting, lints and documentation, where every warning is an error

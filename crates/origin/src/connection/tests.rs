@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::net::sockopt::set_socket_linger;
@@ -6,6 +6,7 @@ use tollgate_eventloop::{accept, listen};
 
 use super::*;
 use crate::fuzzing::{advance_test_clock, test_clock, test_state};
+use crate::output::Sink;
 
 struct Peers {
     listener: std::net::TcpListener,
@@ -159,4 +160,31 @@ fn large_fetch_yields_to_other_connections() {
     // Four quarters of a mebibyte; the last byte follows in the fifth run.
     assert_eq!(runs, 4);
     assert!(connection.is_idle());
+}
+
+#[test]
+fn response_of_one_mebibyte_leaves_with_its_head_in_one_call() {
+    /// Lengths of the calls.
+    struct Calls(Vec<usize>);
+
+    impl Sink for Calls {
+        fn send(&mut self, bytes: &[u8], _last: bool) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let count = slices.iter().map(|slice| slice.len()).sum();
+            self.0.push(count);
+            Ok(count)
+        }
+    }
+
+    let mut output = OutputBuffer::default();
+    output.push(&[b'h'; 148]);
+    output.push_filler(1 << 20);
+    let mut calls = Calls(Vec::new());
+    let mut budget_bytes = IO_BUDGET_BYTES;
+    assert_eq!(output.send(&mut calls, &mut budget_bytes, false).unwrap(), Sent::All);
+    assert_eq!(calls.0, [(1 << 20) + 148]);
 }
