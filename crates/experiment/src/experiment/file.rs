@@ -153,8 +153,6 @@ pub struct RateOfFile {
 pub struct LoadFile {
     /// Concurrent connections.
     pub connections: u32,
-    /// Connections with `--quick`, for systems that are too slow to be measured in a short time with all of them.
-    pub quick_connections: Option<u32>,
     /// Open loop: limit of the connections if a request is due and none is free; by default `connections`.
     pub connections_max: Option<u32>,
     /// Open loop: requests per second. Without it the loop is closed.
@@ -384,7 +382,6 @@ impl LoadFile {
     pub(super) fn quick(mut self) -> Self {
         let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
         self.duration = self.quick_duration.or(self.duration.map(fifth));
-        self.connections = self.quick_connections.unwrap_or(self.connections);
         let fifth = |requests: u32| (requests / QUICK_DIVISOR).max(self.connections);
         self.requests = self.quick_requests.or(self.requests.map(fifth));
         match self.warmup {

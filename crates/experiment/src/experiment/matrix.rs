@@ -161,8 +161,6 @@ fn set_load(case: &mut CaseFile, key: &str, value: &str) -> Result<(), String> {
     } else {
         let Ok(connections) = value.parse() else { return invalid("whole number") };
         case.load.connections = connections;
-        // The command line applies to a quick run too.
-        case.load.quick_connections = None;
     }
     validate::load(&case.load, case.rate_of.is_some())
         .map_err(|(key, message)| format!("{key}: {message}"))
@@ -277,22 +275,6 @@ mod tests {
         let long =
             axis(&format!("a={}", (0..17).map(|i| i.to_string()).collect::<Vec<_>>().join(",")));
         assert!(combinations(&[&long, &long]).unwrap_err().contains("256 combinations"));
-    }
-
-    #[test]
-    fn quick_run_has_the_connections_of_the_matrix() {
-        let connections = |axes: &[&str]| -> Vec<u32> {
-            let matrix = axes.iter().map(|text| axis(text)).collect();
-            let adjustments = Adjustments { matrix, quick: true, ..Adjustments::default() };
-            let catalog = Catalog::new(vec![]);
-            let experiment = Experiment::load(&catalog, "crowdsec-stress", &adjustments).unwrap();
-            experiment.cases.iter().map(|case| case.load.connections).collect()
-        };
-        // Without a matrix, those of the file.
-        assert!(connections(&[]).contains(&100), "{:?}", connections(&[]));
-        let asked = connections(&["connections=50,200"]);
-        assert!(asked.len() >= 2 && asked.iter().all(|one| [50, 200].contains(one)), "{asked:?}");
-        assert!(asked.contains(&50) && asked.contains(&200), "{asked:?}");
     }
 
     fn load(axes: &[&str]) -> Result<Experiment, String> {

@@ -86,26 +86,6 @@ fn quick_duration_applies_to_quick_runs() {
     assert_eq!(duration(false), Duration::from_millis(2_400));
 }
 
-#[test]
-fn quick_connections_apply_to_quick_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mine.toml");
-    let text = TEST_EXPERIMENT.to_owned();
-    let connections = |text: &str, quick| {
-        fs::write(&path, text).unwrap();
-        let adjustments = Adjustments { quick, ..Adjustments::default() };
-        let experiment =
-            Experiment::load(&Catalog::new(vec![]), path.to_str().unwrap(), &adjustments);
-        experiment.unwrap().cases[0].load.connections
-    };
-    assert_eq!((connections(&text, false), connections(&text, true)), (50, 50));
-    let text = text.replace("connections = 50", "connections = 50, quick_connections = 7");
-    assert_eq!((connections(&text, false), connections(&text, true)), (50, 7));
-    let none =
-        |text: &str| text.replace("connections = 50", "connections = 50, quick_connections = 0");
-    assert!(error_of(none).contains("expected 1 to 20000, got 0"), "{}", error_of(none));
-}
-
 fn error_of(change: impl Fn(&str) -> String) -> String {
     let text = TEST_EXPERIMENT.to_owned();
     let folder = tempfile::tempdir().unwrap();

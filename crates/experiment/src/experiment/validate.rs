@@ -235,7 +235,6 @@ pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
     };
     let ranges = [
         ("connections", between(connections, MAX_CONNECTIONS)),
-        ("quick_connections", count(load.quick_connections, MAX_CONNECTIONS)),
         ("connections_max", count(load.connections_max, MAX_CONNECTIONS)),
         ("threads", between(load.threads, MAX_THREADS.min(connections as usize))),
         ("streams", between(load.streams, MAX_STREAMS)),
