@@ -37,6 +37,9 @@ mod worker;
 mod workload;
 
 #[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;
+#[cfg(test)]
 mod tests;
 
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
@@ -51,7 +54,7 @@ pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
 pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
-pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
+pub use steady_state::{STEADY_AFTER, Slice, becomes_steady};
 pub use summary::{Failures, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 pub use url::{ServerUrl, UrlError};
 pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};

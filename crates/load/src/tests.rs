@@ -1,17 +1,15 @@
 //! Verdicts and reports of results made by hand.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
+use schemars::generate::Contract;
 use serde_json::Value;
 use tollgate_stats::LatencyHistogram;
 
 use crate::format::{IntervalLine, LoadResult};
-use crate::*;
+use crate::{schemas, *};
 
 fn get(template: usize) -> Request {
     Request {
@@ -425,35 +423,15 @@ mod verdict {
 mod json {
     use super::*;
 
-    fn schema_path(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas").join(name)
-    }
-
-    fn check_schema<T: JsonSchema>(name: &str) {
-        // Serialized results have all fields, with null for missing values.
-        let settings = SchemaSettings::draft2020_12().for_serialize();
-        let schema = settings.into_generator().into_root_schema_for::<T>();
-        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        let path = schema_path(name);
-        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        let committed = std::fs::read_to_string(&path).unwrap();
-        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
-    }
-
     #[test]
     fn committed_schemas_are_those_of_the_types() {
-        check_schema::<LoadResult<'_>>("load-result.json");
-        check_schema::<IntervalLine>("load-interval.json");
+        schemas::check::<LoadResult<'_>>("load-result", Contract::Serialize);
+        schemas::check::<IntervalLine>("load-interval", Contract::Serialize);
     }
 
     #[test]
     fn every_field_is_required_by_the_schema() {
-        let schema: Value = serde_json::from_str(
-            &std::fs::read_to_string(schema_path("load-result.json")).unwrap(),
-        )
-        .unwrap();
+        let schema = schemas::of::<LoadResult<'_>>(Contract::Serialize).to_value();
         let required = schema["required"].as_array().unwrap();
         let result = Example::closed(summary()).json();
         assert_eq!(result["first_byte"], Value::Null);

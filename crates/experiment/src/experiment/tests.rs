@@ -2,9 +2,13 @@
 
 use super::*;
 use crate::catalog::Kind;
+use crate::recipe::RecipeFile;
+use crate::schemas;
 use crate::units::Percent;
+use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
+use tollgate_traffic::MixFile;
 
 /// An experiment whose text tests change.
 pub(super) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
@@ -493,20 +497,9 @@ fn rate_makes_an_open_loop_with_constant_gaps_by_default() {
 
 #[test]
 fn committed_schemas_are_those_of_the_types() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
-    for (name, schema) in [
-        ("experiment", schemars::schema_for!(ExperimentFile)),
-        ("system", schemars::schema_for!(crate::recipe::RecipeFile)),
-        ("mix", schemars::schema_for!(tollgate_traffic::MixFile)),
-    ] {
-        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        let path = folder.join(format!("{name}.json"));
-        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            fs::write(&path, &text).unwrap();
-        }
-        let committed = fs::read_to_string(&path).unwrap();
-        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
-    }
+    schemas::check::<ExperimentFile>("experiment", Contract::Deserialize);
+    schemas::check::<RecipeFile>("system", Contract::Deserialize);
+    schemas::check::<MixFile>("mix", Contract::Deserialize);
 }
 
 /// Loads an experiment of nginx and one server that runs already, with further keys.
