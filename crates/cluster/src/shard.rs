@@ -50,7 +50,7 @@ struct WorkloadPlan {
 /// Options of TLS. Files were stored before, under their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsPlan {
-    pub trust: TrustPlan,
+    pub trust: Trust,
     /// Name that the certificate must have.
     pub name: String,
     /// Files with certificate and key of the client.
@@ -60,14 +60,6 @@ pub struct TlsPlan {
     pub resume: bool,
     /// Protocols of ALPN.
     pub protocols: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrustPlan {
-    System,
-    File(String),
-    All,
 }
 
 /// A request and its expected response.
@@ -199,19 +191,15 @@ impl LoadPlan {
 impl TlsPlan {
     fn client(&self, folder: &Path) -> Result<TlsClient, PlanError> {
         let file = |name: &str| folder.join(name);
-        let authorities = match &self.trust {
-            TrustPlan::File(name) => Some(file(name)),
-            TrustPlan::System | TrustPlan::All => None,
+        let trust = match &self.trust {
+            Trust::File(name) => Trust::File(folder.join(name)),
+            other => other.clone(),
         };
         let identity =
             self.identity.as_ref().map(|(certificate, key)| (file(certificate), file(key)));
         let protocols: Vec<&[u8]> = self.protocols.iter().map(String::as_bytes).collect();
         Ok(TlsClient::new(&ClientOptions {
-            trust: match (&self.trust, &authorities) {
-                (_, Some(path)) => Trust::File(path),
-                (TrustPlan::All, None) => Trust::All,
-                (TrustPlan::System | TrustPlan::File(_), None) => Trust::System,
-            },
+            trust: &trust,
             name: &self.name,
             identity: identity
                 .as_ref()

@@ -8,6 +8,7 @@ use crate::units::Percent;
 use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
+use tollgate_tls::Trust;
 use tollgate_traffic::MixFile;
 
 /// An experiment whose text tests change.
@@ -527,7 +528,7 @@ fn server_that_runs_already_is_a_subject() {
     assert_eq!((external.server.port, external.server.is_tls), (8443, true));
     // The name of the URL; an address would not be that of the site.
     assert_eq!(external.host.as_deref(), Some("staging.example:8443"));
-    assert_eq!(external.trust, ServerTrust::File("conf/ca.pem".into()));
+    assert_eq!(external.trust, Trust::File("conf/ca.pem".into()));
     assert_eq!(external.attach, Some(Attach::Unit("nginx".to_owned())));
     assert_eq!(recipe.file.blocks.as_ref().unwrap().status, 406);
     assert!(*lacks_rules && !recipe.file.origin && recipe.file.process.is_empty());
@@ -537,7 +538,7 @@ fn server_that_runs_already_is_a_subject() {
     let address =
         with_server("url = 'http://127.0.0.1:8000'\nattach = { pid = 77 }", "h2").unwrap();
     let external = address.subjects[1].external.as_ref().unwrap();
-    assert_eq!((&external.host, &external.trust), (&None, &ServerTrust::System));
+    assert_eq!((&external.host, &external.trust), (&None, &Trust::System));
     assert_eq!(external.resolve().unwrap(), "127.0.0.1:8000".parse().unwrap());
     let other = with_server("url = 'http://192.0.2.7'", "h1").unwrap();
     let refused = other.subjects[1].external.as_ref().unwrap().resolve().unwrap_err();
