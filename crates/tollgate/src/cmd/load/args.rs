@@ -1,8 +1,8 @@
 //! Arguments of `tollgate load`.
 
 use super::values::{
-    CpuList, cpu_list, header, host, interval, length, number, pace, rate, timeout, timer_slack,
-    warm_up,
+    CpuList, MAX_DURATION, cpu_list, header, host, interval, length, number, pace, rate, timeout,
+    timer_slack, warm_up,
 };
 use super::{metrics, series};
 use crate::cmd::prepare::CatalogArgs;

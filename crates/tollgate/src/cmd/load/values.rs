@@ -9,7 +9,7 @@ use tollgate_load::{
 };
 
 /// Limit of the length of a measurement or a warm-up.
-const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
 /// Factors of a recorded rate.
 const PACES: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
