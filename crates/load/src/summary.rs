@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_stats::LatencyHistogram;
 
 use crate::distribution::{
-    distribution, from_distribution, from_micros, from_optional_distribution, from_optional_ms,
-    from_seconds, micros, optional_distribution, optional_ms, seconds,
+    Distribution, distribution, from_distribution, from_micros, from_optional_distribution,
+    from_optional_ms, from_seconds, micros, optional_distribution, optional_ms, seconds,
 };
 use crate::failures::{Failures, keep_first};
 use crate::workload::Workload;
