@@ -239,7 +239,7 @@ echo built by a copy >>server.c.log
 sed -i "s/r1/r$VERSION/" work.h
 mkdir "$OUT/bin"
 cc -o "$OUT/bin/server" server.c"""
-timeout    = "2s"
+timeout    = "8s"
 blocks     = 1
 "#;
     workspace.write("package/revisions.toml", &revisions.replace("repository", "../repository"));
@@ -248,7 +248,7 @@ blocks     = 1
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let table = stdout(&output);
     assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
-    assert!(table.contains("the build exceeded its time limit of 2 s"), "{table}");
+    assert!(table.contains("the build exceeded its time limit of 8 s"), "{table}");
     assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
     // The log of a build is limited to the end of its output.
     let logs = files(&workspace.path("out/builds"));

@@ -110,7 +110,7 @@ fn check_attached(workspace: &Workspace, keys: &str, port: u16) -> String {
 
 #[test]
 fn attached_nginx_costs_as_much_as_its_recipe() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     let mut site = start(&workspace, "exec");
     let table =
         check_attached(&workspace, &format!("attach = {{ pid = {} }}", site.pid()), site.port);
@@ -156,7 +156,7 @@ impl Drop for Group {
 
 #[test]
 fn attached_control_group_has_the_cpu_of_its_processes() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     let group = Group::new();
     let folder = group.0.display().to_string();
     let site = start(&workspace, &format!("echo $$ > {folder}/cgroup.procs; exec"));

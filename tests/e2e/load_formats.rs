@@ -159,7 +159,8 @@ fn counts_balance_in_closed_and_open_loops() {
 
     let open = ["-c", "4", "-d", "1s", "--rate", "500", "--poisson", "--expect", "404", &url];
     let (code, open) = workspace.load(&open);
-    assert_eq!(code, Some(0));
+    // 3 if a busy machine left requests unsent.
+    assert!(matches!(code, Some(0 | 3)), "{code:?}: {open}");
     assert_balance(&open);
     assert_eq!(open["load"]["arrivals"], "poisson");
     assert_eq!(open["unexpected"], open["responses"]);

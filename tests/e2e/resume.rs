@@ -163,7 +163,7 @@ fn budget_ends_run_of_baseline_against_itself() {
     let start = std::time::Instant::now();
     let output = workspace
         .command(&[
-            "run", "two.toml", "--only", "nginx", "--aa", "--budget", "12s", "--width", "0.01%",
+            "run", "two.toml", "--only", "nginx", "--aa", "--budget", "20s", "--width", "0.01%",
             "--out", "out",
         ])
         .output()

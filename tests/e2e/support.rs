@@ -73,8 +73,8 @@ impl Workspace {
         Self::on(Share::part())
     }
 
-    /// For a test that checks large effects, or mostly waits and checks no times: only two others of its kind run
-    /// meanwhile.
+    /// For a test that checks large effects, or that mostly waits; its bounds on times are generous. Only two others of its
+    /// kind run meanwhile.
     pub(crate) fn quiet() -> Self {
         Self::on(Share::third())
     }

@@ -31,7 +31,7 @@ impl ReferenceClient {
     /// The same over TLS, to a front of the server.
     pub(crate) fn run_over_tls(port: u16, path: &str, count: usize) -> Self {
         let options = ClientOptions {
-            trust: Trust::All,
+            trust: &Trust::All,
             name: "localhost",
             identity: None,
             version: None,

@@ -6,7 +6,7 @@ use crate::schedule::{FAULTY_ROUNDS, Outcome, Schedule};
 use crate::store::round_name;
 use anyhow::{Context, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,7 +18,8 @@ use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::{ProgramEnd, ProgramRun};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
-use tollgate_experiment::files::remove_folder;
+use tollgate_experiment::error::io_error;
+use tollgate_experiment::files::{files_below, remove_folder};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::{EndedBy, ended_by};
@@ -357,7 +358,7 @@ fn start(
             if !from.is_dir() {
                 continue;
             }
-            let files = files_below(&from)?;
+            let files = files_below(&from).map_err(io_error("read", &from))?;
             left = left.checked_sub(files.len()).ok_or_else(|| {
                 anyhow!("{} and its like have more than {INPUTS_MAX} files", from.display())
             })?;
@@ -371,7 +372,7 @@ fn start(
 }
 
 fn store_folder(agent: &mut Agent, from: &Path, to: &str, stop: &Interrupt) -> anyhow::Result<()> {
-    for file in files_below(from)? {
+    for file in files_below(from).map_err(io_error("read", from))? {
         store_file(agent, &from.join(&file), &format!("{to}/{}", file.display()), stop)?;
     }
     Ok(())
@@ -382,24 +383,6 @@ fn store_file(agent: &mut Agent, from: &Path, to: &str, stop: &Interrupt) -> any
     let file = File::open(from).with_context(cannot)?;
     let is_executable = file.metadata().with_context(cannot)?.permissions().mode() & 0o111 != 0;
     agent.write_file(to, file, is_executable, stop)
-}
-
-/// Paths of all files below a folder, relative to it.
-fn files_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut open = vec![PathBuf::new()];
-    while let Some(relative) = open.pop() {
-        let path = folder.join(&relative);
-        let cannot = || format!("cannot read {}", path.display());
-        for entry in fs::read_dir(&path).with_context(cannot)? {
-            let relative = relative.join(entry.with_context(cannot)?.file_name());
-            match folder.join(&relative).is_dir() {
-                true => open.push(relative),
-                false => found.push(relative),
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// True for the files of a run directory besides its reports, which are written here.

@@ -219,7 +219,12 @@ fn table(stats: &Stats, anchor: &str) -> Table {
             point.n.to_string(),
         ]
     };
-    Table::of_text(header, stats.revisions.iter().map(row).collect())
+    Table::of_text(header, rows(stats).map(row).collect())
+}
+
+/// The revisions that tables list. Those that are queued are only counted: `--steps` leaves hundreds.
+fn rows(stats: &Stats) -> impl Iterator<Item = &Point> {
+    stats.revisions.iter().filter(|point| point.state != State::Queued)
 }
 
 /// Formats a factor. Near 1, shows enough digits for its difference from 1.
@@ -284,7 +289,7 @@ impl<'a> Page<'a> {
                 stats.metric
             ),
             anchor,
-            rows: stats.revisions.iter().map(row).collect(),
+            rows: rows(stats).map(row).collect(),
             checks: check_lines(stats),
             command: &stats.command,
             made_by: format!("Made by tollgate {} on {}.", stats.tollgate, stats.started_at),

@@ -257,7 +257,7 @@ impl Agent {
     pub fn send(&mut self, command: Command) -> Ticket {
         let id = self.next_id;
         self.next_id += 1;
-        let (name, sent) = (name(&command), Instant::now());
+        let (name, sent) = (<&str>::from(&command), Instant::now());
         self.put(Outgoing::Message(FromCoordinator::Request(Request { id, command })));
         Ticket { id, command: name, sent }
     }
@@ -474,29 +474,6 @@ impl CarrierProcess {
             nix::sys::signal::killpg(pid, nix::sys::signal::Signal::SIGKILL).ok();
             self.wait(CARRIER_LIMIT);
         }
-    }
-}
-
-fn name(command: &Command) -> &'static str {
-    match command {
-        Command::Ping => "ping",
-        Command::Describe => "describe",
-        Command::PrepareLoad(_) => "prepare_load",
-        Command::StartLoad { .. } => "start_load",
-        Command::Progress => "progress",
-        Command::OpenWindow { .. } => "open_window",
-        Command::CloseWindow { .. } => "close_window",
-        Command::FinishLoad => "finish_load",
-        Command::Program(_) => "program",
-        Command::State { .. } => "state",
-        Command::StartOrigins(_) => "start_origins",
-        Command::StartSystem(_) => "start_system",
-        Command::ServersExit => "servers_exit",
-        Command::ServersCpu => "servers_cpu",
-        Command::OpenReadings { .. } => "open_readings",
-        Command::CloseReadings { .. } => "close_readings",
-        Command::StopServers => "stop_servers",
-        Command::Stop => "stop",
     }
 }
 

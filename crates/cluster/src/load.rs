@@ -266,7 +266,7 @@ impl SharedResult {
 
 /// Time from the command to start until the start: the command reaches all hosts, and they open their connections.
 fn start_lead(plans: &[LoadPlan]) -> Duration {
-    START_LEAD + plans.iter().map(LoadPlan::lead_time).max().unwrap_or_default()
+    START_LEAD + plans.iter().map(|plan| plan.lead_time).max().unwrap_or_default()
 }
 
 /// Receives the replies of all agents. All are awaited, so that an error leaves no reply behind.

@@ -65,8 +65,9 @@ pub enum FromAgent {
 }
 
 /// Times are readings of the monotonic clock of the agent's host, in nanoseconds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Command {
     /// Reads the clock.
     Ping,

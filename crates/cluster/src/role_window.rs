@@ -14,8 +14,7 @@ use tollgate_experiment::record::{
 };
 use tollgate_experiment::validity::Invalid;
 use tollgate_load::{
-    GeneratorResult, LATENESS_MAX, Progress, SLICE, Slice, SteadyState, ThreadUsage, clock_skew,
-    window_skew,
+    GeneratorResult, LATENESS_MAX, ThreadUsage, becomes_steady, clock_skew, window_skew,
 };
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::trial::hosts::MeasureRequest;
@@ -58,7 +57,7 @@ impl WindowOnHosts {
                 watch(servers, &mut load, begin + time, interrupt)?;
                 None
             }
-            WarmUp::Steady => Some(becomes_steady(servers, &mut load, request)?),
+            WarmUp::Steady => Some(wait_until_steady(servers, &mut load, request)?),
         };
         let duration_s = begin.elapsed().as_secs_f64();
         let warm_up = WarmUpRecord { duration_s, steady };
@@ -239,42 +238,27 @@ fn watch(
     }
 }
 
-/// Waits until the figures are steady or the time limit is reached.
-fn becomes_steady(
+/// Returns true if the figures became steady within the time limit.
+fn wait_until_steady(
     servers: &mut [Agent],
     load: &mut SharedLoad<'_>,
     request: &MeasureRequest<'_>,
 ) -> Result<bool, AgentError> {
     let MeasureRequest { expected, interrupt, .. } = request;
-    let limit = expected.load.warmup_longest();
-    let mut steady_state = SteadyState::default();
-    let start = Instant::now();
-    let mut before = sample(servers, load, interrupt)?;
-    while start.elapsed() < limit && !steady_state.is_steady() && !steady_state.is_silent() {
-        watch(servers, load, before.0 + SLICE, interrupt)?;
-        let now = sample(servers, load, interrupt)?;
-        let slice = Slice::between(now.0 - before.0, &before.1, &now.1);
-        let cpu_us = now.2.zip(before.2).map(|(now, before)| now.saturating_sub(before));
-        let figures = steady_figures(&slice, cpu_us, expected.load.rate.is_some());
-        steady_state.add(&slice, &figures);
-        before = now;
-    }
-    Ok(steady_state.is_steady())
-}
-
-/// Time, counts of the load, and CPU time of the system.
-fn sample(
-    servers: &mut [Agent],
-    load: &mut SharedLoad<'_>,
-    interrupt: &Interrupt,
-) -> Result<(Instant, Progress, Option<u64>), AgentError> {
-    let system = &mut servers[SYSTEM];
-    let cpu_us = match system.call(Command::ServersCpu, COMMAND_LIMIT, interrupt)? {
-        Reply::Cpu { us } => us,
-        other => return Err(system.unexpected(&other)),
+    let sample = |due: Instant| {
+        watch(servers, load, due, interrupt)?;
+        let system = &mut servers[SYSTEM];
+        let cpu_us = match system.call(Command::ServersCpu, COMMAND_LIMIT, interrupt)? {
+            Reply::Cpu { us } => us,
+            other => return Err(system.unexpected(&other)),
+        };
+        let (progress, _) = load.progress()?;
+        Ok((Instant::now(), progress, cpu_us))
     };
-    let (progress, _) = load.progress()?;
-    Ok((Instant::now(), progress, cpu_us))
+    becomes_steady(expected.load.warmup_longest(), sample, |slice, before, now| {
+        let cpu_us = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
+        steady_figures(slice, cpu_us, expected.load.rate.is_some())
+    })
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tollgate_load::{
-    Arrivals, Error as LoadError, Expectation, Plan, Protocol, Rate, Request, Shard, ShardSummary,
-    Spacing, Stage, Target, Workload,
+    Arrivals, Error as LoadError, Expectation, Plan, Protocol, Request, Shard, ShardSummary,
+    Target, Workload,
 };
 use tollgate_tls::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
 
@@ -20,29 +20,25 @@ pub struct LoadPlan {
     pub target: SocketAddr,
     pub tls: Option<TlsPlan>,
     /// The same for all hosts.
-    #[serde(serialize_with = "serialize_shared", deserialize_with = "deserialize_shared")]
     workload: Arc<WorkloadPlan>,
-    protocol: ProtocolPlan,
-    /// `None` in a closed loop.
-    rate: Option<RatePlan>,
-    /// Seed of Poisson gaps; `None` for constant ones.
-    poisson_seed: Option<u64>,
+    protocol: Protocol,
+    arrivals: Arrivals,
     connections: usize,
     connections_max: usize,
-    timer_slack_ns: u64,
+    timer_slack: Duration,
     threads: usize,
     keep_alive: bool,
     handshakes: bool,
-    connect_timeout_ns: u64,
-    response_timeout_ns: u64,
-    request_count: Option<u64>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    requests: Option<u64>,
     warm_up: bool,
     first_byte: bool,
     busy_poll: bool,
     cpus: Vec<usize>,
     pub shard: Shard,
     /// Time that this host needs to open its connections.
-    lead_ns: u64,
+    pub(crate) lead_time: Duration,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +50,7 @@ struct WorkloadPlan {
 /// Options of TLS. Files were stored before, under their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsPlan {
-    pub trust: TrustPlan,
+    pub trust: Trust,
     /// Name that the certificate must have.
     pub name: String,
     /// Files with certificate and key of the client.
@@ -64,14 +60,6 @@ pub struct TlsPlan {
     pub resume: bool,
     /// Protocols of ALPN.
     pub protocols: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrustPlan {
-    System,
-    File(String),
-    All,
 }
 
 /// A request and its expected response.
@@ -84,27 +72,6 @@ pub struct RequestPlan {
     body_contains_base64: Option<String>,
     or_status: Option<u16>,
     template: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ProtocolPlan {
-    Http1 { pipeline: usize },
-    Http2 { streams: usize },
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RatePlan {
-    Constant(f64),
-    Stages(Vec<StagePlan>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct StagePlan {
-    from_per_s: f64,
-    to_per_s: f64,
-    length_ns: u64,
 }
 
 /// Result of one host.
@@ -142,28 +109,13 @@ impl LoadPlan {
         let shards = (0..count).map(|index| {
             let part = Plan { shard: Shard { index, count }, ..plan.clone() };
             part.validate()?;
-            Ok(Self { shard: part.shard, lead_ns: nanos(part.lead_time()), ..whole.clone() })
+            Ok(Self { shard: part.shard, lead_time: part.lead_time(), ..whole.clone() })
         });
         shards.collect()
     }
 
-    /// Time that this host needs to open its connections.
-    pub(crate) fn lead_time(&self) -> Duration {
-        Duration::from_nanos(self.lead_ns)
-    }
-
     fn of(plan: &Plan, tls: Option<TlsPlan>) -> Result<Self, PlanError> {
         let Target::Tcp(target) = plan.target else { return Err(PlanError::UnixSocket) };
-        let (rate, poisson_seed) = match &plan.arrivals {
-            Arrivals::Closed => (None, None),
-            Arrivals::Open { rate, spacing } => {
-                let seed = match spacing {
-                    Spacing::Constant => None,
-                    Spacing::Poisson { seed } => Some(*seed),
-                };
-                (Some(RatePlan::of(rate)?), seed)
-            }
-        };
         if plan.replay.is_some() {
             return Err(PlanError::Replay);
         }
@@ -174,27 +126,23 @@ impl LoadPlan {
                 requests: plan.workload.requests().iter().map(RequestPlan::of).collect(),
                 order: plan.workload.order().to_vec(),
             }),
-            protocol: match plan.protocol {
-                Protocol::Http1 { pipeline } => ProtocolPlan::Http1 { pipeline },
-                Protocol::Http2 { streams } => ProtocolPlan::Http2 { streams },
-            },
-            rate,
-            poisson_seed,
+            protocol: plan.protocol,
+            arrivals: plan.arrivals.clone(),
             connections: plan.connections,
             connections_max: plan.connections_max,
-            timer_slack_ns: nanos(plan.timer_slack),
+            timer_slack: plan.timer_slack,
             threads: plan.threads,
             keep_alive: plan.keep_alive,
             handshakes: plan.handshakes,
-            connect_timeout_ns: nanos(plan.connect_timeout),
-            response_timeout_ns: nanos(plan.response_timeout),
-            request_count: plan.requests,
+            connect_timeout: plan.connect_timeout,
+            response_timeout: plan.response_timeout,
+            requests: plan.requests,
             warm_up: plan.warm_up,
             first_byte: plan.first_byte,
             busy_poll: plan.busy_poll,
             cpus: plan.cpus.clone(),
             shard: plan.shard,
-            lead_ns: nanos(plan.lead_time()),
+            lead_time: plan.lead_time(),
         })
     }
 
@@ -203,35 +151,22 @@ impl LoadPlan {
         let WorkloadPlan { requests, order } = &*self.workload;
         let requests = requests.iter().map(RequestPlan::to_request);
         let workload = Workload::new(requests.collect::<Result<_, PlanError>>()?, order.clone())?;
-        let arrivals = match &self.rate {
-            None => Arrivals::Closed,
-            Some(rate) => Arrivals::Open {
-                rate: rate.to_rate(),
-                spacing: match self.poisson_seed {
-                    None => Spacing::Constant,
-                    Some(seed) => Spacing::Poisson { seed },
-                },
-            },
-        };
         let plan = Plan {
             target: Target::Tcp(self.target),
             tls: self.tls.as_ref().map(|tls| tls.client(folder)).transpose()?,
             workload: Arc::new(workload),
-            protocol: match self.protocol {
-                ProtocolPlan::Http1 { pipeline } => Protocol::Http1 { pipeline },
-                ProtocolPlan::Http2 { streams } => Protocol::Http2 { streams },
-            },
-            arrivals,
+            protocol: self.protocol,
+            arrivals: self.arrivals.clone(),
             replay: None,
             connections: self.connections,
             connections_max: self.connections_max,
-            timer_slack: Duration::from_nanos(self.timer_slack_ns),
+            timer_slack: self.timer_slack,
             threads: self.threads,
             keep_alive: self.keep_alive,
             handshakes: self.handshakes,
-            connect_timeout: Duration::from_nanos(self.connect_timeout_ns),
-            response_timeout: Duration::from_nanos(self.response_timeout_ns),
-            requests: self.request_count,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+            requests: self.requests,
             warm_up: self.warm_up,
             series: None,
             first_byte: self.first_byte,
@@ -256,19 +191,15 @@ impl LoadPlan {
 impl TlsPlan {
     fn client(&self, folder: &Path) -> Result<TlsClient, PlanError> {
         let file = |name: &str| folder.join(name);
-        let authorities = match &self.trust {
-            TrustPlan::File(name) => Some(file(name)),
-            TrustPlan::System | TrustPlan::All => None,
+        let trust = match &self.trust {
+            Trust::File(name) => Trust::File(folder.join(name)),
+            other => other.clone(),
         };
         let identity =
             self.identity.as_ref().map(|(certificate, key)| (file(certificate), file(key)));
         let protocols: Vec<&[u8]> = self.protocols.iter().map(String::as_bytes).collect();
         Ok(TlsClient::new(&ClientOptions {
-            trust: match (&self.trust, &authorities) {
-                (_, Some(path)) => Trust::File(path),
-                (TrustPlan::All, None) => Trust::All,
-                (TrustPlan::System | TrustPlan::File(_), None) => Trust::System,
-            },
+            trust: &trust,
             name: &self.name,
             identity: identity
                 .as_ref()
@@ -315,53 +246,10 @@ impl RequestPlan {
     }
 }
 
-impl RatePlan {
-    fn of(rate: &Rate) -> Result<Self, PlanError> {
-        let stage = |stage: &Stage| StagePlan {
-            from_per_s: stage.from_per_s,
-            to_per_s: stage.to_per_s,
-            length_ns: nanos(stage.length),
-        };
-        match rate {
-            Rate::Constant(rate) => Ok(Self::Constant(*rate)),
-            Rate::Stages(stages) => Ok(Self::Stages(stages.iter().map(stage).collect())),
-            Rate::Recorded(_) => Err(PlanError::Replay),
-        }
-    }
-
-    fn to_rate(&self) -> Rate {
-        let stage = |stage: &StagePlan| Stage {
-            from_per_s: stage.from_per_s,
-            to_per_s: stage.to_per_s,
-            length: Duration::from_nanos(stage.length_ns),
-        };
-        match self {
-            Self::Constant(rate) => Rate::Constant(*rate),
-            Self::Stages(stages) => Rate::Stages(stages.iter().map(stage).collect()),
-        }
-    }
-}
-
-fn serialize_shared<S: Serializer>(
-    workload: &Arc<WorkloadPlan>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    workload.serialize(serializer)
-}
-
-fn deserialize_shared<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Arc<WorkloadPlan>, D::Error> {
-    WorkloadPlan::deserialize(deserializer).map(Arc::new)
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use tollgate_load::{Rate, Spacing, Stage};
 
     pub(crate) fn plan(target: SocketAddr) -> Plan {
         let request = Request {
@@ -439,7 +327,7 @@ pub(crate) mod tests {
         };
         // 10 ms, and 50 us for each of 5,000 connections.
         for shard in LoadPlan::divide(&plan, None, 2).unwrap() {
-            assert_eq!(shard.lead_time(), Duration::from_millis(260));
+            assert_eq!(shard.lead_time, Duration::from_millis(260));
         }
     }
 

@@ -36,6 +36,27 @@ pub enum Address {
 #[error("expected ADDRESS:PORT, such as 127.0.0.1:8080, or unix:/path/to/socket")]
 pub struct AddressParseError;
 
+impl Address {
+    /// What to do after a failure to listen.
+    pub fn listen_advice(&self, error: &io::Error) -> &'static str {
+        match (self, error.kind()) {
+            (_, io::ErrorKind::AddrInUse) => {
+                "stop the program that uses it or choose another address"
+            }
+            (Self::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
+            (Self::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
+            (Self::Tcp(_), _) => "choose another address",
+            (Self::Unix(_), io::ErrorKind::AlreadyExists) => "not a socket; choose another path",
+            (Self::Unix(_), io::ErrorKind::ResourceBusy) => {
+                "another process locks the directory; stop it or choose another directory"
+            }
+            (Self::Unix(_), _) => {
+                "choose a path of at most 107 bytes in a readable and writable directory"
+            }
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = AddressParseError;
 

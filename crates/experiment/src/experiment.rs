@@ -14,7 +14,7 @@ mod validate;
 
 pub use adjust::Adjustments;
 pub use corpus::{Corpus, CorpusRequest};
-pub use external::{Attach, External, ExternalManifest, ServerTrust};
+pub use external::{Attach, External, ExternalManifest};
 pub use file::{LoadFile, Protocol, RateOfFile, SpacingFile, WarmUp, Window};
 pub use matrix::Axis;
 pub use side_by_side::SideBySide;

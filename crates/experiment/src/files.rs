@@ -61,6 +61,23 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Paths of all files below a folder, relative to it and sorted. Links are followed.
+pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(relative) = open.pop() {
+        for entry in fs::read_dir(folder.join(&relative))? {
+            let relative = relative.join(entry?.file_name());
+            match folder.join(&relative).is_dir() {
+                true => open.push(relative),
+                false => found.push(relative),
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Removes a folder with its contents, if it exists.
 pub fn remove_folder(folder: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(folder) {

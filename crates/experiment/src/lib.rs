@@ -17,3 +17,7 @@ pub mod toml_file;
 pub mod units;
 pub mod validity;
 pub mod workload;
+
+#[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;

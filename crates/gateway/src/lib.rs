@@ -25,6 +25,10 @@ mod server;
 mod transport;
 mod worker;
 
+#[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;
+
 pub use command::Resumer;
 pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};

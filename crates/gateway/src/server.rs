@@ -27,7 +27,7 @@ use crate::worker::Worker;
 /// Error that prevents a start or reload, or ends a gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {address}; {}", listen_advice(.address, .source))]
+    #[error("cannot listen on {address}; {}", .address.listen_advice(.source))]
     Listen { address: Address, source: io::Error },
     #[error(
         "the admin server cannot listen on {address}; stop the program that uses it or choose another address"
@@ -49,18 +49,6 @@ pub enum Error {
     Wake(#[source] io::Error),
     #[error("a gateway thread panicked; see its message on standard error")]
     Panicked,
-}
-
-fn listen_advice(address: &Address, source: &io::Error) -> &'static str {
-    match (address, source.kind()) {
-        (_, io::ErrorKind::AddrInUse) => "stop the program that uses it or choose another address",
-        (Address::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
-        (Address::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
-        (Address::Tcp(_), _) => "choose another address",
-        (Address::Unix(_), _) => {
-            "choose a path of at most 107 bytes in a folder that is readable and writable"
-        }
-    }
 }
 
 /// A running gateway. Dropping it starts a drain and does not wait.

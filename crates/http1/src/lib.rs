@@ -22,6 +22,6 @@ pub use head::{
     parse_request_head, parse_response_head,
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
-pub use headers::{BodyFraming, Headers, parse_host, parse_length};
+pub use headers::{BodyFraming, Headers, is_token, is_token_byte, parse_host, parse_length};
 pub use render::{RenderError, RequestPart, RequestText};
 pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};

@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::headers::is_token_byte;
+
 /// Request to render. The caller gives all headers, including `Host` and `Connection`, except the body's length.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestText<'a> {
@@ -71,7 +73,7 @@ impl RequestText<'_> {
 
     /// Checks all parts. Returns true if the headers have the length of the body.
     fn check(&self) -> Result<bool, RenderError> {
-        check_part(self.method, is_token, || RequestPart::Method)?;
+        check_part(self.method, is_token_byte, || RequestPart::Method)?;
         check_part(self.target, is_target, || RequestPart::Target)?;
         if self.method.is_empty() {
             return Err(RenderError::Empty(RequestPart::Method));
@@ -82,7 +84,7 @@ impl RequestText<'_> {
         let mut hosts = 0;
         let mut has_length = false;
         for (name, value) in self.headers {
-            check_part(name, is_token, || RequestPart::HeaderName(name.clone()))?;
+            check_part(name, is_token_byte, || RequestPart::HeaderName(name.clone()))?;
             check_part(value, is_value, || RequestPart::HeaderValue(name.clone()))?;
             match name.to_ascii_lowercase().as_str() {
                 "" => return Err(RenderError::Empty(RequestPart::HeaderName(String::new()))),
@@ -126,11 +128,6 @@ fn check_part(
         }
         None => Ok(()),
     }
-}
-
-/// RFC 9110, section 5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Allows bytes above ASCII: RFC 3986 forbids them, but attacks use them.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use thiserror::Error;
-use tollgate_http1::{parse_host, parse_length};
+use tollgate_http1::{is_token, is_token_byte, parse_host, parse_length};
 
 use crate::hpack::HpackError;
 
@@ -251,7 +251,7 @@ impl Fields {
             _ => None,
         })?;
         let method = self.value(METHOD).ok_or(Malformed::MissingPseudoField)?;
-        if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+        if !is_token(method) {
             return Err(Malformed::Method);
         }
         let (scheme, authority) = (self.value(SCHEME), self.value(AUTHORITY));
@@ -277,7 +277,7 @@ impl Fields {
             if authority.is_none() {
                 return Err(Malformed::MissingPseudoField);
             }
-            if protocol.is_empty() || !protocol.iter().all(|byte| is_token(*byte)) {
+            if !is_token(protocol) {
                 return Err(Malformed::PseudoField);
             }
         }
@@ -374,34 +374,12 @@ fn check_authority(authority: Option<&[u8]>, host: Option<&[u8]>) -> Result<(), 
     if is_valid { Ok(()) } else { Err(Malformed::Authority) }
 }
 
-/// RFC 9110, section 5.6.2.
-const fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
-}
-
 /// Bytes allowed in the name of a field: those of a token, without upper case.
 static NAME_BYTES: [bool; 256] = {
     let mut allowed = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        allowed[byte] = is_token(byte as u8) && !(byte as u8).is_ascii_uppercase();
+        allowed[byte] = is_token_byte(byte as u8) && !(byte as u8).is_ascii_uppercase();
         byte += 1;
     }
     allowed

@@ -17,6 +17,8 @@
 //! target may be loaded, by [`ServerUrl::resolve`].
 
 mod connection;
+mod distribution;
+mod failures;
 mod format;
 mod generator;
 mod http2;
@@ -37,8 +39,12 @@ mod worker;
 mod workload;
 
 #[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;
+#[cfg(test)]
 mod tests;
 
+pub use failures::Failures;
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use http2::Http2Request;
@@ -51,8 +57,8 @@ pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
 pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
-pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
-pub use summary::{Failures, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
+pub use steady_state::{STEADY_AFTER, Slice, becomes_steady};
+pub use summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 pub use url::{ServerUrl, UrlError};
 pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

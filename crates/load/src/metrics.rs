@@ -15,9 +15,10 @@ use tollgate_stats::LatencyHistogram;
 use tollgate_tls::{TlsSession, WireBytes};
 
 use crate::connection::InFlight;
+use crate::failures::Failure;
 use crate::plan::{Arrivals, Plan};
 use crate::series::Recorder;
-use crate::summary::{Failure, Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
+use crate::summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 use crate::workload::Request;
 
 /// Counts the events of one thread: all in `progress`, and in detail while its window is open.

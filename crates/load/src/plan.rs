@@ -127,7 +127,8 @@ pub enum Target {
 }
 
 /// Protocol, and the limit of requests in flight on one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Protocol {
     Http1 {
         /// 1 to [`MAX_PIPELINE`]; 1 without keep-alive.
@@ -140,7 +141,8 @@ pub enum Protocol {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arrivals {
     /// Closed loop: each connection sends when its last response is complete. Finds the capacity of
     /// a server.
@@ -150,7 +152,8 @@ pub enum Arrivals {
     Open { rate: Rate, spacing: Spacing },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Spacing {
     Constant,
     Poisson {

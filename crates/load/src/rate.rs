@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tollgate_stats::number::significant;
 
 use crate::plan::{MAX_RATE, MAX_STAGES};
 
 /// Requests per second over all threads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Rate {
     /// Above 0, at most [`MAX_RATE`].
     Constant(f64),
@@ -19,7 +21,7 @@ pub enum Rate {
 }
 
 /// Part of a schedule in which the rate changes linearly.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// 0 to [`MAX_RATE`].
     pub from_per_s: f64,

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use tollgate_stats::LatencyHistogram;
 
+use crate::failures::Failures;
 use crate::rate::Rate;
-use crate::summary::{Failures, Summary};
+use crate::summary::Summary;
 
 /// One interval of the measurement. A request counts where it finished, as in the [`Summary`], so the counts and latencies
 /// of all intervals add up to those of the summary. Complete when the next one starts: nothing is added later.
@@ -306,7 +307,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::summary::Failure;
+    use crate::failures::Failure;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -1,12 +1,12 @@
 //! End of a warm-up: figures of short slices of the load, until they are steady.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate_stats::{STEADY_SLICES, is_steady};
 
 use crate::summary::Progress;
 
-pub const SLICE: Duration = Duration::from_millis(200);
+const SLICE: Duration = Duration::from_millis(200);
 
 /// Shortest time after which figures can be steady.
 pub const STEADY_AFTER: Duration = SLICE.saturating_mul(STEADY_SLICES as u32);
@@ -23,9 +23,28 @@ pub struct Slice {
     pub latency_ns_sum: u64,
 }
 
-/// Detects the steady state of figures that the caller chooses.
+/// Waits until figures that the caller chooses are steady. Returns false if they are not within `limit`, or if there is no
+/// response for 5 seconds. `sample` waits until a time, then reads the counts of the load and the caller's own counters;
+/// `figures` makes the figures of a slice from it and the counters at both of its ends.
+pub fn becomes_steady<C, E>(
+    limit: Duration,
+    mut sample: impl FnMut(Instant) -> Result<(Instant, Progress, C), E>,
+    figures: impl Fn(&Slice, &C, &C) -> Vec<f64>,
+) -> Result<bool, E> {
+    let start = Instant::now();
+    let mut state = SteadyState::default();
+    let mut before = sample(start)?;
+    while start.elapsed() < limit && !state.is_steady() && !state.is_silent() {
+        let now = sample(before.0 + SLICE)?;
+        let slice = Slice::between(now.0 - before.0, &before.1, &now.1);
+        state.add(&slice, &figures(&slice, &before.2, &now.2));
+        before = now;
+    }
+    Ok(state.is_steady())
+}
+
 #[derive(Debug, Default)]
-pub struct SteadyState {
+struct SteadyState {
     /// Values of each figure over the comparable slices.
     figures: Vec<Vec<f64>>,
     /// Time since the last response.
@@ -34,7 +53,7 @@ pub struct SteadyState {
 
 impl Slice {
     /// Creates the slice between two readings of the progress.
-    pub fn between(length: Duration, before: &Progress, after: &Progress) -> Self {
+    fn between(length: Duration, before: &Progress, after: &Progress) -> Self {
         Self {
             length,
             responses: after.responses - before.responses,
@@ -55,7 +74,7 @@ impl Slice {
 impl SteadyState {
     /// Adds a slice and its figures. A slice without a response, or with another number of figures,
     /// restarts the comparison.
-    pub fn add(&mut self, slice: &Slice, figures: &[f64]) {
+    fn add(&mut self, slice: &Slice, figures: &[f64]) {
         if slice.responses == 0 {
             self.figures.clear();
             self.silence += slice.length;
@@ -70,13 +89,12 @@ impl SteadyState {
         }
     }
 
-    /// True if there was no response for 5 seconds.
-    pub fn is_silent(&self) -> bool {
+    fn is_silent(&self) -> bool {
         self.silence >= SILENCE_MAX
     }
 
     /// True if there are figures and all are steady.
-    pub fn is_steady(&self) -> bool {
+    fn is_steady(&self) -> bool {
         !self.figures.is_empty() && self.figures.iter().all(|values| is_steady(values))
     }
 }

@@ -1,16 +1,17 @@
-//! Result of a load: counts, latencies and failures of one thread or of all.
+//! Result of a load, of one thread or of all.
 
 use std::collections::BTreeMap;
-use std::error::Error as StdError;
-use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
-use serde::de::Error as _;
-use serde::ser::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tollgate_stats::{EncodeError, LatencyHistogram};
+use serde::{Deserialize, Serialize};
+use tollgate_stats::LatencyHistogram;
 
+use crate::distribution::{
+    Distribution, distribution, from_distribution, from_micros, from_optional_distribution,
+    from_optional_ms, from_seconds, micros, optional_distribution, optional_ms, seconds,
+};
+use crate::failures::{Failures, keep_first};
 use crate::workload::Workload;
 
 /// Result of a load. Counts what finished in the window, whenever it was sent; only `sent`, `warm_up`,
@@ -240,84 +241,6 @@ pub struct ThreadUsage {
     pub window: Duration,
 }
 
-/// Requests without a complete response, by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Failures {
-    /// Nothing listens at the target. The request failed, and the connection waited for 10 ms.
-    pub refused: u64,
-    /// The connection or the stream was reset.
-    pub reset: u64,
-    /// The connect took longer than its timeout.
-    pub connect_timeout: u64,
-    /// The response took longer than its timeout.
-    pub response_timeout: u64,
-    /// The connection was closed after the request was sent, before any byte of the response.
-    pub closed_early: u64,
-    /// The response broke the protocol, or was incomplete, or longer than its framing says.
-    pub malformed: u64,
-    /// No local port was left: closed connections keep theirs for a while.
-    #[serde(default)]
-    pub no_port: u64,
-    /// Any other error.
-    pub other: u64,
-    /// Description of the first malformed response.
-    pub malformed_example: Option<String>,
-    /// The first error of another kind.
-    pub other_example: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    Refused,
-    Reset,
-    ConnectTimeout,
-    ResponseTimeout,
-    ClosedEarly,
-    Malformed(String),
-    NoPort,
-    Other(String),
-}
-
-/// A distribution of times as reports print it, in milliseconds.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Distribution {
-    /// Number of times.
-    pub(crate) count: u64,
-    /// Mean; null if the count is 0, as the next three.
-    mean_ms: Option<f64>,
-    /// Standard deviation of the whole population.
-    stddev_ms: Option<f64>,
-    /// Minimum.
-    min_ms: Option<f64>,
-    /// Maximum.
-    max_ms: Option<f64>,
-    /// Quantiles; null if fewer than ten times lie beyond.
-    quantiles: Quantiles,
-    /// The histogram in nanoseconds: HdrHistogram's V2 format, uncompressed, in base64.
-    histogram_v2_base64: String,
-}
-
-/// Quantiles in milliseconds.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Quantiles {
-    /// Median.
-    p50_ms: Option<f64>,
-    /// 75th percentile.
-    p75_ms: Option<f64>,
-    /// 90th percentile.
-    p90_ms: Option<f64>,
-    /// 95th percentile.
-    p95_ms: Option<f64>,
-    /// 99th percentile.
-    p99_ms: Option<f64>,
-    /// 99.9th percentile.
-    #[serde(rename = "p99.9_ms")]
-    p99_9_ms: Option<f64>,
-    /// 99.99th percentile.
-    #[serde(rename = "p99.99_ms")]
-    p99_99_ms: Option<f64>,
-}
-
 impl Summary {
     /// Responses per second; `None` for a window without length.
     pub fn throughput_per_s(&self) -> Option<f64> {
@@ -472,178 +395,9 @@ impl ThreadUsage {
     }
 }
 
-impl Failures {
-    pub fn total(&self) -> u64 {
-        self.by_kind().iter().map(|(_, count)| count).sum()
-    }
-
-    pub fn timeouts(&self) -> u64 {
-        self.connect_timeout + self.response_timeout
-    }
-
-    pub fn by_kind(&self) -> [(&'static str, u64); 8] {
-        [
-            ("refused", self.refused),
-            ("reset", self.reset),
-            ("connect_timeout", self.connect_timeout),
-            ("response_timeout", self.response_timeout),
-            ("closed_early", self.closed_early),
-            ("malformed", self.malformed),
-            ("no_port", self.no_port),
-            ("other", self.other),
-        ]
-    }
-
-    /// Lists the kinds that occurred, with counts and examples: `reset: 1, malformed: 2, REASON`.
-    pub fn describe(&self) -> String {
-        let kinds = self.by_kind().into_iter().filter(|(_, count)| *count > 0);
-        let mut parts: Vec<String> =
-            kinds.map(|(kind, count)| format!("{kind}: {count}")).collect();
-        let examples = [&self.malformed_example, &self.other_example];
-        parts.extend(examples.into_iter().flatten().cloned());
-        parts.join(", ")
-    }
-
-    pub(crate) fn count(&mut self, failure: Failure) {
-        match failure {
-            Failure::Refused => self.refused += 1,
-            Failure::Reset => self.reset += 1,
-            Failure::ConnectTimeout => self.connect_timeout += 1,
-            Failure::ResponseTimeout => self.response_timeout += 1,
-            Failure::ClosedEarly => self.closed_early += 1,
-            Failure::Malformed(reason) => {
-                self.malformed += 1;
-                self.malformed_example.get_or_insert(reason);
-            }
-            Failure::NoPort => self.no_port += 1,
-            Failure::Other(reason) => {
-                self.other += 1;
-                self.other_example.get_or_insert(reason);
-            }
-        }
-    }
-
-    /// The counts, without examples.
-    pub(crate) fn counts(&self) -> Self {
-        Self { malformed_example: None, other_example: None, ..*self }
-    }
-
-    /// The counts since an earlier state.
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        Self {
-            refused: self.refused - before.refused,
-            reset: self.reset - before.reset,
-            connect_timeout: self.connect_timeout - before.connect_timeout,
-            response_timeout: self.response_timeout - before.response_timeout,
-            closed_early: self.closed_early - before.closed_early,
-            malformed: self.malformed - before.malformed,
-            no_port: self.no_port - before.no_port,
-            other: self.other - before.other,
-            malformed_example: None,
-            other_example: None,
-        }
-    }
-
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.refused += other.refused;
-        self.reset += other.reset;
-        self.connect_timeout += other.connect_timeout;
-        self.response_timeout += other.response_timeout;
-        self.closed_early += other.closed_early;
-        self.malformed += other.malformed;
-        self.no_port += other.no_port;
-        self.other += other.other;
-        keep_first(&mut self.malformed_example, other.malformed_example);
-        keep_first(&mut self.other_example, other.other_example);
-    }
-}
-
-impl Failure {
-    /// True if the latency of the request is known to be at least its age.
-    pub(crate) fn is_timeout(&self) -> bool {
-        matches!(self, Self::ConnectTimeout | Self::ResponseTimeout)
-    }
-
-    /// Classifies a system error. `action` is the failed call: `connect`, `send` or `receive`.
-    pub(crate) fn io(action: &str, error: &io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::ConnectionRefused => Self::Refused,
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Reset,
-            ErrorKind::AddrNotAvailable => Self::NoPort,
-            _ => Self::Other(format!("cannot {action}: {error}")),
-        }
-    }
-
-    /// A malformed response. The reason includes its sources.
-    pub(crate) fn malformed(reason: &(dyn StdError + 'static)) -> Self {
-        let sources = std::iter::successors(Some(reason), |&error| error.source());
-        let chain: Vec<String> = sources.map(ToString::to_string).collect();
-        Self::Malformed(chain.join(": "))
-    }
-}
-
-impl Distribution {
-    pub(crate) fn new(histogram: &LatencyHistogram) -> Result<Self, EncodeError> {
-        let quantile_ms = |q| histogram.quantile_ns(q).map(ns_to_ms);
-        Ok(Self {
-            count: histogram.count(),
-            mean_ms: histogram.mean_ns().map(|ns| ns / NS_PER_MS),
-            stddev_ms: histogram.stdev_ns().map(|ns| ns / NS_PER_MS),
-            min_ms: histogram.min_ns().map(ns_to_ms),
-            max_ms: histogram.max_ns().map(ns_to_ms),
-            quantiles: Quantiles {
-                p50_ms: quantile_ms(0.5),
-                p75_ms: quantile_ms(0.75),
-                p90_ms: quantile_ms(0.9),
-                p95_ms: quantile_ms(0.95),
-                p99_ms: quantile_ms(0.99),
-                p99_9_ms: quantile_ms(0.999),
-                p99_99_ms: quantile_ms(0.9999),
-            },
-            histogram_v2_base64: histogram.to_v2_base64()?,
-        })
-    }
-
-    /// Names and values in the order of tables.
-    pub(crate) fn figures_ms(&self) -> [(&'static str, Option<f64>); 11] {
-        let quantiles = &self.quantiles;
-        [
-            ("mean", self.mean_ms),
-            ("stddev", self.stddev_ms),
-            ("min", self.min_ms),
-            ("p50", quantiles.p50_ms),
-            ("p75", quantiles.p75_ms),
-            ("p90", quantiles.p90_ms),
-            ("p95", quantiles.p95_ms),
-            ("p99", quantiles.p99_ms),
-            ("p99.9", quantiles.p99_9_ms),
-            ("p99.99", quantiles.p99_99_ms),
-            ("max", self.max_ms),
-        ]
-    }
-}
-
-pub(crate) const NS_PER_MS: f64 = 1e6;
-
-pub(crate) fn ns_to_ms(ns: u64) -> f64 {
-    ns as f64 / NS_PER_MS
-}
-
-/// The part of a [`Distribution`] that the others are derived from.
-#[derive(Deserialize)]
-struct EncodedHistogram {
-    histogram_v2_base64: String,
-}
-
 /// Part of a whole; 0 of an empty one.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-fn keep_first(first: &mut Option<String>, other: Option<String>) {
-    if first.is_none() {
-        *first = other;
-    }
 }
 
 fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -661,109 +415,9 @@ fn merge_optional(sum: &mut Option<LatencyHistogram>, part: Option<LatencyHistog
     }
 }
 
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
-}
-
-fn micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_micros()).map_err(S::Error::custom)?)
-}
-
-fn optional_ms<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    time.map(|time| time.as_secs_f64() * 1e3).serialize(serializer)
-}
-
-fn distribution<S: Serializer>(
-    histogram: &LatencyHistogram,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    Distribution::new(histogram).map_err(S::Error::custom)?.serialize(serializer)
-}
-
-fn optional_distribution<S: Serializer>(
-    histogram: &Option<LatencyHistogram>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let distribution = histogram.as_ref().map(Distribution::new).transpose();
-    distribution.map_err(S::Error::custom)?.serialize(serializer)
-}
-
-fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
-}
-
-fn from_micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    u64::deserialize(deserializer).map(Duration::from_micros)
-}
-
-fn from_optional_ms<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
-    let ms = Option::<f64>::deserialize(deserializer)?;
-    let time = ms.map(|ms| Duration::try_from_secs_f64(ms / 1e3)).transpose();
-    time.map_err(D::Error::custom)
-}
-
-fn from_distribution<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<LatencyHistogram, D::Error> {
-    let encoded = EncodedHistogram::deserialize(deserializer)?;
-    LatencyHistogram::from_v2_base64(&encoded.histogram_v2_base64).map_err(D::Error::custom)
-}
-
-fn from_optional_distribution<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<LatencyHistogram>, D::Error> {
-    let encoded = Option::<EncodedHistogram>::deserialize(deserializer)?;
-    let histogram =
-        encoded.map(|encoded| LatencyHistogram::from_v2_base64(&encoded.histogram_v2_base64));
-    histogram.transpose().map_err(D::Error::custom)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn system_errors_are_classified() {
-        let kind = |errno| {
-            let mut failures = Failures::default();
-            failures.count(Failure::io("connect", &io::Error::from_raw_os_error(errno)));
-            let found = failures.by_kind().into_iter().find(|(_, count)| *count == 1);
-            found.map(|(kind, _)| kind)
-        };
-        // EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, EPIPE, EHOSTUNREACH on Linux.
-        let kinds = [99, 111, 104, 32, 113].map(kind);
-        assert_eq!(kinds, ["no_port", "refused", "reset", "reset", "other"].map(Some));
-    }
-
-    #[test]
-    fn failures_are_described_by_kind_with_the_first_example() {
-        let mut failures = Failures::default();
-        assert_eq!((failures.total(), failures.describe().as_str()), (0, ""));
-        failures.count(Failure::Reset);
-        failures.count(Failure::Malformed("no status".to_owned()));
-        failures.count(Failure::Malformed("no length".to_owned()));
-        assert_eq!(failures.total(), 3);
-        assert_eq!(failures.describe(), "reset: 1, malformed: 2, no status");
-    }
-
-    #[test]
-    fn quantiles_with_less_than_ten_times_beyond_are_null() {
-        let mut histogram = LatencyHistogram::new();
-        for us in (1_000..=10_000).step_by(10) {
-            histogram.record(us * 1_000);
-        }
-        let latency = Distribution::new(&histogram).unwrap();
-        assert_eq!(latency.count, 901);
-        // Three digits: 5,500 us are within 0.1 %.
-        assert!((latency.quantiles.p50_ms.unwrap() - 5.5).abs() < 0.0055);
-        assert!((latency.quantiles.p95_ms.unwrap() - 9.55).abs() < 0.00955);
-        assert_eq!(latency.quantiles.p99_ms, None);
-        assert!((latency.mean_ms.unwrap() - 5.5).abs() < 0.0055);
-        let empty = Distribution::new(&LatencyHistogram::new()).unwrap();
-        assert!(empty.figures_ms().iter().all(|(_, value)| value.is_none()));
-    }
 
     #[test]
     fn busy_share_leaves_out_idle_polling() {

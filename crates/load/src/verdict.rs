@@ -7,10 +7,11 @@ use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, percent, significant};
 
+use crate::distribution::ns_to_ms;
 use crate::plan::Plan;
 use crate::rate::Rate;
 use crate::shard::GeneratorResult;
-use crate::summary::{Summary, ThreadUsage, ns_to_ms};
+use crate::summary::{Summary, ThreadUsage};
 
 /// Part whose performance the figures of a load describe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

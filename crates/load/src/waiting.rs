@@ -1,4 +1,4 @@
-//! How a thread waits for the next request or event, and the clocks of both ends.
+//! Waits of a thread for the next request or event, and the offset between the clocks of sends and of receive timestamps.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -88,7 +88,7 @@ const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 pub enum Error {
     #[error("cannot run {threads} threads: must be 1 to {max}")]
     Threads { threads: usize, max: usize },
-    #[error("cannot listen on {listen}; {}", listen_advice(.listen, .source))]
+    #[error("cannot listen on {listen}; {}", .listen.listen_advice(.source))]
     Listen { listen: Address, source: io::Error },
     #[error("cannot use TLS")]
     Tls(#[source] ServerError),
@@ -104,27 +104,6 @@ pub enum Error {
     Stop(#[source] io::Error),
     #[error("a thread panicked; see its message above")]
     Panicked,
-}
-
-fn listen_advice(listen: &Address, source: &io::Error) -> &'static str {
-    match (listen, source.kind()) {
-        (Address::Tcp(_), io::ErrorKind::AddrInUse) => {
-            "stop the server that uses the port, or choose another port"
-        }
-        (Address::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
-        (Address::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
-        (Address::Tcp(_), _) => "choose another address",
-        (Address::Unix(_), io::ErrorKind::AddrInUse) => {
-            "stop the server that uses the socket, or choose another path"
-        }
-        (Address::Unix(_), io::ErrorKind::AlreadyExists) => "not a socket; choose another path",
-        (Address::Unix(_), io::ErrorKind::ResourceBusy) => {
-            "another process locks the directory; stop it or choose another directory"
-        }
-        (Address::Unix(_), _) => {
-            "choose a path of at most 107 bytes in a readable and writable directory"
-        }
-    }
 }
 
 #[cfg(test)]

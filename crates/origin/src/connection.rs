@@ -23,8 +23,8 @@ const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 /// Limit for reading after the last response.
 const LINGER_MAX_BYTES: usize = 1 << 20;
 
-/// Limit for bytes sent, and for bytes read, in one run of a connection. A response of 1 MiB fits with its head: a rest of
-/// few bytes would be delayed by pacing.
+/// Limit for bytes sent, and for bytes read, in one run of a connection. A response of 1 MiB in the clear fits with its head;
+/// a second call would send only its last bytes, which the kernel's pacing (BBR) delays.
 const IO_BUDGET_BYTES: usize = (1 << 20) + (16 << 10);
 
 /// Limit for bytes fetched in one run: some hundred microseconds of random bytes.

@@ -13,6 +13,10 @@ pub mod source;
 mod text;
 pub mod threshold;
 
+#[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;
+
 use document::of_run;
 pub use export::NoFigure;
 use source::Source;

@@ -8,3 +8,7 @@ pub mod goal;
 pub mod parameters;
 pub mod report;
 pub mod run;
+
+#[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;

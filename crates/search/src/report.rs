@@ -413,20 +413,11 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemars::generate::SchemaSettings;
-    use std::fs;
-    use tollgate_experiment::files;
+    use crate::schemas;
+    use schemars::generate::Contract;
 
     #[test]
     fn committed_schema_matches_types() {
-        let settings = SchemaSettings::draft2020_12().for_serialize();
-        let schema = settings.into_generator().into_root_schema_for::<SearchReport>();
-        let text = files::json(&schema).unwrap();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/search-report.json");
-        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            fs::write(&path, &text).unwrap();
-        }
-        let committed = fs::read_to_string(&path).unwrap();
-        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
+        schemas::check::<SearchReport>("search-report", Contract::Serialize);
     }
 }

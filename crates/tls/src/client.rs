@@ -1,7 +1,7 @@
 //! Client: trust in certificates, versions, ALPN and resumption.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -14,6 +14,7 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme, StreamOwned,
 };
+use serde::{Deserialize, Serialize};
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::BasicConstraints;
 use x509_cert::{TbsCertificate, Version};
@@ -24,7 +25,7 @@ use crate::{TlsError, pair_error, read_certificates, read_identity};
 /// Options of the TLS handshake of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions<'a> {
-    pub trust: Trust<'a>,
+    pub trust: &'a Trust,
     /// Host name or address that the certificate must have. A name is also sent (SNI).
     pub name: &'a str,
     /// Certificate chain and key of the client, in PEM files.
@@ -38,12 +39,13 @@ pub struct ClientOptions<'a> {
 }
 
 /// Certificates that a client accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trust {
     /// Certificates issued by the system's authorities.
     System,
     /// Certificates issued by the authorities in a PEM file, and those in the file.
-    File(&'a Path),
+    File(PathBuf),
     /// Any certificate; name and chain are not checked.
     All,
 }

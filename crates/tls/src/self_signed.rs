@@ -74,7 +74,7 @@ mod tests {
     /// Returns the result of a handshake with a server that has the certificate.
     fn handshake(
         certificate: &SelfSigned,
-        trust: Trust<'_>,
+        trust: &Trust,
         name: &str,
     ) -> io::Result<Option<Vec<u8>>> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -130,7 +130,7 @@ mod tests {
         let file = dir.path().join("site.pem");
         let trusted = |certificate: &SelfSigned, name: &str| {
             certificate.write(&file).unwrap();
-            handshake(certificate, Trust::File(&file), name)
+            handshake(certificate, &Trust::File(file.clone()), name)
         };
         let valid = authority("site.test", 4000);
         trusted(&valid, "site.test").unwrap();
@@ -142,7 +142,7 @@ mod tests {
         }
         // The same names and another key.
         valid.write(&file).unwrap();
-        let error = handshake(&authority("site.test", 4000), Trust::File(&file), "site.test");
+        let error = handshake(&authority("site.test", 4000), &Trust::File(file), "site.test");
         assert_eq!(certificate_rejection(&error.unwrap_err()), Some(Rejection::Untrusted));
     }
 
@@ -165,7 +165,7 @@ mod tests {
             let parameters = CertificateParams::new(vec!["site.test".to_owned()]).unwrap();
             let certificate = parameters.signed_by(&key, &issuer).unwrap().pem();
             let site = SelfSigned { certificate, key: key.serialize_pem() };
-            let result = handshake(&site, Trust::File(&file), "site.test");
+            let result = handshake(&site, &Trust::File(file.clone()), "site.test");
             assert_eq!(
                 result.err().map(|error| certificate_rejection(&error)),
                 rejection.map(Some)
@@ -179,15 +179,16 @@ mod tests {
         let certificate = SelfSigned::new(&["site.test", "127.0.0.1"]).unwrap();
         certificate.write(&dir.path().join("site")).unwrap();
         let file = dir.path().join("site.pem");
+        let trust = Trust::File(file.clone());
         for name in ["site.test", "127.0.0.1"] {
             // The preferred protocol is the server's.
-            let chosen = handshake(&certificate, Trust::File(&file), name).unwrap();
+            let chosen = handshake(&certificate, &trust, name).unwrap();
             assert_eq!(chosen.as_deref(), Some(&b"h2"[..]), "{name}");
         }
-        let error = handshake(&certificate, Trust::File(&file), "other.test").unwrap_err();
+        let error = handshake(&certificate, &trust, "other.test").unwrap_err();
         assert_eq!(certificate_rejection(&error), Some(Rejection::NameOrTime));
         let other = SelfSigned::new(&["site.test"]).unwrap();
-        let error = handshake(&other, Trust::File(&file), "site.test").unwrap_err();
+        let error = handshake(&other, &trust, "site.test").unwrap_err();
         assert_eq!(certificate_rejection(&error), Some(Rejection::Untrusted));
         // The files can be read.
         let key = dir.path().join("site.key");

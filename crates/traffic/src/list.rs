@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
-use tollgate_http1::RequestText;
+use tollgate_http1::{RequestText, is_token};
 
 use crate::file::Class;
 use crate::variable::is_identifier;
@@ -303,7 +303,9 @@ fn variable(name: &str, member: &VariableMember) -> Result<ResponseVariable, Str
         .filter(|(_, path)| path.starts_with('/') && !path.contains(['?', ' ']))
         .ok_or("expected a `from` such as `POST /login`, or `GET /items/*`")?;
     let source = match (&member.header, &member.json, &member.regex) {
-        (Some(header), None, None) if is_token(header) => ResponseSource::Header(header.clone()),
+        (Some(header), None, None) if is_token(header.as_bytes()) => {
+            ResponseSource::Header(header.clone())
+        }
         (Some(header), None, None) => {
             return Err(format!("`{}` is not the name of a header", header.escape_debug()));
         }
@@ -325,12 +327,6 @@ fn variable(name: &str, member: &VariableMember) -> Result<ResponseVariable, Str
         is_prefix: prefix.is_some(),
         source,
     })
-}
-
-/// RFC 9110, section 5.6.2.
-fn is_token(text: &str) -> bool {
-    let is_char = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_char)
 }
 
 fn check_head(head: &ListHead) -> Result<(), String> {

@@ -107,11 +107,11 @@ fn trial_that_loses_back_process_is_invalid() {
     workspace.change(
         recipe,
         "exec '{{ programs.tollgate }}'",
-        "exec timeout --signal=KILL 2 '{{ programs.tollgate }}'",
+        "exec timeout --signal=KILL 4 '{{ programs.tollgate }}'",
     );
     let experiment = Experiment {
         title: "Two processes",
-        load: r#"connections = 4, rate = 200, duration = "3s", warmup = "50ms""#,
+        load: r#"connections = 4, rate = 200, duration = "6s", warmup = "50ms""#,
         subjects: &[("pair", "pair", "")],
         blocks: 1,
     };

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tollgate_load::{ServerUrl, UrlError};
+use tollgate_tls::Trust;
 
 /// Name in place of a system.
 const SYSTEM: &str = "external";
@@ -29,21 +30,10 @@ pub struct External {
     pub server: ServerUrl,
     /// Value of `Host` instead of that of the mix.
     pub host: Option<String>,
-    pub trust: ServerTrust,
+    pub trust: Trust,
     pub attach: Option<Attach>,
     /// Hosts other than this machine that may be loaded.
     allow_hosts: Vec<String>,
-}
-
-/// Certificates that are accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerTrust {
-    /// Issued by the system's authorities.
-    System,
-    /// In a PEM file, or issued by an authority in it.
-    File(PathBuf),
-    /// Any.
-    All,
 }
 
 /// Processes of a server on this machine.
@@ -95,9 +85,9 @@ impl External {
         let is_name = server.hostname.parse::<IpAddr>().is_err();
         let host = file.host.clone().or_else(|| is_name.then(|| server.host.clone()));
         let trust = match &file.cacert {
-            Some(path) => ServerTrust::File(folder.join(path)),
-            None if file.insecure => ServerTrust::All,
-            None => ServerTrust::System,
+            Some(path) => Trust::File(folder.join(path)),
+            None if file.insecure => Trust::All,
+            None => Trust::System,
         };
         let attach = file.attach.as_ref().and_then(|attach| attach.checked().ok());
         Some(Self { server, host, trust, attach, allow_hosts: allow_hosts.to_vec() })

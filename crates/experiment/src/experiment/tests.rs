@@ -2,9 +2,14 @@
 
 use super::*;
 use crate::catalog::Kind;
+use crate::recipe::RecipeFile;
+use crate::schemas;
 use crate::units::Percent;
+use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
+use tollgate_tls::Trust;
+use tollgate_traffic::MixFile;
 
 /// An experiment whose text tests change.
 pub(super) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
@@ -493,20 +498,9 @@ fn rate_makes_an_open_loop_with_constant_gaps_by_default() {
 
 #[test]
 fn committed_schemas_are_those_of_the_types() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
-    for (name, schema) in [
-        ("experiment", schemars::schema_for!(ExperimentFile)),
-        ("system", schemars::schema_for!(crate::recipe::RecipeFile)),
-        ("mix", schemars::schema_for!(tollgate_traffic::MixFile)),
-    ] {
-        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        let path = folder.join(format!("{name}.json"));
-        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            fs::write(&path, &text).unwrap();
-        }
-        let committed = fs::read_to_string(&path).unwrap();
-        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
-    }
+    schemas::check::<ExperimentFile>("experiment", Contract::Deserialize);
+    schemas::check::<RecipeFile>("system", Contract::Deserialize);
+    schemas::check::<MixFile>("mix", Contract::Deserialize);
 }
 
 /// Loads an experiment of nginx and one server that runs already, with further keys.
@@ -534,7 +528,7 @@ fn server_that_runs_already_is_a_subject() {
     assert_eq!((external.server.port, external.server.is_tls), (8443, true));
     // The name of the URL; an address would not be that of the site.
     assert_eq!(external.host.as_deref(), Some("staging.example:8443"));
-    assert_eq!(external.trust, ServerTrust::File("conf/ca.pem".into()));
+    assert_eq!(external.trust, Trust::File("conf/ca.pem".into()));
     assert_eq!(external.attach, Some(Attach::Unit("nginx".to_owned())));
     assert_eq!(recipe.file.blocks.as_ref().unwrap().status, 406);
     assert!(*lacks_rules && !recipe.file.origin && recipe.file.process.is_empty());
@@ -544,7 +538,7 @@ fn server_that_runs_already_is_a_subject() {
     let address =
         with_server("url = 'http://127.0.0.1:8000'\nattach = { pid = 77 }", "h2").unwrap();
     let external = address.subjects[1].external.as_ref().unwrap();
-    assert_eq!((&external.host, &external.trust), (&None, &ServerTrust::System));
+    assert_eq!((&external.host, &external.trust), (&None, &Trust::System));
     assert_eq!(external.resolve().unwrap(), "127.0.0.1:8000".parse().unwrap());
     let other = with_server("url = 'http://192.0.2.7'", "h1").unwrap();
     let refused = other.subjects[1].external.as_ref().unwrap().resolve().unwrap_err();

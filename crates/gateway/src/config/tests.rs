@@ -5,11 +5,12 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use schemars::generate::SchemaSettings;
+use schemars::generate::Contract;
 use serde_json::Value;
 
 use super::file::ConfigFile;
 use super::*;
+use crate::schemas;
 
 const SHORTEST: &str = "\
 listeners:
@@ -35,11 +36,6 @@ fn error_with(more: &str) -> String {
 
 fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-fn schema() -> Value {
-    let settings = SchemaSettings::draft2020_12();
-    settings.into_generator().into_root_schema_for::<ConfigFile>().to_value()
 }
 
 #[test]
@@ -353,7 +349,7 @@ fn example_is_valid_and_has_every_key() {
     let with_firewall = text.replace("mode: off ", "mode: on ");
     let config = Config::parse(&with_firewall, &path).unwrap_or_else(|error| panic!("{error}"));
     assert!(config.routes[0].waf.is_some() && config.routes[1].waf.is_none());
-    let schema = schema();
+    let schema = schemas::of::<ConfigFile>(Contract::Deserialize).to_value();
     let mut keys = BTreeSet::new();
     keys_of(&schema, &mut keys);
     // Fails if the walk finds no keys.
@@ -378,13 +374,7 @@ fn keys_of(schema: &Value, keys: &mut BTreeSet<String>) {
 
 #[test]
 fn committed_schema_matches_types() {
-    let text = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    let path = repository().join("schemas/gateway.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap();
-    assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
+    schemas::check::<ConfigFile>("gateway", Contract::Deserialize);
 }
 
 fn waf(text: &str) -> Vec<Option<Arc<Waf>>> {

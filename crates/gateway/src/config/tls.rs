@@ -176,21 +176,20 @@ fn pool_client(
         }
         (None, None) => None,
     };
-    let ca = file.ca.as_ref().map(|ca| folder.join(&**ca));
-    let trust = match (&file.ca, &ca) {
-        (Some(at), _) if file.verify.as_deref() == Some(&false) => {
+    let trust = match &file.ca {
+        Some(at) if file.verify.as_deref() == Some(&false) => {
             let message = "`ca` has no effect with `verify: false`; remove one of them";
             return Err(InvalidValue::at(at, message));
         }
         _ if file.verify.as_deref() == Some(&false) => Trust::All,
-        (_, Some(ca)) => Trust::File(ca),
-        (_, None) => Trust::System,
+        Some(ca) => Trust::File(folder.join(&**ca)),
+        None => Trust::System,
     };
     let paths = identity.map(|(certificate, key)| -> (PathBuf, PathBuf) {
         (folder.join(&**certificate), folder.join(&**key))
     });
     let options = ClientOptions {
-        trust,
+        trust: &trust,
         name: file.server_name.as_ref().map_or(ANY_NAME, |name| name.as_str()),
         identity: paths.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())),
         version: None,

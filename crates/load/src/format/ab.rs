@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use tollgate_stats::LatencyHistogram;
 
 use super::Report;
-use crate::summary::{NS_PER_MS, Summary, ns_to_ms};
+use crate::distribution::{NS_PER_MS, ns_to_ms};
+use crate::summary::Summary;
 
 const PERCENTS: [u32; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
 

@@ -6,7 +6,8 @@ use csv::Writer;
 use tollgate_stats::LatencyHistogram;
 
 use super::Report;
-use crate::summary::{Distribution, NS_PER_MS, Summary, TemplateSummary, ns_to_ms};
+use crate::distribution::{Distribution, NS_PER_MS, ns_to_ms};
+use crate::summary::{Summary, TemplateSummary};
 
 pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
     let summary = report.summary;

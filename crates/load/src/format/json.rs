@@ -9,11 +9,12 @@ use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 
 use super::Report;
+use crate::distribution::ns_to_ms;
 use crate::plan::{Arrivals, Plan, Protocol, Spacing, Target};
 use crate::rate::{Rate, Stage};
 use crate::replay::Replay;
 use crate::shard::{GeneratorResult, window_skew};
-use crate::summary::{Summary, TemplateSummary, ThreadUsage, ns_to_ms};
+use crate::summary::{Summary, TemplateSummary, ThreadUsage};
 use crate::verdict::Verdict;
 
 /// Version of the schema. Incompatible changes increment it.

@@ -5,7 +5,7 @@ use tollgate_stats::number::{percent, significant};
 use tollgate_stats::text::bar;
 
 use super::table::columns;
-use crate::summary::ns_to_ms;
+use crate::distribution::ns_to_ms;
 
 /// With fewer latencies, a chart would have more bars than distinct values.
 const LATENCIES_MIN: u64 = 100;

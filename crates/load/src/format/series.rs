@@ -6,9 +6,10 @@ use csv::Writer;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::distribution::Distribution;
+use crate::failures::Failures;
 use crate::rate::Rate;
 use crate::series::Interval;
-use crate::summary::{Distribution, Failures};
 
 /// Version of the schema of a line. Incompatible changes increment it.
 const SCHEMA: u32 = 1;

@@ -8,11 +8,12 @@ use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
 
 use super::{Report, TemplateLabel, plot};
+use crate::distribution::{Distribution, NS_PER_MS, ns_to_ms};
 use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::rate::Rate;
 use crate::replay::{Pace, Replay};
 use crate::shard::{GeneratorResult, window_skew};
-use crate::summary::{Distribution, NS_PER_MS, Progress, TemplateSummary, ThreadUsage, ns_to_ms};
+use crate::summary::{Progress, TemplateSummary, ThreadUsage};
 use crate::verdict::{Measured, Verdict};
 
 /// Width of a label with the blanks after it.

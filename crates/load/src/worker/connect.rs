@@ -7,7 +7,7 @@ use tollgate_tls::TlsClient;
 
 use super::Worker;
 use crate::connection::{Connection, InFlight, State, Stream};
-use crate::summary::Failure;
+use crate::failures::Failure;
 
 /// Wait after a failed connect, so that a closed port is not flooded.
 const RETRY_WAIT: Duration = Duration::from_millis(10);

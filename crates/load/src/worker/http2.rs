@@ -9,8 +9,8 @@ use tollgate_http2::{ErrorCode, Event, Field, Fields, ResetCause};
 use super::Worker;
 use super::receive::Parsed;
 use crate::connection::{Connection, InFlight, State, Stream};
+use crate::failures::Failure;
 use crate::http2;
-use crate::summary::Failure;
 
 /// Length of a read after whose processing the clock is read again.
 const LONG_READ_BYTES: usize = 4096;

@@ -8,7 +8,7 @@ use tollgate_http1::{Response, Scan};
 
 use super::Worker;
 use crate::connection::{Connection, Received, State};
-use crate::summary::Failure;
+use crate::failures::Failure;
 
 /// Limit of reads of a large response before other connections are served.
 const READS_PER_TURN_MAX: usize = 16;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::Worker;
 use crate::connection::{Connection, InFlight, Replayed, State, is_disconnect};
+use crate::failures::Failure;
 use crate::metrics::ThreadCpuClock;
 use crate::pacing::Pacer;
-use crate::summary::Failure;
 
 /// Limit of connections started between two calls of the poller.
 const STARTS_PER_TURN_MAX: usize = 16;

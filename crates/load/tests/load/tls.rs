@@ -49,7 +49,7 @@ fn echo(peer: &mut Peer) {
 }
 
 pub(crate) const TRUSTING: ClientOptions<'_> = ClientOptions {
-    trust: Trust::All,
+    trust: &Trust::All,
     name: "localhost",
     identity: None,
     version: None,
@@ -64,8 +64,8 @@ pub(crate) fn over_tls(options: &ClientOptions<'_>, plan: Plan) -> Plan {
 #[test]
 fn requests_are_sent_after_the_handshake() {
     let server = server(b"http/1.1", echo);
-    let site = file("site.pem");
-    let trusted = ClientOptions { trust: Trust::File(&site), ..TRUSTING };
+    let trust = Trust::File(file("site.pem"));
+    let trusted = ClientOptions { trust: &trust, ..TRUSTING };
     for (version, name) in
         [(None, "TLSv1.3 TLS_AES_"), (Some(TlsVersion::Tls12), "TLSv1.2 TLS_ECDHE_")]
     {
@@ -223,10 +223,10 @@ fn http2_is_chosen_by_alpn() {
 #[test]
 fn unknown_certificate_fails_requests() {
     let server = server(b"http/1.1", echo);
-    let next = file("next.pem");
+    let [site, next] = ["site.pem", "next.pem"].map(|name| Trust::File(file(name)));
     for options in [
-        ClientOptions { trust: Trust::File(&next), ..TRUSTING },
-        ClientOptions { trust: Trust::File(&file("site.pem")), name: "other.test", ..TRUSTING },
+        ClientOptions { trust: &next, ..TRUSTING },
+        ClientOptions { trust: &site, name: "other.test", ..TRUSTING },
     ] {
         let summary = run(over_tls(&options, plan(server.address, 3)));
         assert_eq!((summary.responses, summary.failures.other), (0, 3), "{summary:?}");

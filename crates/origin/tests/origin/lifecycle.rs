@@ -111,7 +111,7 @@ fn port_is_never_shared_with_another_origin() {
         assert_eq!(
             error.to_string(),
             format!(
-                "cannot listen on {}; stop the server that uses the port, or choose another port",
+                "cannot listen on {}; stop the program that uses it or choose another address",
                 origin.addr
             )
         );
@@ -294,7 +294,7 @@ fn stale_unix_socket_is_replaced_but_other_files_are_kept() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot listen on unix:{}; stop the server that uses the socket, or choose another path",
+            "cannot listen on unix:{}; stop the program that uses it or choose another address",
             path.display()
         )
     );
@@ -335,7 +335,7 @@ fn concurrent_replacement_of_unix_socket_has_one_winner() {
             .map(ToString::to_string)
             .collect();
         assert_eq!(errors.len(), CONCURRENT - 1, "round {round}: {errors:?}");
-        let advice = "; stop the server that uses the socket, or choose another path";
+        let advice = "; stop the program that uses it or choose another address";
         assert!(errors.iter().all(|error| error.ends_with(advice)), "{errors:?}");
         UnixStream::connect(&path).unwrap();
         drop(bound);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::{env, fs, io};
 use tollgate_experiment::error::io_error;
-use tollgate_experiment::files::{hash_file, hash_text, hex, remove_folder};
+use tollgate_experiment::files::{files_below, hash_file, hash_text, hex, remove_folder};
 use tollgate_experiment::recipe::Build;
 
 /// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
@@ -89,27 +89,12 @@ pub fn hash_files(
     folder: &Path,
     line: impl Fn(&Path, &str, &str) -> io::Result<String>,
 ) -> io::Result<String> {
-    let mut files = files_below(folder)?;
-    files.sort();
     let mut text = String::new();
-    for path in files {
-        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        text += &line(&path, &hash_file(&path)?, &name)?;
+    for name in files_below(folder)? {
+        let path = folder.join(&name);
+        text += &line(&path, &hash_file(&path)?, &name.display().to_string())?;
     }
     Ok(hash_text(&text))
-}
-
-/// Returns every file below a folder, unordered.
-fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => found.extend(files_below(&path)?),
-            false => found.push(path),
-        }
-    }
-    Ok(found)
 }
 
 const HASH_DIGITS: usize = 12;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tollgate_experiment::experiment::{Protocol, ServerTrust};
+use tollgate_experiment::experiment::Protocol;
 use tollgate_http1::{BodySearch, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan};
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Request, Request};
@@ -18,7 +18,7 @@ pub struct Site {
     pub address: SocketAddr,
     pub protocol: Protocol,
     pub name: String,
-    pub trust: ServerTrust,
+    pub trust: Trust,
 }
 
 impl Site {
@@ -30,7 +30,7 @@ impl Site {
     /// A server that is started with this certificate.
     pub(crate) fn own(address: SocketAddr, protocol: Protocol, certificate: PathBuf) -> Self {
         let name = SERVER_NAME.to_owned();
-        Self { address, protocol, name, trust: ServerTrust::File(certificate) }
+        Self { address, protocol, name, trust: Trust::File(certificate) }
     }
 
     /// Returns the client of its TLS, or `None` in the clear.
@@ -40,11 +40,7 @@ impl Site {
         }
         let protocol: &[u8] = if self.protocol.is_http2() { b"h2" } else { b"http/1.1" };
         let options = ClientOptions {
-            trust: match &self.trust {
-                ServerTrust::System => Trust::System,
-                ServerTrust::File(path) => Trust::File(path),
-                ServerTrust::All => Trust::All,
-            },
+            trust: &self.trust,
             name: &self.name,
             identity: None,
             version: None,
@@ -52,8 +48,8 @@ impl Site {
             protocols: &[protocol],
         };
         TlsClient::new(&options).map(Some).with_context(|| match &self.trust {
-            ServerTrust::File(path) => format!("cannot use TLS with {}", path.display()),
-            ServerTrust::System | ServerTrust::All => "cannot use TLS".to_owned(),
+            Trust::File(path) => format!("cannot use TLS with {}", path.display()),
+            Trust::System | Trust::All => "cannot use TLS".to_owned(),
         })
     }
 }

@@ -10,9 +10,9 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 use tollgate_experiment::error::bad_input;
-use tollgate_experiment::experiment::{Experiment, External, Protocol, ServerTrust};
+use tollgate_experiment::experiment::{Experiment, External, Protocol};
 use tollgate_experiment::machine::CpuLayout;
-use tollgate_tls::{Rejection, certificate_rejection};
+use tollgate_tls::{Rejection, Trust, certificate_rejection};
 
 /// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,
 /// and that their processes exist. A server that does not respond is reported by its trials.
@@ -40,7 +40,7 @@ fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
     let Err(error) = handshake() else { return Ok(()) };
     let advice = match (certificate_rejection(&error), &external.trust) {
         (None, _) => return Ok(()),
-        (Some(Rejection::Untrusted), ServerTrust::System) => {
+        (Some(Rejection::Untrusted), Trust::System) => {
             "; trust it or its authority with `cacert`, or skip the check with `insecure = true`"
         }
         (Some(_), _) => "; to skip the check, use `insecure = true`",

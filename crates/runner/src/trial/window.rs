@@ -16,8 +16,8 @@ use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{
-    Arrivals, Generator, Plan, Progress, Protocol, Rate, SLICE, Shard, Slice, Spacing, SteadyState,
-    Target, Workload,
+    Arrivals, Generator, Plan, Protocol, Rate, Shard, Slice, Spacing, Target, Workload,
+    becomes_steady,
 };
 use tollgate_traffic::Template;
 
@@ -156,50 +156,28 @@ fn warm_up(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<WarmU
         }
         WarmUp::Steady => {
             subject.interrupt.sleep(lead)?;
-            Some(becomes_steady(subject, generator)?)
+            Some(wait_until_steady(subject, generator)?)
         }
     };
     Ok(WarmUpRecord { duration_s: begin.elapsed().as_secs_f64(), steady })
 }
 
-/// Waits until the figures are steady or the time limit is reached.
-fn becomes_steady(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<bool> {
-    let limit = subject.load.warmup_longest();
-    let mut steady_state = SteadyState::default();
-    let start = Instant::now();
-    let mut before = Sample::take(subject, generator)?;
-    while start.elapsed() < limit && !steady_state.is_steady() && !steady_state.is_silent() {
-        subject.interrupt.sleep(SLICE)?;
-        let now = Sample::take(subject, generator)?;
-        let slice = Slice::between(now.at - before.at, &before.progress, &now.progress);
-        let figures =
-            steady_figures(&slice, before.cpu_us_until(&now), subject.load.rate.is_some());
-        steady_state.add(&slice, &figures);
-        before = now;
-    }
-    Ok(steady_state.is_steady())
-}
-
-struct Sample {
-    at: Instant,
-    progress: Progress,
-    /// `None` for a subject without processes.
-    system: Option<Reading>,
-}
-
-impl Sample {
-    fn take(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<Self> {
+/// Returns true if the figures became steady within the time limit.
+fn wait_until_steady(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<bool> {
+    let sample = |due: Instant| {
+        subject.interrupt.sleep(due.saturating_duration_since(Instant::now()))?;
         // Slow on busy CPUs, so it precedes the clock read.
         let pids = subject.system.pids(&ProcessTable::read().context(COUNTERS)?);
+        // `None` for a subject without processes.
         let system = (!pids.is_empty()).then(|| Reading::take(&pids));
-        Ok(Self { system, at: Instant::now(), progress: generator.progress() })
-    }
-
-    /// CPU time of the system until a later sample. `None` if one of its processes ended.
-    fn cpu_us_until(&self, later: &Self) -> Option<u64> {
-        let spent = self.system.as_ref()?.until(later.system.as_ref()?);
-        spent.ok().map(CpuTime::total_us)
-    }
+        anyhow::Ok((Instant::now(), generator.progress(), system))
+    };
+    becomes_steady(subject.load.warmup_longest(), sample, |slice, before, now| {
+        let cpu = before.as_ref().zip(now.as_ref()).map(|(before, now)| before.until(now));
+        // Without it if a process ended.
+        let cpu_us = cpu.and_then(Result::ok).map(CpuTime::total_us);
+        steady_figures(slice, cpu_us, subject.load.rate.is_some())
+    })
 }
 
 /// Returns the figures that must be steady: throughput in a closed loop, and the CPU time per request of the system.
@@ -383,7 +361,8 @@ mod tests {
     #[test]
     fn steady_figures_depend_on_loop_and_system() {
         // 100 responses in 200 ms, of 7 ns each.
-        let slice = Slice { length: SLICE, responses: 100, latency_ns_sum: 700 };
+        let slice =
+            Slice { length: Duration::from_millis(200), responses: 100, latency_ns_sum: 700 };
         assert_eq!(steady_figures(&slice, Some(1_200), false), [500.0, 12.0]);
         assert_eq!(steady_figures(&slice, None, false), [500.0]);
         assert_eq!(steady_figures(&slice, Some(1_200), true), [12.0]);

@@ -49,9 +49,8 @@ fn server(min_version: TlsVersion, tickets: bool) -> TlsServer {
 }
 
 fn client(name: &str, authority: &str, version: Option<TlsVersion>) -> TlsClient {
-    let authority = file(authority);
     let options = ClientOptions {
-        trust: Trust::File(&authority),
+        trust: &Trust::File(file(authority)),
         name,
         identity: None,
         version,

@@ -4,10 +4,10 @@ mod args;
 mod hosts;
 mod metrics;
 mod progress;
-mod rate;
 mod request;
 mod series;
 mod tls;
+mod values;
 
 pub(crate) use args::Args;
 

@@ -11,6 +11,7 @@ use crate::config::{
     Forwarded, HeaderEdits, HostPattern, Pool, PoolId, REQUEST_OVERRIDES, Requests, Route,
 };
 use crate::path::readings;
+use tollgate_http1::is_token;
 
 /// Headers about one connection or about message framing, which the gateway itself writes.
 const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
@@ -176,17 +177,10 @@ pub(in crate::config) fn check_header_name<T>(
     name: &str,
     at: &Located<T>,
 ) -> Result<(), InvalidValue> {
-    if is_token(name) {
+    if is_token(name.as_bytes()) {
         return Ok(());
     }
     Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
-}
-
-/// A token of RFC 9110, section 5.6.2.
-fn is_token(text: &str) -> bool {
-    let is_token_byte =
-        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_token_byte)
 }
 
 pub(super) fn requests(
@@ -216,7 +210,7 @@ fn upgrade(protocol: &Located<String>) -> Result<String, InvalidValue> {
         let message = format!("`{}` would let requests bypass the gateway; remove it", **protocol);
         return Err(InvalidValue::at(protocol, message));
     }
-    if !lower.split('/').all(is_token) {
+    if !lower.split('/').all(|part| is_token(part.as_bytes())) {
         let message = format!("`{}` is not a protocol such as websocket", **protocol);
         return Err(InvalidValue::at(protocol, message));
     }
@@ -225,7 +219,7 @@ fn upgrade(protocol: &Located<String>) -> Result<String, InvalidValue> {
 
 pub(super) fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
     if let Some(via) = &file.via
-        && !is_token(via)
+        && !is_token(via.as_bytes())
     {
         let message = format!(
             "`{}` is not a name for `Via`: use letters, digits and -._~, or `null` to send no `Via`",

@@ -1,32 +1,23 @@
 //! Arguments of `tollgate load`.
 
-use super::rate::rate;
+use super::values::{
+    CpuList, MAX_DURATION, cpu_list, header, host, interval, length, number, pace, rate, timeout,
+    timer_slack, warm_up,
+};
 use super::{metrics, series};
 use crate::cmd::prepare::CatalogArgs;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
-use http::uri::Authority;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_cluster::carrier::Carrier;
 use tollgate_load::{
-    MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
-    MIN_INTERVAL, Pace, Protocol, Rate,
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, Pace, Protocol, Rate,
 };
 
 /// Without a number of requests.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-
-/// Limit of the length of a measurement or a warm-up.
-const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
-
-/// Factors of a recorded rate.
-const PACES: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
-
-/// Limit of CPU numbers: the size of the kernel's CPU masks.
-const MAX_CPU: usize = 1023;
 
 /// Arguments of `tollgate load`.
 #[derive(Debug, clap::Args)]
@@ -444,107 +435,6 @@ pub(crate) enum WarmUp {
     Steady,
 }
 
-/// CPU numbers; not empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CpuList(pub(super) Vec<usize>);
-
-fn number(max: usize) -> impl TypedValueParser<Value = usize> {
-    RangedU64ValueParser::<usize>::new().range(1..=max as u64)
-}
-
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    duration_up_to(text, MAX_DURATION)
-}
-
-/// Parses a duration. The error names the replacement of curl's -d, which the user may have meant.
-fn length(text: &str) -> Result<Duration, String> {
-    duration(text).map_err(|error| {
-        let is_time = text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
-        if is_time { error } else { format!("{error}; for a body use --body") }
-    })
-}
-
-/// Parses the pace of a replay.
-fn pace(text: &str) -> Result<Pace, String> {
-    let factor = text.strip_prefix('x').and_then(|digits| digits.parse().ok());
-    match (text, factor) {
-        ("original", _) => Ok(Pace::Recorded { factor: 1.0 }),
-        ("rate", _) => Ok(Pace::Rate),
-        (_, Some(factor)) if PACES.contains(&factor) => Ok(Pace::Recorded { factor }),
-        _ => Err(format!(
-            "expected `original`, `rate`, or a factor from x{} to x{}, such as x2 or x0.5",
-            PACES.start(),
-            PACES.end()
-        )),
-    }
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    duration_up_to(text, MAX_TIMEOUT)
-}
-
-fn timer_slack(text: &str) -> Result<Duration, String> {
-    duration_up_to(text, MAX_TIMER_SLACK)
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        length if length >= MIN_INTERVAL => Ok(length),
-        _ => Err(format!("expected at least {}", humantime::format_duration(MIN_INTERVAL))),
-    }
-}
-
-fn warm_up(text: &str) -> Result<WarmUp, String> {
-    match text {
-        "steady" => Ok(WarmUp::Steady),
-        time => duration(time).map(WarmUp::For).map_err(|error| format!("{error}, or `steady`")),
-    }
-}
-
-fn duration_up_to(text: &str, max: Duration) -> Result<Duration, String> {
-    // A number alone is in seconds, as in wrk and curl.
-    let parsed = match text.parse().ok().map(Duration::try_from_secs_f64) {
-        Some(Ok(seconds)) => Ok(seconds),
-        _ => humantime::parse_duration(text),
-    };
-    let duration =
-        parsed.map_err(|error| format!("{error}; expected a time such as 500ms, 10s or 1m 30s"))?;
-    if duration.is_zero() || duration > max {
-        let max = humantime::format_duration(max);
-        return Err(format!("expected a time above 0 and at most {max}"));
-    }
-    Ok(duration)
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("expected `Name: value`")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
-}
-
-fn host(text: &str) -> Result<String, String> {
-    match text.parse::<Authority>() {
-        Ok(host) if !host.as_str().contains('@') => Ok(text.to_owned()),
-        _ => Err("expected a host such as shop.example or shop.example:8080".to_owned()),
-    }
-}
-
-fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let number = |digits: &str| match digits.trim().parse::<usize>() {
-        Ok(cpu) if cpu <= MAX_CPU => Ok(cpu),
-        _ => Err(format!("expected numbers up to {MAX_CPU} and ranges, such as 0,2-3")),
-    };
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last {
-            return Err(format!("range `{part}` is empty, write {last}-{first}"));
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(CpuList(cpus))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -673,46 +563,6 @@ mod tests {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");
             assert!(!error.contains("as a value"), "{line}: {error}");
-        }
-    }
-
-    #[test]
-    fn cpu_lists_have_numbers_and_ranges() {
-        assert_eq!(cpu_list("0,2-3, 7"), Ok(CpuList(vec![0, 2, 3, 7])));
-        assert_eq!(cpu_list("1,1"), Ok(CpuList(vec![1, 1])));
-        for (text, reason) in [
-            ("", "such as 0,2-3"),
-            ("0,,1", "such as 0,2-3"),
-            ("3-2", "write 2-3"),
-            ("1024", "numbers up to 1023"),
-        ] {
-            let error = cpu_list(text).unwrap_err();
-            assert!(error.contains(reason), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn times_have_limits() {
-        assert_eq!(warm_up("steady"), Ok(WarmUp::Steady));
-        assert_eq!(warm_up("2s"), Ok(WarmUp::For(Duration::from_secs(2))));
-        for (text, seconds) in [("1", 1.0), ("0.5", 0.5), ("10s", 10.0)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)));
-        }
-        for text in ["-5s", "-5", "", "fast", "NaN", "inf", "1e400"] {
-            assert!(duration(text).unwrap_err().contains("expected a time such as"), "{text:?}");
-        }
-        for error in [duration("25h"), timeout("61m"), timeout("0s")] {
-            assert!(error.unwrap_err().starts_with("expected a time above 0 and at most"));
-        }
-    }
-
-    #[test]
-    fn host_has_an_optional_port() {
-        for text in ["shop.example", "shop.example:8080", "[::1]:80", "127.0.0.1"] {
-            assert_eq!(host(text), Ok(text.to_owned()));
-        }
-        for text in ["", "a b", "a/b", "a\r\nb", "user@shop.example"] {
-            assert!(host(text).unwrap_err().contains("such as shop.example"), "{text:?}");
         }
     }
 }

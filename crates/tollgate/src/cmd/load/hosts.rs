@@ -13,7 +13,7 @@ use tollgate_cluster::carrier::Carrier;
 use tollgate_cluster::connection::{Agent, AgentError};
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedResult};
-use tollgate_cluster::shard::{LoadPlan, TlsPlan, TrustPlan};
+use tollgate_cluster::shard::{LoadPlan, TlsPlan};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
 use tollgate_load::{Arrivals, Plan, Progress, Target as Address};
@@ -113,11 +113,7 @@ fn describe(load: &Load, hosts: &Hosts, binary: &Binary) -> String {
 fn tls_plan(args: &Args, load: &Load) -> TlsPlan {
     let Load { target, plan, .. } = load;
     TlsPlan {
-        trust: match (&args.cacert, args.insecure) {
-            (Some(_), _) => TrustPlan::File(AUTHORITIES.to_owned()),
-            (None, true) => TrustPlan::All,
-            (None, false) => TrustPlan::System,
-        },
+        trust: tls::trust(args.cacert.as_ref().map(|_| AUTHORITIES.into()), args.insecure),
         name: target.server.hostname.clone(),
         identity: args.cert.as_ref().map(|_| (CERTIFICATE.to_owned(), KEY.to_owned())),
         minor_version: args.tls.map(|version| match version {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use tollgate_load::{Generator, Plan, Progress, SLICE, Slice, SteadyState, WarmUpResult};
+use tollgate_load::{Generator, Plan, Progress, Slice, WarmUpResult, becomes_steady};
 use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, significant};
@@ -139,17 +139,14 @@ fn warm_up(
         return line.watch(running, until, interrupt);
     }
     line.enter(Phase::WarmUp { until: None });
-    let mut state = SteadyState::default();
-    let (mut since, (mut before, _)) = (start, running.progress()?);
     *is_steady = Some(false);
-    while start.elapsed() < STEADY_WAIT_MAX && !state.is_steady() && !state.is_silent() {
-        line.watch(running, Some(since + SLICE), interrupt)?;
-        let (now, (progress, _)) = (Instant::now(), running.progress()?);
-        let slice = Slice::between(now - since, &before, &progress);
-        state.add(&slice, &steady_figures(&slice, &load.plan));
-        (since, before) = (now, progress);
-    }
-    *is_steady = Some(state.is_steady());
+    let sample = |due| {
+        line.watch(running, Some(due), interrupt)?;
+        let (progress, _) = running.progress()?;
+        anyhow::Ok((Instant::now(), progress, ()))
+    };
+    let figures = |slice: &Slice, (): &(), (): &()| steady_figures(slice, &load.plan);
+    *is_steady = Some(becomes_steady(STEADY_WAIT_MAX, sample, figures)?);
     Ok(())
 }
 
@@ -334,7 +331,8 @@ mod tests {
     #[test]
     fn open_loop_is_steady_by_latency_alone() {
         use crate::cmd::load::tests::load;
-        let slice = Slice { length: SLICE, responses: 100, latency_ns_sum: 50_000 };
+        let slice =
+            Slice { length: Duration::from_millis(200), responses: 100, latency_ns_sum: 50_000 };
         let figures = |options: &str| {
             let line = format!("http://127.0.0.1/ -d 1s {options}");
             steady_figures(&slice, &load(&line).unwrap().plan)

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{Plan, Protocol, Target as Address};
 use tollgate_tls::{
@@ -102,14 +103,19 @@ fn advice(args: &Args, error: &io::Error) -> &'static str {
     }
 }
 
-fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient> {
-    let trust = match &args.cacert {
+/// Returns the certificates to accept: by the authorities in a file, any, or by those of the system.
+pub(super) fn trust(cacert: Option<PathBuf>, insecure: bool) -> Trust {
+    match cacert {
         Some(path) => Trust::File(path),
-        None if args.insecure => Trust::All,
+        None if insecure => Trust::All,
         None => Trust::System,
-    };
+    }
+}
+
+fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient> {
+    let trust = trust(args.cacert.clone(), args.insecure);
     let options = ClientOptions {
-        trust,
+        trust: &trust,
         name: &target.server.hostname,
         identity: args.cert.as_deref().zip(args.key.as_deref()),
         version: args.tls.map(|version| match version {
@@ -120,7 +126,7 @@ fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient
         protocols,
     };
     TlsClient::new(&options).map_err(|error| {
-        let about = match (&error, trust, options.identity) {
+        let about = match (&error, &trust, options.identity) {
             (ClientError::Identity(_), _, Some((cert, key))) => {
                 format!("--cert {} --key {}", cert.display(), key.display())
             }
