@@ -73,10 +73,10 @@ impl Workspace {
         Self::on(Share::part())
     }
 
-    /// For a test that checks large effects, or that mostly waits; its bounds on times are generous. Only two others of its
+    /// For a test that checks large effects, or that mostly waits; its bounds on times are generous. Only four others of its
     /// kind run meanwhile.
     pub(crate) fn quiet() -> Self {
-        Self::on(Share::third())
+        Self::on(Share::quiet())
     }
 
     fn on(machine: Share) -> Self {
@@ -348,14 +348,14 @@ const NOBODY: u32 = 65_534;
 /// A share of the machine, returned on drop.
 pub(crate) enum Share {
     All,
-    Third,
+    Quiet,
     Part,
 }
 
 impl Share {
     /// Waits until no other test has a share.
     pub(crate) fn all() -> Self {
-        take(|users| !users.has_all && users.thirds + users.parts == 0).has_all = true;
+        take(|users| !users.has_all && users.quiet + users.parts == 0).has_all = true;
         let share = Self::All;
         if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
             eprintln!("another process has kept the machine busy for 60 s; going on");
@@ -363,15 +363,15 @@ impl Share {
         share
     }
 
-    fn third() -> Self {
-        take(|users| !users.has_all && users.parts == 0 && users.thirds < 3).thirds += 1;
-        Self::Third
+    fn quiet() -> Self {
+        take(|users| !users.has_all && users.parts == 0 && users.quiet < QUIET_MAX).quiet += 1;
+        Self::Quiet
     }
 
     /// Waits for one of several parts. Takes precedence over tests that wait for more, so that the machine is emptied
     /// rarely.
     pub(crate) fn part() -> Self {
-        take(|users| !users.has_all && users.thirds == 0 && users.parts < parts_max()).parts += 1;
+        take(|users| !users.has_all && users.quiet == 0 && users.parts < parts_max()).parts += 1;
         Self::Part
     }
 }
@@ -381,7 +381,7 @@ impl Drop for Share {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
             Self::All => users.has_all = false,
-            Self::Third => users.thirds -= 1,
+            Self::Quiet => users.quiet -= 1,
             Self::Part => users.parts -= 1,
         }
         FREED.notify_all();
@@ -404,12 +404,15 @@ fn busy_share() -> f64 {
 
 struct Users {
     parts: usize,
-    thirds: usize,
+    quiet: usize,
     has_all: bool,
 }
 
-static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, thirds: 0, has_all: false });
+static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, quiet: 0, has_all: false });
 static FREED: Condvar = Condvar::new();
+
+/// Limit of quiet tests at a time.
+const QUIET_MAX: usize = 5;
 
 /// More than CPUs, as most tests wait for a part of their time.
 fn parts_max() -> usize {

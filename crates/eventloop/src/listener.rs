@@ -40,14 +40,12 @@ impl Address {
     /// What to do after a failure to listen.
     pub fn listen_advice(&self, error: &io::Error) -> &'static str {
         match (self, error.kind()) {
-            (_, io::ErrorKind::AddrInUse) => {
-                "stop the program that uses it or choose another address"
-            }
-            (Self::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
-            (Self::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
+            (_, ErrorKind::AddrInUse) => "stop the program that uses it or choose another address",
+            (Self::Tcp(_), ErrorKind::AddrNotAvailable) => "choose an address of this machine",
+            (Self::Tcp(_), ErrorKind::PermissionDenied) => "choose a port above 1023",
             (Self::Tcp(_), _) => "choose another address",
-            (Self::Unix(_), io::ErrorKind::AlreadyExists) => "not a socket; choose another path",
-            (Self::Unix(_), io::ErrorKind::ResourceBusy) => {
+            (Self::Unix(_), ErrorKind::AlreadyExists) => "not a socket; choose another path",
+            (Self::Unix(_), ErrorKind::ResourceBusy) => {
                 "another process locks the directory; stop it or choose another directory"
             }
             (Self::Unix(_), _) => {
