@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 use std::fs;
 use std::path::Path;
 
-/// With [`Contract::Serialize`] all fields are required, null ones included.
+/// Returns the schema of a type. With [`Contract::Serialize`] all fields are required, null ones included.
 pub(crate) fn of<T: JsonSchema>(contract: Contract) -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.contract = contract);
     settings.into_generator().into_root_schema_for::<T>()

@@ -222,7 +222,7 @@ fn table(stats: &Stats, anchor: &str) -> Table {
     Table::of_text(header, rows(stats).map(row).collect())
 }
 
-/// The revisions that tables list. Those that are queued are only counted: `--steps` leaves hundreds.
+/// Returns the revisions that the table and the page list. Queued ones are only counted: `--steps` leaves hundreds.
 fn rows(stats: &Stats) -> impl Iterator<Item = &Point> {
     stats.revisions.iter().filter(|point| point.state != State::Queued)
 }

@@ -50,6 +50,7 @@ struct WorkloadPlan {
 /// Options of TLS. Files were stored before, under their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsPlan {
+    /// A file is the name of a stored one, relative to the agent's folder.
     pub trust: Trust,
     /// Name that the certificate must have.
     pub name: String,
@@ -250,6 +251,7 @@ impl RequestPlan {
 pub(crate) mod tests {
     use super::*;
     use tollgate_load::{Rate, Spacing, Stage};
+    use tollgate_tls::SelfSigned;
 
     pub(crate) fn plan(target: SocketAddr) -> Plan {
         let request = Request {
@@ -314,6 +316,24 @@ pub(crate) mod tests {
         }
         assert_eq!(shards[0].connections_here(), 2);
         assert!(Arc::ptr_eq(&shards[0].workload, &shards[2].workload));
+    }
+
+    #[test]
+    fn trusted_file_is_read_from_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        SelfSigned::new(&["a.test"]).unwrap().write(&folder.path().join("site")).unwrap();
+        let plan = TlsPlan {
+            trust: Trust::File("site.pem".into()),
+            name: "a.test".to_owned(),
+            identity: None,
+            minor_version: None,
+            resume: false,
+            protocols: vec![],
+        };
+        let back: TlsPlan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(back, plan);
+        back.client(folder.path()).unwrap();
+        assert!(matches!(back.client(Path::new("/nowhere")), Err(PlanError::Tls(_))));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum Address {
 pub struct AddressParseError;
 
 impl Address {
-    /// What to do after a failure to listen.
+    /// Returns the advice for an error of listening on this address.
     pub fn listen_advice(&self, error: &io::Error) -> &'static str {
         match (self, error.kind()) {
             (_, ErrorKind::AddrInUse) => "stop the program that uses it or choose another address",

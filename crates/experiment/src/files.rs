@@ -61,12 +61,15 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Paths of all files below a folder, relative to it and sorted. Links are followed.
+/// Returns the paths of all files below a folder, relative to it and sorted. Follows links.
 pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::new()];
     while let Some(relative) = open.pop() {
-        for entry in fs::read_dir(folder.join(&relative))? {
+        let path = folder.join(&relative);
+        let cannot =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        for entry in fs::read_dir(&path).map_err(cannot)? {
             let relative = relative.join(entry?.file_name());
             match folder.join(&relative).is_dir() {
                 true => open.push(relative),

@@ -10,7 +10,7 @@ use crate::head::Version;
 /// Limit in bytes for the part of an invalid value that an error shows.
 const EXCERPT_MAX_BYTES: usize = 64;
 
-/// A byte of a token (RFC 9110, section 5.6.2), such as a method or the name of a header.
+/// True for a byte of a token (RFC 9110, section 5.6.2), such as a method or the name of a header.
 pub const fn is_token_byte(byte: u8) -> bool {
     matches!(byte,
         b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'0'..=b'9' | b'A'..=b'Z' | b'^'..=b'z' | b'|' | b'~')

@@ -34,7 +34,7 @@ pub fn becomes_steady<C, E>(
     let start = Instant::now();
     let mut state = SteadyState::default();
     let mut before = sample(start)?;
-    while start.elapsed() < limit && !state.is_steady() && !state.is_silent() {
+    while before.0 - start < limit && !state.is_steady() && !state.is_silent() {
         let now = sample(before.0 + SLICE)?;
         let slice = Slice::between(now.0 - before.0, &before.1, &now.1);
         state.add(&slice, &figures(&slice, &before.2, &now.2));
@@ -102,6 +102,24 @@ impl SteadyState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wait_ends_when_steady_at_its_limit_or_in_silence() {
+        let wait = |limit, per_slice: u64| {
+            let mut samples = 0;
+            let sample = |due| {
+                let progress = Progress { responses: samples * per_slice, ..Progress::default() };
+                samples += 1;
+                Ok::<_, ()>((due, progress, ()))
+            };
+            let steady =
+                becomes_steady(limit, sample, |slice, (), ()| vec![slice.throughput_per_s()]);
+            (steady, samples)
+        };
+        assert_eq!(wait(Duration::from_secs(10), 100), (Ok(true), 6));
+        assert_eq!(wait(Duration::from_millis(600), 100), (Ok(false), 4));
+        assert_eq!(wait(Duration::from_secs(60), 0), (Ok(false), 26));
+    }
 
     /// Slices of 200 ms with a number of responses and the latency of each.
     fn steady_state(slices: &[(u64, u64)]) -> SteadyState {

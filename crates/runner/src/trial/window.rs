@@ -174,7 +174,7 @@ fn wait_until_steady(subject: &Subject<'_>, generator: &Generator) -> anyhow::Re
     };
     becomes_steady(subject.load.warmup_longest(), sample, |slice, before, now| {
         let cpu = before.as_ref().zip(now.as_ref()).map(|(before, now)| before.until(now));
-        // Without it if a process ended.
+        // `None` if a process ended.
         let cpu_us = cpu.and_then(Result::ok).map(CpuTime::total_us);
         steady_figures(slice, cpu_us, subject.load.rate.is_some())
     })

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_expected() {
+    fn errors_of_rates_say_what_is_expected() {
         for text in [
             "0",
             "-1",
