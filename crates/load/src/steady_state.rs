@@ -23,8 +23,8 @@ pub struct Slice {
     pub latency_ns_sum: u64,
 }
 
-/// Waits until figures that the caller chooses are steady. Returns false if they are not within `limit`, or if there is no
-/// response for 5 seconds. `sample` waits until a time, then reads the counts of the load and the caller's own counters;
+/// Waits until figures that the caller chooses are steady. Returns false after `limit`, or after 5 seconds without a
+/// response. `sample` waits until a time, then reads the counts of the load and the caller's own counters;
 /// `figures` makes the figures of a slice from it and the counters at both of its ends.
 pub fn becomes_steady<C, E>(
     limit: Duration,

@@ -1,4 +1,4 @@
-//! What limits a load, and the reasons that verdicts give.
+//! Verdicts: the limit of a load, with the reason.
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn open_loop_is_limited_by_a_late_generator() {
     ] {
         assert_eq!(open(&on_schedule(late, late_ns)).measured, measured, "{late} {late_ns}");
     }
-    // The slack is no lateness.
+    // Slack is not lateness.
     let timer_slack = Duration::from_millis(2);
     let plan = Plan { timer_slack, ..open_loop(1_000.0, Spacing::Constant) };
     let measured = |late_ns| Verdict::new(&plan, &on_schedule(101, late_ns)).measured;
