@@ -68,8 +68,7 @@ impl AdminState {
         let reloads = *self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.iter().map(|(pool, health)| (pool, &**health));
-        let (totals, now) = (self.counters.totals(), Instant::now());
-        render(&totals, &pools, reloads, &self.counters.firewall, now, self.started_at)
+        render(&self.counters, &pools, reloads, Instant::now(), self.started_at)
     }
 }
 

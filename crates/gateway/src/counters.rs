@@ -1,7 +1,6 @@
 //! Counters: each thread counts on its own; readers add them up.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_accesslog::Counter;
@@ -15,11 +14,11 @@ use crate::transport::{LOCAL_RESOURCES, LocalResource};
 pub(crate) const LOCAL_STATUSES: [u16; 16] =
     [200, 400, 403, 404, 405, 408, 413, 414, 415, 417, 431, 501, 502, 503, 504, 505];
 
-/// One thread's histogram of durations.
+/// A histogram of durations, by [`DURATION_BOUNDS_US`].
 #[derive(Debug, Default)]
 pub(crate) struct DurationCounters {
-    buckets: [Counter; DURATION_BOUNDS_US.len() + 1],
-    sum_us: Counter,
+    pub(crate) buckets: [Counter; DURATION_BOUNDS_US.len() + 1],
+    pub(crate) sum_us: Counter,
 }
 
 impl DurationCounters {
@@ -29,6 +28,17 @@ impl DurationCounters {
         let bucket = DURATION_BOUNDS_US.iter().position(|bound| us <= *bound);
         self.buckets[bucket.unwrap_or(DURATION_BOUNDS_US.len())].add(1);
         self.sum_us.add(us);
+    }
+
+    fn add(&self, more: &Self) {
+        add_each(&self.buckets, &more.buckets);
+        self.sum_us.add(more.sum_us.get());
+    }
+}
+
+fn add_each(sums: &[Counter], more: &[Counter]) {
+    for (sum, count) in sums.iter().zip(more) {
+        sum.add(count.get());
     }
 }
 
@@ -58,9 +68,9 @@ pub(crate) struct ClientCounters {
     /// Dropped audit log lines.
     pub(crate) dropped_audit_lines: Counter,
     /// By [`LOCAL_STATUSES`].
-    local_responses: [Counter; LOCAL_STATUSES.len()],
+    pub(crate) local_responses: [Counter; LOCAL_STATUSES.len()],
     /// By [`LOCAL_RESOURCES`].
-    resource_exhaustion: [Counter; LOCAL_RESOURCES.len()],
+    pub(crate) resource_exhaustion: [Counter; LOCAL_RESOURCES.len()],
 }
 
 impl ClientCounters {
@@ -77,26 +87,29 @@ impl ClientCounters {
     }
 }
 
-/// One thread's counters of one pool.
+/// Counters of one pool: those of a thread, or sums over threads and configurations ([`PoolTotals`]).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct PoolCounters {
+pub(crate) struct PoolCounters<Backends = Box<[BackendCounters]>> {
     /// Responses by the first digit of their status, from 1xx.
-    classes: [Counter; 5],
+    pub(crate) classes: [Counter; 5],
     pub(crate) retries: Counter,
     pub(crate) queued: Counter,
     /// From a request head to the end of the response.
     pub(crate) request_durations: DurationCounters,
     /// From the last choice of a backend to the head of its response.
     pub(crate) upstream_durations: DurationCounters,
-    pub(crate) backends: Box<[BackendCounters]>,
+    pub(crate) backends: Backends,
 }
 
-/// One thread's counters of TLS handshakes.
+/// Sums of one pool, and of its backends by address.
+pub(crate) type PoolTotals = PoolCounters<BTreeMap<String, BackendCounters>>;
+
+/// Counters of TLS handshakes.
 #[derive(Debug, Default)]
 pub(crate) struct HandshakeCounters {
-    full: Counter,
-    resumed: Counter,
+    pub(crate) full: Counter,
+    pub(crate) resumed: Counter,
     pub(crate) failed: Counter,
 }
 
@@ -104,9 +117,15 @@ impl HandshakeCounters {
     pub(crate) fn count(&self, is_resumed: bool) {
         if is_resumed { self.resumed.add(1) } else { self.full.add(1) }
     }
+
+    fn add(&self, more: &Self) {
+        self.full.add(more.full.get());
+        self.resumed.add(more.resumed.get());
+        self.failed.add(more.failed.get());
+    }
 }
 
-/// One thread's counters of one backend.
+/// Counters of one backend, of a thread or the sums of several.
 #[derive(Debug, Default)]
 pub(crate) struct BackendCounters {
     /// Requests sent, retries included.
@@ -118,6 +137,17 @@ pub(crate) struct BackendCounters {
     pub(crate) handshakes: HandshakeCounters,
 }
 
+impl BackendCounters {
+    fn add(&self, more: &Self) {
+        // Closed before connects, so that the difference is never negative.
+        self.closed.add(more.closed.get());
+        self.connects.add(more.connects.get());
+        self.requests.add(more.requests.get());
+        self.failures.add(more.failures.get());
+        self.handshakes.add(&more.handshakes);
+    }
+}
+
 impl PoolCounters {
     fn new(backends: usize) -> Self {
         let backends = (0..backends).map(|_| BackendCounters::default()).collect();
@@ -127,6 +157,23 @@ impl PoolCounters {
     #[inline]
     pub(crate) fn count_response(&self, status: u16) {
         self.classes[usize::from(status / 100).clamp(1, 5) - 1].add(1);
+    }
+}
+
+impl PoolTotals {
+    fn add<'a, Backends>(
+        &mut self,
+        more: &PoolCounters<Backends>,
+        backends: impl Iterator<Item = (&'a String, &'a BackendCounters)>,
+    ) {
+        add_each(&self.classes, &more.classes);
+        self.retries.add(more.retries.get());
+        self.queued.add(more.queued.get());
+        self.request_durations.add(&more.request_durations);
+        self.upstream_durations.add(&more.upstream_durations);
+        for (address, counters) in backends {
+            self.backends.entry(address.clone()).or_default().add(counters);
+        }
     }
 }
 
@@ -159,16 +206,7 @@ impl GenerationCounters {
         for (at, (name, backends)) in self.names.iter().enumerate() {
             let pool = totals.entry(name.clone()).or_default();
             for counters in self.threads.iter().map(|pools| &pools[at]) {
-                for (sum, count) in pool.classes.iter_mut().zip(&counters.classes) {
-                    *sum += count.get();
-                }
-                pool.retries += counters.retries.get();
-                pool.queued += counters.queued.get();
-                pool.request_durations += &counters.request_durations;
-                pool.upstream_durations += &counters.upstream_durations;
-                for (address, counters) in backends.iter().zip(&counters.backends) {
-                    *pool.backends.entry(address.clone()).or_default() += counters;
-                }
+                pool.add(counters, backends.iter().zip(&counters.backends));
             }
         }
     }
@@ -219,42 +257,33 @@ impl Counters {
         pools.retire();
     }
 
-    /// The sums over threads. Counters that change meanwhile are each exact, but not of the same instant.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for counters in &self.clients {
-            // Closed before accepted, so that the difference is never negative.
-            totals.closed += counters.closed.get();
-            totals.accepted += counters.accepted.get();
-            totals.refused += counters.refused.get();
-            totals.reclaimed += counters.reclaimed.get();
-            totals.http2_streams += counters.http2_streams.get();
-            totals.http2_refused += counters.http2_refused.get();
-            totals.http2_resets += counters.http2_resets.get();
-            totals.http2_errors += counters.http2_errors.get();
-            totals.received_bytes += counters.received_bytes.get();
-            totals.sent_bytes += counters.sent_bytes.get();
-            totals.dropped_lines += counters.dropped_lines.get();
-            totals.dropped_audit_lines += counters.dropped_audit_lines.get();
-            for (sum, count) in totals.local_responses.iter_mut().zip(&counters.local_responses) {
-                *sum += count.get();
-            }
-            let exhaustion = totals.resource_exhaustion.iter_mut();
-            for (sum, count) in exhaustion.zip(&counters.resource_exhaustion) {
-                *sum += count.get();
-            }
-        }
+    /// Sums a counter of clients over the threads.
+    pub(crate) fn client_total(&self, counter: impl Fn(&ClientCounters) -> &Counter) -> u64 {
+        self.clients.iter().map(|counters| counter(counters).get()).sum()
+    }
+
+    /// Handshakes of the listeners in use, by address.
+    pub(crate) fn handshake_totals(&self) -> BTreeMap<String, HandshakeCounters> {
+        let mut totals: BTreeMap<String, HandshakeCounters> = BTreeMap::new();
         let handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
         for ((listener, _), counters) in &*handshakes {
             // A removed listener no longer uses its counters.
             if Arc::strong_count(counters) > 1 {
-                *totals.handshakes.entry(listener.clone()).or_default() += &**counters;
+                totals.entry(listener.clone()).or_default().add(counters);
             }
         }
+        totals
+    }
+
+    /// Sums of the pools, by name. Counters that change meanwhile are each exact, but not of the same instant.
+    pub(crate) fn pool_totals(&self) -> BTreeMap<String, PoolTotals> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retire();
-        totals.pools = pools.ended.clone();
-        pools.live.iter().for_each(|counters| counters.add_to(&mut totals.pools));
+        let mut totals: BTreeMap<String, PoolTotals> = BTreeMap::new();
+        for (name, ended) in &pools.ended {
+            totals.entry(name.clone()).or_default().add(ended, ended.backends.iter());
+        }
+        pools.live.iter().for_each(|counters| counters.add_to(&mut totals));
         totals
     }
 }
@@ -277,90 +306,6 @@ impl PoolHistory {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) accepted: u64,
-    pub(crate) closed: u64,
-    pub(crate) refused: u64,
-    pub(crate) reclaimed: u64,
-    pub(crate) http2_streams: u64,
-    pub(crate) http2_refused: u64,
-    pub(crate) http2_resets: u64,
-    pub(crate) http2_errors: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) sent_bytes: u64,
-    pub(crate) dropped_lines: u64,
-    pub(crate) dropped_audit_lines: u64,
-    pub(crate) local_responses: [u64; LOCAL_STATUSES.len()],
-    pub(crate) resource_exhaustion: [u64; LOCAL_RESOURCES.len()],
-    /// By address of the listener.
-    pub(crate) handshakes: BTreeMap<String, HandshakeTotals>,
-    /// By name.
-    pub(crate) pools: BTreeMap<String, PoolTotals>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PoolTotals {
-    pub(crate) classes: [u64; 5],
-    pub(crate) retries: u64,
-    pub(crate) queued: u64,
-    pub(crate) request_durations: DurationTotals,
-    pub(crate) upstream_durations: DurationTotals,
-    /// By address.
-    pub(crate) backends: BTreeMap<String, BackendTotals>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DurationTotals {
-    /// By [`DURATION_BOUNDS_US`].
-    pub(crate) buckets: [u64; DURATION_BOUNDS_US.len() + 1],
-    pub(crate) sum_us: u64,
-}
-
-impl AddAssign<&DurationCounters> for DurationTotals {
-    fn add_assign(&mut self, counters: &DurationCounters) {
-        for (sum, count) in self.buckets.iter_mut().zip(&counters.buckets) {
-            *sum += count.get();
-        }
-        self.sum_us += counters.sum_us.get();
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HandshakeTotals {
-    pub(crate) full: u64,
-    pub(crate) resumed: u64,
-    pub(crate) failed: u64,
-}
-
-impl AddAssign<&HandshakeCounters> for HandshakeTotals {
-    fn add_assign(&mut self, counters: &HandshakeCounters) {
-        self.full += counters.full.get();
-        self.resumed += counters.resumed.get();
-        self.failed += counters.failed.get();
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BackendTotals {
-    pub(crate) requests: u64,
-    pub(crate) failures: u64,
-    pub(crate) connects: u64,
-    pub(crate) closed: u64,
-    pub(crate) handshakes: HandshakeTotals,
-}
-
-impl AddAssign<&BackendCounters> for BackendTotals {
-    fn add_assign(&mut self, counters: &BackendCounters) {
-        // Closed before connects, so that the difference is never negative.
-        self.closed += counters.closed.get();
-        self.connects += counters.connects.get();
-        self.requests += counters.requests.get();
-        self.failures += counters.failures.get();
-        self.handshakes += &counters.handshakes;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,6 +319,10 @@ mod tests {
 
     fn generation(pool: &str, backend: u16) -> Arc<GenerationCounters> {
         Arc::new(GenerationCounters::new(&config(pool, backend)))
+    }
+
+    fn values(counters: &[Counter]) -> Vec<u64> {
+        counters.iter().map(Counter::get).collect()
     }
 
     #[test]
@@ -400,15 +349,17 @@ mod tests {
         first.of(1, 0).count_response(302);
 
         for _ in 0..2 {
-            let totals = counters.totals();
-            assert_eq!(totals.accepted, 7);
-            assert_eq!(totals.local_responses, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
-            let pool = &totals.pools["p"];
-            assert_eq!(pool.classes, [0, 2, 1, 0, 1]);
-            assert_eq!(pool.backends["127.0.0.1:9001"].requests, 3);
+            assert_eq!(counters.client_total(|it| &it.accepted), 7);
+            let of_status =
+                |at| counters.client_total(|it: &ClientCounters| &it.local_responses[at]);
+            let by_status: Vec<u64> = (0..LOCAL_STATUSES.len()).map(of_status).collect();
+            assert_eq!(by_status, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            let pool = &counters.pool_totals()["p"];
+            assert_eq!(values(&pool.classes), [0, 2, 1, 0, 1]);
+            assert_eq!(pool.backends["127.0.0.1:9001"].requests.get(), 3);
         }
         drop((first, second));
-        assert_eq!(counters.totals().pools["p"].classes, [0, 2, 1, 0, 1]);
+        assert_eq!(values(&counters.pool_totals()["p"].classes), [0, 2, 1, 0, 1]);
     }
 
     #[test]
@@ -422,12 +373,12 @@ mod tests {
             current.of(0, 0).count_response(200);
         }
         active.of(0, 0).count_response(200);
-        assert_eq!(counters.totals().pools["old"].classes[1], 1);
+        assert_eq!(counters.pool_totals()["old"].classes[1].get(), 1);
         drop(active);
-        let totals = counters.totals();
-        assert_eq!(totals.pools.keys().collect::<Vec<_>>(), ["p"]);
-        assert_eq!(totals.pools["p"].classes[1], 999);
-        assert_eq!(totals.pools["p"].backends.keys().collect::<Vec<_>>(), ["127.0.0.1:1000"]);
+        let totals = counters.pool_totals();
+        assert_eq!(totals.keys().collect::<Vec<_>>(), ["p"]);
+        assert_eq!(totals["p"].classes[1].get(), 999);
+        assert_eq!(totals["p"].backends.keys().collect::<Vec<_>>(), ["127.0.0.1:1000"]);
         let pools = counters.pools.lock().unwrap();
         assert_eq!((pools.live.len(), pools.ended.len()), (1, 1));
         assert_eq!(pools.ended["p"].backends.len(), 0);

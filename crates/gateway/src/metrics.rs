@@ -1,15 +1,17 @@
 //! `/metrics` in Prometheus's text format 0.0.4.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
+use tollgate_accesslog::Counter;
 use tollgate_admin::{DURATION_BOUNDS_US, Page};
 
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
 use crate::counters::{
-    BackendTotals, DurationTotals, HandshakeTotals, LOCAL_STATUSES, PoolTotals, Totals,
+    BackendCounters, ClientCounters, Counters, DurationCounters, HandshakeCounters, LOCAL_STATUSES,
+    PoolTotals,
 };
-use crate::firewall::FirewallCounters;
 use crate::transport::LOCAL_RESOURCES;
 
 /// Reloads by result.
@@ -20,103 +22,110 @@ pub(crate) struct Reloads {
 }
 
 pub(crate) fn render<'a>(
-    totals: &Totals,
+    counters: &Counters,
     pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     reloads: Reloads,
-    firewall: &FirewallCounters,
     now: Instant,
     started_at: SystemTime,
 ) -> String {
     let mut page = Page::new("tollgate_gateway_");
-    client_metrics(&mut page, totals);
-    handshake_metrics(&mut page, totals, pools);
-    response_metrics(&mut page, totals);
-    duration_metrics(&mut page, totals);
-    backend_metrics(&mut page, totals);
+    let totals = counters.pool_totals();
+    client_metrics(&mut page, counters);
+    handshake_metrics(&mut page, counters, &totals, pools);
+    response_metrics(&mut page, counters, &totals);
+    duration_metrics(&mut page, &totals);
+    backend_metrics(&mut page, &totals);
     health_metrics(&mut page, pools, now);
-    firewall.render(&mut page);
+    counters.firewall.render(&mut page);
     page.family("reloads_total", "Configurations after the first, by result.");
     page.sample("reloads_total", &[("result", "applied")], reloads.applied);
     page.sample("reloads_total", &[("result", "rejected")], reloads.rejected);
     page.finish(started_at)
 }
 
-fn client_metrics(page: &mut Page, totals: &Totals) {
-    for (name, help, value) in [
-        ("client_connections_total", "Accepted client connections.", totals.accepted),
-        ("client_connections", "Open client connections.", totals.accepted - totals.closed),
+fn client_metrics(page: &mut Page, counters: &Counters) {
+    let (name, help) = ("client_connections", "Open client connections.");
+    page.family(name, help);
+    // Closed before accepted, so that the difference is never negative.
+    let closed = counters.client_total(|it| &it.closed);
+    page.sample(name, &[], counters.client_total(|it| &it.accepted) - closed);
+    type Value = fn(&ClientCounters) -> &Counter;
+    let families: [(&str, &str, Value); 11] = [
+        ("client_connections_total", "Accepted client connections.", |it| &it.accepted),
         (
             "client_connections_refused_total",
             "Client connections closed at once by the limit per client address.",
-            totals.refused,
+            |it| &it.refused,
         ),
         (
             "client_connections_reclaimed_total",
             "Idle client connections closed for others at the limit of connections.",
-            totals.reclaimed,
+            |it| &it.reclaimed,
         ),
         (
             "client_http2_streams_total",
             "Streams that HTTP/2 clients have opened for requests.",
-            totals.http2_streams,
+            |it| &it.http2_streams,
         ),
         (
             "client_http2_streams_refused_total",
             "Streams of HTTP/2 clients rejected for a malformed request or the limit of streams.",
-            totals.http2_refused,
+            |it| &it.http2_refused,
         ),
         (
             "client_http2_streams_reset_total",
             "Streams of HTTP/2 clients that ended early, by the client or by its error.",
-            totals.http2_resets,
+            |it| &it.http2_resets,
         ),
         (
             "client_http2_connection_errors_total",
             "HTTP/2 connections ended by an error of the client or by a limit against floods.",
-            totals.http2_errors,
+            |it| &it.http2_errors,
         ),
-        ("client_received_bytes_total", "Bytes received from clients.", totals.received_bytes),
-        ("client_sent_bytes_total", "Bytes sent to clients.", totals.sent_bytes),
+        ("client_received_bytes_total", "Bytes received from clients.", |it| &it.received_bytes),
+        ("client_sent_bytes_total", "Bytes sent to clients.", |it| &it.sent_bytes),
         (
             "access_log_dropped_lines_total",
             "Access log lines dropped because the reader was too slow or gone.",
-            totals.dropped_lines,
+            |it| &it.dropped_lines,
         ),
         (
             "audit_log_dropped_lines_total",
             "Audit log lines dropped because the reader was too slow or gone.",
-            totals.dropped_audit_lines,
+            |it| &it.dropped_audit_lines,
         ),
-    ] {
+    ];
+    for (name, help, counter) in families {
         page.family(name, help);
-        page.sample(name, &[], value);
+        page.sample(name, &[], counters.client_total(counter));
     }
 }
 
 fn handshake_metrics<'a>(
     page: &mut Page,
-    totals: &Totals,
+    counters: &Counters,
+    totals: &BTreeMap<String, PoolTotals>,
     pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
 ) {
-    let results = |totals: &HandshakeTotals| {
-        [("full", totals.full), ("resumed", totals.resumed), ("failed", totals.failed)]
+    let results = |totals: &HandshakeCounters| {
+        [("full", &totals.full), ("resumed", &totals.resumed), ("failed", &totals.failed)]
+            .map(|(result, counter)| (result, counter.get()))
     };
     let name = "tls_handshakes_total";
     page.family(name, "TLS handshakes with clients, by listener and result.");
-    for (listener, totals) in &totals.handshakes {
+    for (listener, totals) in &counters.handshake_totals() {
         for (result, count) in results(totals) {
             page.sample(name, &[("listener", listener), ("result", result)], count);
         }
     }
     let name = "backend_tls_handshakes_total";
     page.family(name, "TLS handshakes with a backend, by result.");
+    let none = HandshakeCounters::default();
     for (pool, _) in pools.clone() {
         for backend in pool.backends.iter().filter(|backend| backend.tls.is_some()) {
             let address = backend.address.to_string();
-            let totals = totals.pools.get(&pool.name).and_then(|pool| pool.backends.get(&address));
-            for (result, count) in
-                results(&totals.map_or_else(Default::default, |it| it.handshakes))
-            {
+            let totals = totals.get(&pool.name).and_then(|pool| pool.backends.get(&address));
+            for (result, count) in results(totals.map_or(&none, |it| &it.handshakes)) {
                 let labels = [("pool", &*pool.name), ("backend", &address), ("result", result)];
                 page.sample(name, &labels, count);
             }
@@ -127,37 +136,39 @@ fn handshake_metrics<'a>(
 /// Name, help, and value of a metric.
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-fn response_metrics(page: &mut Page, totals: &Totals) {
+fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<String, PoolTotals>) {
     page.family("responses_total", "Responses of backends, by pool and class of the status.");
-    for (pool, pool_totals) in &totals.pools {
-        for (class, count) in (1..).zip(pool_totals.classes) {
+    for (pool, totals) in totals {
+        for (class, count) in (1..).zip(&totals.classes) {
             let labels = [("pool", &**pool), ("class", &format!("{class}xx"))];
-            page.sample("responses_total", &labels, count);
+            page.sample("responses_total", &labels, count.get());
         }
     }
     page.family("local_responses_total", "Requests answered by the gateway itself, by status.");
-    for (status, count) in LOCAL_STATUSES.iter().zip(totals.local_responses) {
+    for (at, status) in LOCAL_STATUSES.iter().enumerate() {
+        let count = counters.client_total(|it| &it.local_responses[at]);
         page.sample("local_responses_total", &[("status", &status.to_string())], count);
     }
     let name = "resource_exhaustion_total";
     page.family(name, "Connections to backends not started for lack of a local resource.");
-    for (resource, count) in LOCAL_RESOURCES.iter().zip(totals.resource_exhaustion) {
+    for (at, resource) in LOCAL_RESOURCES.iter().enumerate() {
+        let count = counters.client_total(|it| &it.resource_exhaustion[at]);
         page.sample(name, &[("error", resource.error)], count);
     }
     let families: [Family<PoolTotals>; 2] = [
-        ("retries_total", "Retries of requests on another backend.", |pool| pool.retries),
-        ("queued_total", "Requests that waited for a backend with room.", |pool| pool.queued),
+        ("retries_total", "Retries of requests on another backend.", |pool| pool.retries.get()),
+        ("queued_total", "Requests that waited for a backend with room.", |pool| pool.queued.get()),
     ];
     for (name, help, value) in families {
         page.family(name, help);
-        for (pool, totals) in &totals.pools {
+        for (pool, totals) in totals {
             page.sample(name, &[("pool", pool)], value(totals));
         }
     }
 }
 
-fn duration_metrics(page: &mut Page, totals: &Totals) {
-    type Value = fn(&PoolTotals) -> &DurationTotals;
+fn duration_metrics(page: &mut Page, totals: &BTreeMap<String, PoolTotals>) {
+    type Value = fn(&PoolTotals) -> &DurationCounters;
     let families: [(&str, &str, Value); 2] = [
         (
             "request_duration_seconds",
@@ -173,33 +184,34 @@ fn duration_metrics(page: &mut Page, totals: &Totals) {
     let bounds = DURATION_BOUNDS_US.map(|us| us as f64 / 1e6);
     for (name, help, durations) in families {
         page.histogram(name, help);
-        for (pool, totals) in &totals.pools {
-            let DurationTotals { buckets, sum_us } = durations(totals);
-            page.buckets(name, &[("pool", pool)], &bounds, buckets, *sum_us as f64 / 1e6);
+        for (pool, totals) in totals {
+            let DurationCounters { buckets, sum_us } = durations(totals);
+            let counts: Vec<u64> = buckets.iter().map(Counter::get).collect();
+            page.buckets(name, &[("pool", pool)], &bounds, &counts, sum_us.get() as f64 / 1e6);
         }
     }
 }
 
-fn backend_metrics(page: &mut Page, totals: &Totals) {
-    let families: [Family<BackendTotals>; 4] = [
+fn backend_metrics(page: &mut Page, totals: &BTreeMap<String, PoolTotals>) {
+    let families: [Family<BackendCounters>; 4] = [
         ("backend_requests_total", "Requests sent to a backend, retries included.", |backend| {
-            backend.requests
+            backend.requests.get()
         }),
         (
             "backend_failures_total",
             "Requests failed by a backend: connection refused, no valid response, or a response that broke off.",
-            |backend| backend.failures,
+            |backend| backend.failures.get(),
         ),
         ("backend_connections_total", "Connections started to a backend.", |backend| {
-            backend.connects
+            backend.connects.get()
         }),
         ("backend_connections", "Open connections to a backend.", |backend| {
-            backend.connects - backend.closed
+            backend.connects.get() - backend.closed.get()
         }),
     ];
     for (name, help, value) in families {
         page.family(name, help);
-        for (pool, totals) in &totals.pools {
+        for (pool, totals) in totals {
             for (address, totals) in &totals.backends {
                 page.sample(name, &[("pool", pool), ("backend", address)], value(totals));
             }

@@ -96,10 +96,9 @@ fn page_has_counters_and_health() {
     let health = PoolHealth::new(&config.pools[0], now);
     assert!(health.record_failure(1, now).ejects);
     let page = render(
-        &counters.totals(),
+        &counters,
         &config.pools.iter().zip([&health]),
         Reloads { applied: 2, rejected: 1 },
-        &FirewallCounters::default(),
         now,
         UNIX_EPOCH + Duration::from_millis(1_500),
     );
