@@ -113,7 +113,8 @@ impl<W: PartialEq> PoolState<W> {
     }
 
     /// Adds a request to the queue that [`choose`](Self::choose) returned.
-    pub(crate) fn enqueue(&mut self, queue: QueueId, waiter: W, key: HashKey, attempts: Attempts) {
+    pub(crate) fn enqueue(&mut self, queue: QueueId, waiter: W, key: HashKey, attempts: &Attempts) {
+        let attempts = attempts.clone();
         self.queues.push(queue, Pending { waiter, key, attempts });
     }
 

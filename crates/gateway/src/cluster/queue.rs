@@ -67,27 +67,20 @@ impl<W: PartialEq> WaitQueues<W> {
     }
 }
 
-/// First attempt plus the maximum retries of a pool.
-const ATTEMPTS_MAX: usize = 11;
-
 /// The backends on which a request has failed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Attempts {
-    backends: [Option<BackendId>; ATTEMPTS_MAX],
-    count: usize,
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts(Vec<BackendId>);
 
 impl Attempts {
     pub(crate) fn add(&mut self, backend: BackendId) {
-        self.backends[self.count] = Some(backend);
-        self.count += 1;
+        self.0.push(backend);
     }
 
     pub(crate) fn contains(&self, backend: BackendId) -> bool {
-        self.backends[..self.count].contains(&Some(backend))
+        self.0.contains(&backend)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.0.len()
     }
 }

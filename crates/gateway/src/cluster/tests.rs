@@ -185,7 +185,7 @@ proptest! {
                 match state.choose(key(draw), &Attempts::default(), now) {
                     Choice::Backend(BackendId(at)) => served.push((at, number)),
                     Choice::Queue(queue) => {
-                        state.enqueue(queue, number, key(draw), Attempts::default());
+                        state.enqueue(queue, number, key(draw), &Attempts::default());
                         waiting[queue.0].push_back(number);
                     }
                     Choice::QueueFull => {
@@ -233,7 +233,7 @@ fn requests_wait_for_room_until_queue_is_full() {
     // Two places for two backends; a backend that was tried does not count.
     for number in [2, 3] {
         assert_eq!(state.choose(key(number), &none, now), Choice::Queue(SHARED));
-        state.enqueue(SHARED, number, key(number), none);
+        state.enqueue(SHARED, number, key(number), &none);
         assert_eq!(state.choose(key(number), &tried(&[0]), now), Choice::QueueFull);
     }
     assert_eq!(state.choose(key(4), &none, now), Choice::QueueFull);
@@ -243,7 +243,7 @@ fn requests_wait_for_room_until_queue_is_full() {
     state.release(BackendId(1));
     assert_eq!(state.next(now), Some((2, BackendId(1))));
     assert_eq!(state.choose(key(5), &none, now), Choice::Queue(SHARED));
-    state.enqueue(SHARED, 5, key(5), none);
+    state.enqueue(SHARED, 5, key(5), &none);
     assert!(state.dequeue(SHARED, &5));
     assert!(!state.dequeue(SHARED, &5));
     state.release(BackendId(1));
@@ -265,9 +265,9 @@ fn queued_request_goes_to_first_free_untried_backend() {
     let mut state = state(&full(Balance::RoundRobin, 2));
     let (now, none) = (Instant::now(), Attempts::default());
     assert_eq!((choose(&mut state, 0, &none), choose(&mut state, 1, &none)), (0, 1));
-    state.enqueue(SHARED, 2, key(2), tried(&[0]));
-    state.enqueue(SHARED, 3, key(3), none);
-    state.enqueue(SHARED, 4, key(4), none);
+    state.enqueue(SHARED, 2, key(2), &tried(&[0]));
+    state.enqueue(SHARED, 3, key(3), &none);
+    state.enqueue(SHARED, 4, key(4), &none);
     state.release(BackendId(0));
     assert_eq!(state.next(now), Some((3, BackendId(0))));
     state.release(BackendId(1));
@@ -284,8 +284,8 @@ fn queued_request_avoids_ejected_backend_unless_all_are_ejected() {
     let mut state = state(&pool);
     let none = Attempts::default();
     assert_eq!((choose(&mut state, 0, &none), choose(&mut state, 1, &none)), (0, 1));
-    state.enqueue(SHARED, 2, key(2), none);
-    state.enqueue(SHARED, 3, key(3), none);
+    state.enqueue(SHARED, 2, key(2), &none);
+    state.enqueue(SHARED, 3, key(3), &none);
     assert!(state.health.record_failure(0, start).ejects);
     state.release(BackendId(0));
     assert_eq!(state.next(start), None);
@@ -305,8 +305,8 @@ fn sticky_request_leaves_queue_of_ejected_backend() {
     let none = Attempts::default();
     let own = choose(&mut state, 7, &none);
     assert_eq!(state.choose(key(7), &none, start), Choice::Queue(QueueId(own)));
-    state.enqueue(QueueId(own), 1, key(7), none);
-    state.enqueue(QueueId(own), 2, key(7), none);
+    state.enqueue(QueueId(own), 1, key(7), &none);
+    state.enqueue(QueueId(own), 2, key(7), &none);
     // The other backends have room.
     assert_eq!(state.next(start), None);
     assert!(state.health.record_failure(own, start).ejects);
@@ -326,7 +326,7 @@ fn sticky_request_moves_on_when_its_queue_is_full() {
     let (now, none) = (Instant::now(), Attempts::default());
     let own = choose(&mut state, 7, &none);
     assert_eq!(state.choose(key(7), &none, now), Choice::Queue(QueueId(own)));
-    state.enqueue(QueueId(own), 1, key(7), none);
+    state.enqueue(QueueId(own), 1, key(7), &none);
     let second = choose(&mut state, 7, &none);
     assert_ne!(second, own);
     assert_eq!(choose(&mut self::state(&pool), 7, &tried(&[own])), second);

@@ -129,7 +129,7 @@ impl Worker {
             Choice::Backend(backend) => self.connect_transaction(key, backend),
             Choice::Queue(queue) => {
                 let id = ClientId { key, serial: client.serial };
-                state.enqueue(queue, id, transaction.hash_key, transaction.attempts);
+                state.enqueue(queue, id, transaction.hash_key, &transaction.attempts);
                 transaction.queue = Some(queue);
                 client.deadline = self.now + queue_timeout;
                 let (generation, pool) = (transaction.generation, transaction.pool);
