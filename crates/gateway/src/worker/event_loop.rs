@@ -1,9 +1,10 @@
 //! The event loop of a thread: waits for events, gives clients their turns, and enforces deadlines.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Events};
+use tollgate_eventloop::{Event, Events, minimize_timer_slack};
 
 use super::accept::Accepted;
 use super::downstream::{Downstream, HeadRead};
@@ -31,6 +32,7 @@ pub(super) const SWEEP_MAX: Duration = Duration::from_secs(1);
 impl Worker {
     /// Serves until drained.
     pub(crate) fn run(mut self) -> io::Result<()> {
+        minimize_timer_slack()?;
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
         while self.stop_by.is_none_or(|by| self.now < by && self.has_connections()) {
             let timeout = self.timeout();
@@ -51,7 +53,7 @@ impl Worker {
         events: &mut Events,
         timeout: Option<Duration>,
     ) -> io::Result<bool> {
-        self.poller.wait(events, timeout)?;
+        self.wait(events, timeout)?;
         self.now = Instant::now();
         let has_more = !self.ready.is_empty();
         // All events are recorded before one is handled, so that no request is sent on a backend connection that has
@@ -72,6 +74,19 @@ impl Worker {
         self.check_timers()?;
         self.flush_logs();
         Ok(has_more || events.iter().next().is_some())
+    }
+
+    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let pause = self.coalescing.pause(self.clients.len(), self.now);
+        if pause.is_zero() || timeout == Some(Duration::ZERO) {
+            return self.poller.wait(events, timeout);
+        }
+        self.poller.wait(events, Some(Duration::ZERO))?;
+        if events.iter().next().is_none() {
+            thread::sleep(pause);
+            self.poller.wait(events, timeout)?;
+        }
+        Ok(())
     }
 
     /// Returns the time until the next deadline.
@@ -198,13 +213,18 @@ impl Worker {
 
     /// Accepts connections and gives each its first turn at once: most have sent their request.
     fn accept(&mut self, index: usize, max: usize) -> io::Result<()> {
+        let mut accepted = 0;
         for _ in 0..max {
             match self.accept_one(index)? {
-                Accepted::Client(key) => self.turn(key),
+                Accepted::Client(key) => {
+                    accepted += 1;
+                    self.turn(key);
+                }
                 Accepted::Refused => {}
                 Accepted::Nothing => break,
             }
         }
+        self.coalescing.record(accepted, self.now);
         Ok(())
     }
 

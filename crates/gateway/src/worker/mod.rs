@@ -5,6 +5,7 @@
 //! [`transaction`] finishes. [`tunnel`] takes over after an upgrade, and [`drain`] ends the thread.
 
 mod accept;
+mod coalescing;
 mod downstream;
 mod drain;
 mod event_loop;
@@ -37,6 +38,7 @@ use crate::filter::{Filter, FilterSlot};
 use crate::generation::ConfigGeneration;
 use crate::headers::DateCache;
 use crate::listener::ThreadListener;
+use coalescing::Coalescing;
 use downstream::{Downstream, RequestKey};
 use forward::{CachedResponse, ResponseKey};
 use http2::Connections;
@@ -79,6 +81,7 @@ pub(crate) struct Worker {
     sweep_at: Instant,
     /// Set while accepting is paused.
     accept_again_at: Option<Instant>,
+    coalescing: Coalescing,
     last_accept_pause: Option<Instant>,
     exhaustion_log: RateLimit,
     websocket_log: RateLimit,
@@ -204,6 +207,7 @@ impl Worker {
             last_duration: (now, now, 0),
             sweep_at: now,
             accept_again_at: None,
+            coalescing: Coalescing::new(now),
             last_accept_pause: None,
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
