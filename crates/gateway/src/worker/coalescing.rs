@@ -7,9 +7,9 @@ const PAUSE_SHARE: u32 = 16;
 const PAUSE_MAX: Duration = Duration::from_micros(100);
 /// Below this, a timer costs more than the pause saves.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
-/// Mean time between new connections above which there are no pauses: 8,000 per second.
+/// Longest mean time between new connections with pauses: 8,000 connections per second.
 const GAP_MAX: Duration = Duration::from_micros(125);
-/// After this time without a new connection there are no pauses.
+/// Longest time since the last new connection with pauses.
 const SILENCE_MAX: Duration = Duration::from_millis(1);
 /// Weight of the last new connections in the mean: 1/16.
 const MEAN_SHARE: u32 = 16;
