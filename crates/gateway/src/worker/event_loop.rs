@@ -61,8 +61,17 @@ impl Worker {
         for event in events.iter() {
             self.record_event(event);
         }
+        // A new configuration applies to every request that follows it, and a new connection waits for the earlier ones.
+        if events.iter().any(|event| matches!(source(event.token), Source::Commands)) {
+            self.process_commands()?;
+        }
         for event in events.iter() {
-            self.handle_event(event)?;
+            self.handle_event(event);
+        }
+        for event in events.iter() {
+            if let Source::Listener(index) = source(event.token) {
+                self.accept(index, ACCEPTS_PER_EVENT)?;
+            }
         }
         for _ in 0..self.ready.len() {
             let Some(client) = self.ready.pop_front() else { break };
@@ -132,10 +141,9 @@ impl Worker {
         }
     }
 
-    fn handle_event(&mut self, event: Event) -> io::Result<()> {
+    /// Handles an event of a connection.
+    fn handle_event(&mut self, event: Event) {
         match source(event.token) {
-            Source::Commands => return self.process_commands(),
-            Source::Listener(index) => return self.accept(index, ACCEPTS_PER_EVENT),
             Source::Upstream { key, serial } => {
                 if let Some(upstream) = self.upstreams.get(key)
                     && upstream.serial == serial
@@ -162,8 +170,8 @@ impl Worker {
                     }
                 }
             }
+            Source::Commands | Source::Listener(_) => {}
         }
-        Ok(())
     }
 
     fn process_commands(&mut self) -> io::Result<()> {

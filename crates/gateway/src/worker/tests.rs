@@ -231,6 +231,17 @@ fn lingering_is_limited_in_silence_and_in_total() {
 }
 
 #[test]
+fn reload_applies_to_requests_of_the_same_turn() {
+    let mut scene = Scene::new(|_| {});
+    let mut client = scene.client();
+    scene.run_until(|worker| !worker.clients.is_empty());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    scene.reload(Vec::new(), |_| {});
+    let (_, client) = scene.worker.clients.iter().next().unwrap();
+    assert_eq!(client.transaction.as_ref().unwrap().generation, scene.worker.current);
+}
+
+#[test]
 fn reload_changes_defer_accept_of_listener() {
     let mut scene = Scene::new(|_| {});
     scene.reload(Vec::new(), |config| config.listeners[0].defer_accept = true);

@@ -31,7 +31,7 @@ fn long_work_does_not_delay_others() {
     let origin = Served::start(1);
     let mut busy: Vec<Client> = (0..4).map(|_| origin.client()).collect();
     for client in &mut busy {
-        client.send(get("/urandom?size=67108864").repeat(2).as_bytes());
+        client.send(get("/urandom?size=8388608").repeat(2).as_bytes());
     }
     let mut waiting = origin.client();
     waiting.send(get("/sleep?time=20").as_bytes());

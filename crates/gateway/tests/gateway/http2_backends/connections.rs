@@ -168,12 +168,17 @@ fn drain_waits_for_streams() {
 #[test]
 fn silent_connection_gets_no_further_request() {
     let (gateway, backend) =
-        scene_with(|config| config.timeouts.response = Duration::from_millis(200));
-    let mut late = client(&gateway, GET);
+        scene_with(|config| config.timeouts.response = Duration::from_secs(1));
+    let mut first = client(&gateway, GET);
     let mut upstream = accept(&backend, &[]);
     upstream.head(1);
+    upstream.respond(1, OK, Some("hi"));
+    assert_eq!(first.response().unwrap().status, 200);
+    // Everything has arrived before this request.
+    let mut late = client(&gateway, GET);
+    upstream.head(3);
     late.expect_local_response(504);
-    assert_eq!(upstream.wait(1, |it| it.reset.is_some()).reset, Some(CANCEL));
+    assert_eq!(upstream.wait(3, |it| it.reset.is_some()).reset, Some(CANCEL));
     let _other = client(&gateway, GET);
     accept(&backend, &[]).head(1);
 }

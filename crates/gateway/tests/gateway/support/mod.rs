@@ -121,7 +121,7 @@ impl TestGateway {
     }
 
     /// Returns once the event loop of its only thread has handled everything that was sent to it before this call, or
-    /// has become available to it.
+    /// has become available to it: it accepts connections last.
     pub(crate) fn turn(&self) {
         assert_eq!(self.threads, NonZeroUsize::MIN);
         let mut probe = self.client();
