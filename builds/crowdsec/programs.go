@@ -1,9 +1,6 @@
 //go:build programs
 
-// Package programs imports the programs to build, so that go.mod keeps their dependencies.
-package programs
+// Imports the program to build, so that go.mod keeps its dependencies.
+package main
 
-import (
-	_ "github.com/crowdsecurity/crowdsec/cmd/crowdsec"
-	_ "github.com/crowdsecurity/crowdsec/cmd/crowdsec-cli"
-)
+import _ "github.com/crowdsecurity/crowdsec/cmd/crowdsec"
