@@ -167,8 +167,7 @@ fn drain_waits_for_streams() {
 
 #[test]
 fn silent_connection_gets_no_further_request() {
-    let (gateway, backend) =
-        scene_with(|config| config.timeouts.response = Duration::from_secs(1));
+    let (gateway, backend) = scene_with(|config| config.timeouts.response = Duration::from_secs(1));
     let mut first = client(&gateway, GET);
     let mut upstream = accept(&backend, &[]);
     upstream.head(1);
