@@ -17,6 +17,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -92,27 +94,36 @@ impl Place {
 }
 
 /// A server that answers every request.
-fn serve() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let stream = stream.unwrap();
-            thread::spawn(move || answer(stream));
-        }
-    });
-    address
+struct Server {
+    address: SocketAddr,
+    responses: Arc<AtomicUsize>,
 }
 
-fn answer(mut stream: TcpStream) {
+fn serve() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, responses) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+    let server = Server { address, responses: Arc::clone(&responses) };
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, responses) = (stream.unwrap(), Arc::clone(&responses));
+            thread::spawn(move || answer(stream, &responses));
+        }
+    });
+    server
+}
+
+fn answer(mut stream: TcpStream, responses: &AtomicUsize) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let is_end = line == "\r\n";
         line.clear();
         let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        if is_end && stream.write_all(response.as_bytes()).is_err() {
-            return;
+        if is_end {
+            if stream.write_all(response.as_bytes()).is_err() {
+                return;
+            }
+            responses.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -129,8 +140,8 @@ fn names(result: &Value) -> Vec<&str> {
 
 #[test]
 fn load_is_divided_and_merged_to_the_count() {
-    let (place, address) = (Place::new(), serve());
-    let url = format!("http://{address}/");
+    let (place, server) = (Place::new(), serve());
+    let url = format!("http://{}/", server.address);
     let output =
         place.run(&["load", &url, "--on", "local:3", "-c", "7", "-n", "1000", "--format", "json"]);
     let plan = stderr(&output);
@@ -152,8 +163,8 @@ fn load_is_divided_and_merged_to_the_count() {
 
 #[test]
 fn rate_of_all_hosts_is_the_asked_one() {
-    let (place, address) = (Place::in_workspace(Workspace::exclusive()), serve());
-    let url = format!("http://{address}/");
+    let (place, server) = (Place::in_workspace(Workspace::exclusive()), serve());
+    let url = format!("http://{}/", server.address);
     let arguments = ["--rate", "1000", "-d", "2s", "--warmup", "500ms", "--format", "json"];
     for spacing in [&[][..], &["--poisson"]] {
         let output = place.run(
@@ -202,12 +213,16 @@ fn program_is_staged_once_and_a_damaged_one_is_replaced() {
 }
 
 /// Starts a load of ten minutes, and waits until its agents send.
-fn long_load(place: &Place, address: SocketAddr) -> Started {
-    let url = format!("http://{address}/");
+fn long_load(place: &Place, server: &Server) -> Started {
+    let url = format!("http://{}/", server.address);
     let arguments = ["load", &url, "--on", "local:2", "-c", "2", "-d", "10m", "--rate", "10"];
     let child = place.start(&arguments);
     let senders = || place.agents().into_iter().filter(|pid| generates_load(*pid)).count();
     assert!(wait_until(PATIENCE, || senders() == 2));
+    // The coordinator has noticed, too: a second has passed.
+    let responses = || server.responses.load(Ordering::Relaxed);
+    let first = responses();
+    assert!(wait_until(PATIENCE, || responses() >= first + 10));
     child
 }
 
@@ -223,11 +238,11 @@ fn worker(place: &Place) -> Pid {
 
 #[test]
 fn load_ends_with_a_lost_agent() {
-    let (place, address) = (Place::new(), serve());
+    let (place, server) = (Place::new(), serve());
     for (signal, reason) in
         [(Signal::SIGKILL, ": the agent ended"), (Signal::SIGSTOP, ": no heartbeat for ")]
     {
-        let child = long_load(&place, address);
+        let child = long_load(&place, &server);
         kill(worker(&place), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
@@ -239,9 +254,9 @@ fn load_ends_with_a_lost_agent() {
 
 #[test]
 fn agents_end_with_their_coordinator() {
-    let (place, address) = (Place::new(), serve());
+    let (place, server) = (Place::new(), serve());
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
-        let child = long_load(&place, address);
+        let child = long_load(&place, &server);
         kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         // An interrupted load prints its result.
@@ -255,7 +270,7 @@ fn agents_end_with_their_coordinator() {
 
 #[test]
 fn ssh_and_kubectl_run_the_agent_on_their_hosts() {
-    let (place, address) = (Place::new(), serve());
+    let (place, server) = (Place::new(), serve());
     // As sshd, it gives the words to a shell.
     place.stand_in(
         "ssh",
@@ -279,7 +294,7 @@ case $5 in load-[12]) ;; *) echo "Error from server (NotFound): pods \"$5\" not 
 exec sh -c "$9"
 "#,
     );
-    let url = format!("http://{address}/");
+    let url = format!("http://{}/", server.address);
     let options = ["-c", "2", "-n", "10", "--format", "json"];
     let refused = place.run(&[&["load", &url, "--on", "ssh:node-1"], &options[..]].concat());
     assert_eq!(refused.status.code(), Some(2));

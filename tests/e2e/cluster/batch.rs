@@ -73,7 +73,11 @@ fn rounds_end_once_after_kill_and_lost_node() {
     is_success(&stats);
     let stats: Value = serde_json::from_slice(&stats.stdout).expect("JSON");
     for revision in stats["revisions"].as_array().expect("revisions") {
-        assert_eq!((&revision["state"], &revision["n"]), (&"done".into(), &6.into()), "{stats:#}");
+        // Another round adds blocks to one with invalid trials.
+        let blocks = revision["n"].as_u64().expect("a number");
+        let rounds = revision["rounds"].as_array().expect("rounds").len() as u64;
+        let is_once = if rounds == 1 { blocks == 6 } else { (6..6 * rounds).contains(&blocks) };
+        assert!(revision["state"] == "done" && is_once, "{stats:#}");
     }
     // Slurm has killed the agent with its node. The next agent removes its folder.
     cluster.slurm("scontrol", &["update", "nodename=gen1", "state=idle"]);
