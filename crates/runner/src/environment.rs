@@ -134,7 +134,8 @@ impl Counters {
         own: Duration,
     ) -> Noise {
         let capacity = window.as_secs_f64() * as_f64(cpus as u64);
-        let of_capacity = |spent: Duration| 100.0 * spent.as_secs_f64() / capacity;
+        // The kernel counts in ticks, of which a short window may hold one too many.
+        let of_capacity = |spent: Duration| (100.0 * spent.as_secs_f64() / capacity).min(100.0);
         let busy = later.busy.saturating_sub(self.busy);
         let pressure = later.pressure.zip(self.pressure);
         Noise {
@@ -228,6 +229,8 @@ mod tests {
         assert!((noise.background_cpu_percent - 5.0).abs() < 1e-9, "{noise:?}");
         assert_eq!(noise.cpu_pressure_percent, Some(50.0));
         assert_eq!(noise.context_switches, 250);
+        let noise = earlier.until(&later, Duration::from_millis(1_499), 2, Duration::ZERO);
+        assert_eq!(noise.background_cpu_percent, 100.0);
         assert_eq!(earlier.softirq_until(&later, &[1]), Some(Duration::from_secs(3)));
         assert_eq!(earlier.softirq_until(&later, &[1, 2]), None);
     }
