@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// A server that answers every request.
+/// A server that answers every request and counts its responses.
 struct Server {
     address: SocketAddr,
     responses: Arc<AtomicUsize>,
@@ -212,14 +212,14 @@ fn program_is_staged_once_and_a_damaged_one_is_replaced() {
     place.assert_nothing_left();
 }
 
-/// Starts a load of ten minutes, and waits until its agents send.
+/// Starts a load of ten minutes, and waits until its agents have sent for a second.
 fn long_load(place: &Place, server: &Server) -> Started {
     let url = format!("http://{}/", server.address);
     let arguments = ["load", &url, "--on", "local:2", "-c", "2", "-d", "10m", "--rate", "10"];
     let child = place.start(&arguments);
     let senders = || place.agents().into_iter().filter(|pid| generates_load(*pid)).count();
     assert!(wait_until(PATIENCE, || senders() == 2));
-    // The coordinator has noticed, too: a second has passed.
+    // By then the coordinator knows that the load has started.
     let responses = || server.responses.load(Ordering::Relaxed);
     let first = responses();
     assert!(wait_until(PATIENCE, || responses() >= first + 10));

@@ -134,7 +134,7 @@ impl Counters {
         own: Duration,
     ) -> Noise {
         let capacity = window.as_secs_f64() * as_f64(cpus as u64);
-        // The kernel counts in ticks, of which a short window may hold one too many.
+        // The kernel counts in ticks, of which a short window may hold a few too many.
         let of_capacity = |spent: Duration| (100.0 * spent.as_secs_f64() / capacity).min(100.0);
         let busy = later.busy.saturating_sub(self.busy);
         let pressure = later.pressure.zip(self.pressure);
