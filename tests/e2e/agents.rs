@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
 use crate::support::{
-    Experiment, Started, Workspace, generates_load, show, stderr, stdout, wait_until,
+    Experiment, Started, Workspace, generates_load, show, stage_program, stderr, stdout, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,10 +34,21 @@ impl Place {
     }
 
     fn in_workspace(workspace: Workspace) -> Self {
+        let place = Self::without_program(workspace);
+        stage_program(&place.staging_folder());
+        place
+    }
+
+    fn without_program(workspace: Workspace) -> Self {
         for name in ["stage", "bin"] {
             fs::create_dir(workspace.path(name)).unwrap();
         }
         Self(workspace)
+    }
+
+    /// Of this user.
+    fn staging_folder(&self) -> PathBuf {
+        self.0.path(&format!("stage/tollgate-{}", nix::unistd::getuid()))
     }
 
     fn stand_in(&self, name: &str, script: &str) {
@@ -64,11 +75,9 @@ impl Place {
         Started::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Files in the staging folder of this user.
+    /// Files in the staging folder.
     fn staged(&self) -> Vec<PathBuf> {
-        let user = nix::unistd::getuid();
-        let folder = self.0.path(&format!("stage/tollgate-{user}"));
-        let entries = fs::read_dir(folder).into_iter().flatten();
+        let entries = fs::read_dir(self.staging_folder()).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
@@ -189,7 +198,7 @@ fn rate_of_all_hosts_is_the_asked_one() {
 
 #[test]
 fn program_is_staged_once_and_a_damaged_one_is_replaced() {
-    let place = Place::new();
+    let place = Place::without_program(Workspace::concurrent());
     let examine = || json(&place.run(&["doctor", "--on", "local:2", "--format", "json"]));
     let hosts = examine();
     assert_eq!(hosts["hosts"].as_array().unwrap().len(), 2);
@@ -408,7 +417,7 @@ fn killed_run_on_hosts_resumes() {
 
 #[test]
 fn hosts_are_checked_before_anything_starts() {
-    let place = Place::new();
+    let place = Place::without_program(Workspace::concurrent());
     for (arguments, message) in [
         (&["http://192.0.2.1/", "--on", "local:2"][..], "add --allow-host 192.0.2.1"),
         (&["http://127.0.0.1:9/", "--on", "local:3", "-c", "2"], "choose 3 to 60000"),

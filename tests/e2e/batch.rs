@@ -178,8 +178,10 @@ fn check_page(workspace: &Workspace) {
 /// replaces them. There are two changes between the measured ones.
 #[test]
 fn finds_two_changes_between_measured_revisions() {
-    let workspace =
-        repository(Workspace::quiet(), &["60000", "200000", "same", "1500000", "crashes", "fails"]);
+    let workspace = repository(
+        Workspace::long_quiet(),
+        &["60000", "200000", "same", "1500000", "crashes", "fails"],
+    );
     let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

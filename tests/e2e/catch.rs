@@ -11,7 +11,7 @@ fn subject<'a>(catch: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn engines_of_one_rule_set_agree_on_most_of_its_tests() {
-    let workspace = Workspace::concurrent();
+    let workspace = Workspace::long();
     let tests = core_rule_set().join("tests");
     let tests = tests.to_str().expect("a name");
     let output = workspace.run(&["mix", "import", tests, "--as", "ftw", "-o", "crs-tests.mix"]);

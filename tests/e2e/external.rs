@@ -75,7 +75,7 @@ fn experiment(port: u16, keys: &str, blocks: u32) -> String {
     format!(
         "title = \"Is it the same nginx?\"\nbaseline = \"recipe\"\n\
          [[case]]\nname = \"browse\"\nmix = \"browse\"\n\
-         load = {{ connections = 4, duration = \"1s\", warmup = \"200ms\", busy_poll = false }}\n\
+         load = {{ connections = 4, duration = \"500ms\", warmup = \"200ms\", busy_poll = false }}\n\
          [[subject]]\nname = \"recipe\"\nsystem = \"nginx\"\n\
          [[subject]]\nname = \"hand\"\nurl = \"http://127.0.0.1:{port}\"\n{keys}\n\
          [design]\nblocks = {blocks}\n{NO_LIMITS}"

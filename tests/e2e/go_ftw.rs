@@ -130,7 +130,7 @@ fn listed(text: &str) -> BTreeMap<&str, &str> {
 
 #[test]
 pub(crate) fn core_rule_set_passes_its_tests_through_the_gateway() {
-    let workspace = Workspace::concurrent();
+    let workspace = Workspace::long();
     let rules = core_rule_set();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-ftw");
     go("tests/go-ftw", &["build", "-o", program.to_str().expect("UTF-8"), "."]);

@@ -105,7 +105,7 @@ fn protocols(subjects: &str) -> String {
 
 #[test]
 fn every_protocol_reaches_the_systems_that_offer_it() {
-    let workspace = Workspace::concurrent();
+    let workspace = Workspace::long();
     workspace
         .write("protocols.toml", &protocols("direct nginx haproxy apache caddy tollgate-gateway"));
     let run = without_limits(&["run", "protocols.toml", "--out", "out"]);
@@ -486,7 +486,7 @@ fn missing_baseline_without_fallback_ends_the_run_at_its_start() {
 
 #[test]
 fn busy_machine_ends_run_after_first_block_with_reports() {
-    let workspace = Workspace::concurrent().with_two_subjects();
+    let workspace = Workspace::long().with_two_subjects();
     // Runs for some ten milliseconds, a tick of the accounting, several times in each trial.
     let mut other = std::process::Command::new("sh");
     let busy =

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -70,13 +70,23 @@ impl Workspace {
 
     /// For a test whose result does not depend on the load of the machine.
     pub(crate) fn concurrent() -> Self {
-        Self::on(Share::part())
+        Self::on(Share::part(Turn::Any))
+    }
+
+    /// The same for one of the longest tests. They start first, so that none is left alone at the end.
+    pub(crate) fn long() -> Self {
+        Self::on(Share::part(Turn::First))
     }
 
     /// For a test that checks large effects, or that mostly waits; its bounds on times are generous. Only four others of its
     /// kind run meanwhile.
     pub(crate) fn quiet() -> Self {
-        Self::on(Share::quiet())
+        Self::on(Share::quiet(Turn::Any))
+    }
+
+    /// The same for one of the longest tests.
+    pub(crate) fn long_quiet() -> Self {
+        Self::on(Share::quiet(Turn::First))
     }
 
     fn on(machine: Share) -> Self {
@@ -264,8 +274,12 @@ impl Workspace {
     pub(crate) fn assert_nothing_runs(&self) {
         let gone = wait_until(Duration::from_secs(10), || self.running().is_empty());
         assert!(gone, "left running: {:#?}", self.running());
+        let ports = self.ports();
+        if ports.is_empty() {
+            return;
+        }
         // Another test may use a port by now. Sockets that disappear between two looks are not left.
-        let (ports, then, others) = (self.ports(), listening(), self.sockets_of_others());
+        let (then, others) = (listening(), self.sockets_of_others());
         let mut still = listening();
         still.retain(|inode, address| {
             then.contains_key(inode) && !others.contains(inode) && ports.contains(address)
@@ -317,6 +331,18 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Puts the program into the staging folder of agents, so that they need no copy of their own.
+pub(crate) fn stage_program(folder: &Path) {
+    static HASH: OnceLock<String> = OnceLock::new();
+    let program = cargo_bin!("tollgate");
+    let hash = HASH.get_or_init(|| {
+        let output = Command::new("sha256sum").arg(program).output().expect("sha256sum");
+        stdout(&output)[..64].to_owned()
+    });
+    fs::create_dir(folder).expect("a folder");
+    fs::copy(program, folder.join(hash)).expect("a copy");
+}
+
 /// True if a process has threads of the load generator.
 pub(crate) fn generates_load(process: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
@@ -346,44 +372,64 @@ const FOLDER: &str = "tollgate-e2e-";
 const NOBODY: u32 = 65_534;
 
 /// A share of the machine, returned on drop.
-pub(crate) enum Share {
+struct Share(Size);
+
+#[derive(Clone, Copy)]
+enum Size {
     All,
     Quiet,
     Part,
 }
 
+/// Order of tests that wait for shares of one size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    First,
+    Any,
+}
+
 impl Share {
     /// Waits until no other test has a share.
-    pub(crate) fn all() -> Self {
-        take(|users| !users.has_all && users.quiet + users.parts == 0).has_all = true;
-        let share = Self::All;
+    fn all() -> Self {
+        let share =
+            Self::take(Size::All, Turn::Any, |[all, quiet, parts]| all + quiet + parts == 0);
         if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
             eprintln!("another process has kept the machine busy for 60 s; going on");
         }
         share
     }
 
-    fn quiet() -> Self {
-        take(|users| !users.has_all && users.parts == 0 && users.quiet < QUIET_MAX).quiet += 1;
-        Self::Quiet
+    fn quiet(turn: Turn) -> Self {
+        Self::take(Size::Quiet, turn, |[all, quiet, parts]| all + parts == 0 && quiet < QUIET_MAX)
     }
 
     /// Waits for one of several parts. Takes precedence over tests that wait for more, so that the machine is emptied
     /// rarely.
-    pub(crate) fn part() -> Self {
-        take(|users| !users.has_all && users.quiet == 0 && users.parts < parts_max()).parts += 1;
-        Self::Part
+    fn part(turn: Turn) -> Self {
+        Self::take(Size::Part, turn, |[all, quiet, parts]| all + quiet == 0 && parts < parts_max())
+    }
+
+    /// `is_free` gets the number of tests with shares of each size.
+    fn take(size: Size, turn: Turn, is_free: impl Fn([usize; 3]) -> bool) -> Self {
+        let must_wait = |users: &mut Users| {
+            let is_passed = turn != Turn::First && users.first[size as usize] > 0;
+            is_passed || !is_free(users.running)
+        };
+        let mut users = users();
+        users.first[size as usize] += usize::from(turn == Turn::First);
+        let waited = FREED.wait_timeout_while(users, PATIENCE, must_wait);
+        let (mut users, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        users.first[size as usize] -= usize::from(turn == Turn::First);
+        FREED.notify_all();
+        assert!(!waited.timed_out(), "no share of the machine for {PATIENCE:?}");
+        users.running[size as usize] += 1;
+        Self(size)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-        match self {
-            Self::All => users.has_all = false,
-            Self::Quiet => users.quiet -= 1,
-            Self::Part => users.parts -= 1,
-        }
+        users().running[self.0 as usize] -= 1;
         FREED.notify_all();
     }
 }
@@ -402,14 +448,19 @@ fn busy_share() -> f64 {
     1.0 - (idle - idle_before) / (total - before).max(1.0)
 }
 
+/// Tests by the size of their share.
 struct Users {
-    parts: usize,
-    quiet: usize,
-    has_all: bool,
+    running: [usize; 3],
+    /// Those that wait with [`Turn::First`].
+    first: [usize; 3],
 }
 
-static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, quiet: 0, has_all: false });
+static USERS: Mutex<Users> = Mutex::new(Users { running: [0; 3], first: [0; 3] });
 static FREED: Condvar = Condvar::new();
+
+fn users() -> MutexGuard<'static, Users> {
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Limit of quiet tests at a time.
 const QUIET_MAX: usize = 5;
@@ -421,14 +472,6 @@ fn parts_max() -> usize {
 
 /// Longer than all tests together take.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-
-fn take(is_free: impl Fn(&Users) -> bool) -> MutexGuard<'static, Users> {
-    let users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = FREED.wait_timeout_while(users, PATIENCE, |users| !is_free(users));
-    let (users, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-    assert!(!waited.timed_out(), "no share of the machine for {PATIENCE:?}");
-    users
-}
 
 /// Limits that make trials valid on a busy machine.
 pub(crate) const NO_LIMITS: &str = r#"

@@ -43,7 +43,7 @@ fn is_success(output: &Output) {
 /// The coordinator is killed, and in the next command a node fails.
 #[test]
 fn rounds_end_once_after_kill_and_lost_node() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::long_quiet();
     let workspace = repository(workspace, &["60000", "400000", "1200000"]);
     let settings = workspace.read("revisions.toml") + "\nproducts_per_round = 1\n";
     fs::write(workspace.path("revisions.toml"), settings).expect("a file");

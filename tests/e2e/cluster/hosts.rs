@@ -1,6 +1,6 @@
 //! The hosts of a Slurm cluster inside this machine: `tests/cluster/cluster`.
 
-use crate::support::{Started, Workspace, generates_load, show, stdout, wait_until};
+use crate::support::{Started, Workspace, generates_load, show, stage_program, stdout, wait_until};
 use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -50,8 +50,18 @@ pub(super) struct Host {
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts a controller and hosts such as `sut1`, with the feature `sut`.
+    /// Starts a controller and hosts such as `sut1`, with the feature `sut`. The nodes have the program: a copy through
+    /// Slurm's pipes takes seconds of CPU time.
     pub(super) fn start(workspace: &'a Workspace, names: &[&str]) -> Self {
+        let cluster = Self::start_without_program(workspace, names);
+        for node in cluster.nodes() {
+            stage_program(&node.path("/var/tmp/tollgate-0"));
+        }
+        cluster
+    }
+
+    /// As [`Self::start`], on nodes to which the program is copied.
+    pub(super) fn start_without_program(workspace: &'a Workspace, names: &[&str]) -> Self {
         let binaries = cargo_bin!("tollgate").parent().expect("a folder").to_owned();
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT));
         command.arg("--hide").arg(binaries).args(names).env("TMPDIR", workspace.path(""));
@@ -63,18 +73,6 @@ impl<'a> Cluster<'a> {
         assert_eq!(lines.len(), names.len() + 1, "the cluster did not start: {lines:#?}");
         let hosts = lines.iter().map(|line| Host::parse(line)).collect();
         Self { workspace, script, hosts }
-    }
-
-    /// Puts the program into the staging folder of each node, which takes Slurm's pipes seconds of CPU time.
-    pub(super) fn stage_program(&self) {
-        let program = cargo_bin!("tollgate");
-        let output = Command::new("sha256sum").arg(program).output().expect("sha256sum");
-        let hash = stdout(&output)[..64].to_owned();
-        for node in self.nodes() {
-            let folder = node.path("/var/tmp/tollgate-0");
-            fs::create_dir(&folder).expect("a folder");
-            fs::copy(program, folder.join(&hash)).expect("a copy");
-        }
     }
 
     pub(super) fn host(&self, name: &str) -> &Host {

@@ -122,7 +122,7 @@ fn checked_result(output: &Output, generators: &[&str]) -> Value {
 #[test]
 fn load_is_divided_exactly() {
     let workspace = Workspace::concurrent();
-    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2", "gen3"]);
+    let cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1", "gen2", "gen3"]);
     let (origin, url) = start_origin(&cluster, "sut1");
     let on = ["--on", "slurm:3", "--allow-host", "sut1"];
     let generators = ["gen1", "gen2", "gen3"];
@@ -150,7 +150,7 @@ fn load_is_divided_exactly() {
 #[test]
 fn ssh_carries_agents() {
     let workspace = Workspace::concurrent();
-    let mut cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    let mut cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1", "gen2"]);
     cluster.start_sshd();
     let (origin, url) = start_origin(&cluster, "sut1");
     let arguments = [&url, "--on", "ssh:gen1,gen2", "--allow-host", "sut1", "-c", "2", "-n", "999"];
@@ -169,7 +169,7 @@ fn ssh_carries_agents() {
 #[test]
 fn kubectl_carries_agents() {
     let workspace = Workspace::concurrent();
-    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    let cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1", "gen2"]);
     cluster.install_kubectl();
     let (origin, _) = start_origin(&cluster, "sut1");
     let path = format!("{}:{}", workspace.path("bin").display(), env::var("PATH").expect("a PATH"));

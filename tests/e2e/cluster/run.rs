@@ -35,7 +35,7 @@ pub(super) fn write_experiment(workspace: &Workspace, blocks: u32) {
 /// A planted cost of a millisecond for each request.
 #[test]
 fn verdict_is_that_of_one_machine() {
-    let workspace = Workspace::concurrent();
+    let workspace = Workspace::long();
     let experiment = Experiment {
         title: "Is a millisecond found?",
         // Long beside the errors of the clocks of a busy machine.
@@ -51,7 +51,6 @@ fn verdict_is_that_of_one_machine() {
     let alone = workspace.run(&[&run[..], &["alone"]].concat());
     assert_eq!(alone.status.code(), Some(0), "{}", show(&alone));
     let cluster = Cluster::start(&workspace, &["sut1", "origin1", "gen1", "gen2"]);
-    cluster.stage_program();
     let on = ["hosts", "--on", "slurm", "--generators", "2"];
     let on_hosts = cluster.run(&[&run[..], &on].concat());
     assert_eq!(on_hosts.status.code(), Some(0), "{}", show(&on_hosts));
@@ -158,9 +157,8 @@ fn check_losses(workspace: &Workspace, expected: &[&str]) {
 /// An agent is killed, one is stopped, and a link is down for five seconds.
 #[test]
 fn faults_of_agents_and_links_lose_no_trial() {
-    let workspace = &Workspace::quiet();
+    let workspace = &Workspace::long_quiet();
     let cluster = Cluster::start(workspace, &HOSTS);
-    cluster.stage_program();
     let mut run = Run::start(workspace, &cluster, 5);
     run.wait_for_load();
     cluster.host("gen1").signal_agent(Signal::SIGKILL);
@@ -183,9 +181,8 @@ fn faults_of_agents_and_links_lose_no_trial() {
 /// The controller is restarted, a link stays down, a slurmd is killed, and at last the coordinator.
 #[test]
 fn faults_of_slurm_and_coordinator_lose_no_trial() {
-    let workspace = &Workspace::quiet();
+    let workspace = &Workspace::long_quiet();
     let cluster = Cluster::start(workspace, &[&HOSTS[..], &["gen4"]].concat());
-    cluster.stage_program();
     let mut run = Run::start(workspace, &cluster, 4);
     run.wait_for_load();
     cluster.kill_controller();

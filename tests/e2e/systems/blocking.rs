@@ -1,7 +1,7 @@
 //! Responses and blocking of all systems, and configurations in which a WAF is not active.
 
-use super::{assert_refused, assert_sound, check, responses, workspace};
-use crate::support::{Experiment, flat, show, stderr, stdout};
+use super::{assert_refused, assert_sound, check, responses, with_bodies, workspace};
+use crate::support::{Experiment, Workspace, flat, show, stderr, stdout};
 use std::collections::BTreeMap;
 
 #[test]
@@ -95,7 +95,7 @@ fn own_firewall_blocks_what_modsecurity_blocks() {
 
 #[test]
 fn go_engines_block_with_core_rule_set() {
-    let workspace = workspace();
+    let workspace = with_bodies(Workspace::long());
     for (system, with) in [
         ("caddy-coraza", &["rules=crs"][..]),
         ("crowdsec-appsec", &["in_band=crs"]),
@@ -109,7 +109,7 @@ fn go_engines_block_with_core_rule_set() {
 
 #[test]
 fn caddy_engines_without_rules_pass_everything() {
-    let workspace = workspace();
+    let workspace = with_bodies(Workspace::long());
     assert_sound(&workspace, "caddy", &[], "bodies.toml");
     for engine in ["engine=off", "engine=on"] {
         assert_sound(&workspace, "caddy-coraza", &[engine], "bodies.toml");
@@ -324,7 +324,7 @@ fn own_firewall_blocks_with_virtual_patches() {
 
 #[test]
 fn virtual_patches_block_attacks_and_pass_near_misses() {
-    let workspace = workspace();
+    let workspace = with_bodies(Workspace::long());
     for mix in ["vpatch/attacks", "vpatch/near-misses"] {
         assert_sound(&workspace, "crowdsec-appsec", &["in_band=vpatch"], mix);
     }
@@ -419,7 +419,7 @@ fn crowdsec_without_json_parser_is_refused() {
 
 #[test]
 fn unloaded_out_of_band_rules_are_refused() {
-    let workspace = workspace();
+    let workspace = with_bodies(Workspace::long());
     workspace.copy_recipe("crowdsec-appsec");
     for bouncer in ["bouncer=caddy", "bouncer=nginx"] {
         let with = ["out_of_band=crs", "routines=2", bouncer];
@@ -455,7 +455,7 @@ fn unloaded_out_of_band_rules_are_refused() {
 
 #[test]
 fn run_with_unloaded_out_of_band_rules_is_refused() {
-    let workspace = workspace();
+    let workspace = with_bodies(Workspace::long());
     workspace.copy_recipe("crowdsec-appsec");
     let rules = "systems/crowdsec-appsec/appsec-rules/crs.yaml";
     workspace.change(rules, r#"{{ path|replace(folder ~ "/rules/", "") }}"#, r#""*.conf""#);

@@ -100,7 +100,10 @@ fn assert_refused(output: &Output, why: &str) {
 }
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::concurrent();
+    with_bodies(Workspace::concurrent())
+}
+
+fn with_bodies(workspace: Workspace) -> Workspace {
     workspace.write("bodies.toml", BODIES);
     workspace
 }

@@ -100,7 +100,7 @@ fn two_processes_are_prepared_started_and_stopped() {
 
 #[test]
 fn trial_that_loses_back_process_is_invalid() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::long_quiet();
     pair(&workspace);
     // The back process responds to the probe and ends during the measurement.
     let recipe = "systems/pair/system.toml";
