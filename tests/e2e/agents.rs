@@ -25,7 +25,8 @@ use std::time::Duration;
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A workspace with a staging folder, and a folder with stand-ins, which come first in the PATH.
+/// A workspace with a staging folder, which has the program unless stated, and a folder with stand-ins, which come first
+/// in the PATH.
 struct Place(Workspace);
 
 impl Place {
@@ -46,7 +47,7 @@ impl Place {
         Self(workspace)
     }
 
-    /// Of this user.
+    /// Returns the staging folder of this user.
     fn staging_folder(&self) -> PathBuf {
         self.0.path(&format!("stage/tollgate-{}", nix::unistd::getuid()))
     }
@@ -279,7 +280,7 @@ fn agents_end_with_their_coordinator() {
 
 #[test]
 fn ssh_and_kubectl_run_the_agent_on_their_hosts() {
-    let (place, server) = (Place::new(), serve());
+    let (place, server) = (Place::without_program(Workspace::concurrent()), serve());
     // As sshd, it gives the words to a shell.
     place.stand_in(
         "ssh",

@@ -75,7 +75,7 @@ fn stopped_noise_run_leaves_no_files() {
 
 #[test]
 fn noise_without_nginx_uses_direct() {
-    let workspace = Workspace::quiet();
+    let workspace = Workspace::exclusive();
     workspace.copy_recipe("nginx");
     workspace.change("systems/nginx/system.toml", "program = \"nginx\"", "program = \"no-nginx\"");
     let output = workspace.run(&["doctor", "--noise", "--seconds", "4", "--out", "out"]);

@@ -5,8 +5,8 @@
 //! Figures are compared with wide bounds: `benches/` measures performance.
 //!
 //! Tests whose results do not depend on the load of the machine run concurrently
-//! (`Workspace::concurrent`), others with few others (`quiet`) or alone (`exclusive`); `make test` gives each its own
-//! thread.
+//! (`Workspace::concurrent`), others with few others (`quiet`) or alone (`exclusive`). The longest take precedence
+//! (`long`, `long_quiet`). `make test` gives each its own thread.
 
 #![cfg_attr(
     not(feature = "e2e"),

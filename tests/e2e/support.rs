@@ -70,23 +70,24 @@ impl Workspace {
 
     /// For a test whose result does not depend on the load of the machine.
     pub(crate) fn concurrent() -> Self {
-        Self::on(Share::part(Turn::Any))
+        Self::on(Share::take(Size::Part, Turn::Any))
     }
 
-    /// The same for one of the longest tests. They start first, so that none is left alone at the end.
+    /// As [`Self::concurrent`], for one of the longest tests: it takes precedence over others that wait, so that it does
+    /// not run alone at the end.
     pub(crate) fn long() -> Self {
-        Self::on(Share::part(Turn::First))
+        Self::on(Share::take(Size::Part, Turn::First))
     }
 
     /// For a test that checks large effects, or that mostly waits; its bounds on times are generous. Only four others of its
     /// kind run meanwhile.
     pub(crate) fn quiet() -> Self {
-        Self::on(Share::quiet(Turn::Any))
+        Self::on(Share::take(Size::Quiet, Turn::Any))
     }
 
-    /// The same for one of the longest tests.
+    /// As [`Self::quiet`], for one of the longest tests: see [`Self::long`].
     pub(crate) fn long_quiet() -> Self {
-        Self::on(Share::quiet(Turn::First))
+        Self::on(Share::take(Size::Quiet, Turn::First))
     }
 
     fn on(machine: Share) -> Self {
@@ -331,7 +332,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Puts the program into the staging folder of agents, so that they need no copy of their own.
+/// Creates the staging folder of agents, with the program in it. Fails if the folder exists.
 pub(crate) fn stage_program(folder: &Path) {
     static HASH: OnceLock<String> = OnceLock::new();
     let program = cargo_bin!("tollgate");
@@ -374,11 +375,24 @@ const NOBODY: u32 = 65_534;
 /// A share of the machine, returned on drop.
 struct Share(Size);
 
+/// Index into the arrays of [`Users`].
 #[derive(Clone, Copy)]
 enum Size {
     All,
     Quiet,
     Part,
+}
+
+impl Size {
+    /// True if a further test may have a share of this size beside those that run. A part is free while other tests have
+    /// parts, so that the machine is emptied rarely.
+    fn is_free(self, [all, quiet, parts]: [usize; 3]) -> bool {
+        match self {
+            Self::All => all + quiet + parts == 0,
+            Self::Quiet => all + parts == 0 && quiet < QUIET_MAX,
+            Self::Part => all + quiet == 0 && parts < parts_max(),
+        }
+    }
 }
 
 /// Order of tests that wait for shares of one size.
@@ -389,40 +403,32 @@ enum Turn {
 }
 
 impl Share {
-    /// Waits until no other test has a share.
+    /// Also waits until other processes are done.
     fn all() -> Self {
-        let share =
-            Self::take(Size::All, Turn::Any, |[all, quiet, parts]| all + quiet + parts == 0);
+        let share = Self::take(Size::All, Turn::Any);
         if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
             eprintln!("another process has kept the machine busy for 60 s; going on");
         }
         share
     }
 
-    fn quiet(turn: Turn) -> Self {
-        Self::take(Size::Quiet, turn, |[all, quiet, parts]| all + parts == 0 && quiet < QUIET_MAX)
-    }
-
-    /// Waits for one of several parts. Takes precedence over tests that wait for more, so that the machine is emptied
-    /// rarely.
-    fn part(turn: Turn) -> Self {
-        Self::take(Size::Part, turn, |[all, quiet, parts]| all + quiet == 0 && parts < parts_max())
-    }
-
-    /// `is_free` gets the number of tests with shares of each size.
-    fn take(size: Size, turn: Turn, is_free: impl Fn([usize; 3]) -> bool) -> Self {
-        let must_wait = |users: &mut Users| {
-            let is_passed = turn != Turn::First && users.first[size as usize] > 0;
-            is_passed || !is_free(users.running)
-        };
+    fn take(size: Size, turn: Turn) -> Self {
+        let (index, is_first) = (size as usize, turn == Turn::First);
         let mut users = users();
-        users.first[size as usize] += usize::from(turn == Turn::First);
+        users.first[index] += usize::from(is_first);
+        let must_wait = |users: &mut Users| {
+            let has_precedence = is_first || users.first[index] == 0;
+            !has_precedence || !size.is_free(users.running)
+        };
         let waited = FREED.wait_timeout_while(users, PATIENCE, must_wait);
         let (mut users, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        users.first[size as usize] -= usize::from(turn == Turn::First);
-        FREED.notify_all();
+        if is_first {
+            users.first[index] -= 1;
+            // The others wait for those that take precedence.
+            FREED.notify_all();
+        }
         assert!(!waited.timed_out(), "no share of the machine for {PATIENCE:?}");
-        users.running[size as usize] += 1;
+        users.running[index] += 1;
         Self(size)
     }
 }

@@ -60,7 +60,7 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// As [`Self::start`], on nodes to which the program is copied.
+    /// As [`Self::start`], but the nodes do not have the program: the first command stages it.
     pub(super) fn start_without_program(workspace: &'a Workspace, names: &[&str]) -> Self {
         let binaries = cargo_bin!("tollgate").parent().expect("a folder").to_owned();
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT));

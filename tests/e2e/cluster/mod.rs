@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 #[test]
 fn jobs_run_on_hosts_of_their_own_and_leave_nothing() {
     let workspace = Workspace::concurrent();
-    let cluster = Cluster::start(&workspace, &["sut1", "gen1", "gen2"]);
+    let cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1", "gen2"]);
     let names = cluster.slurm("srun", &["--constraint=gen", "--nodes=2", "hostname"]);
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();
@@ -38,7 +38,7 @@ fn jobs_run_on_hosts_of_their_own_and_leave_nothing() {
 #[test]
 fn hosts_end_with_a_killed_cluster() {
     let workspace = Workspace::concurrent();
-    let mut cluster = Cluster::start(&workspace, &["sut1", "gen1"]);
+    let mut cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1"]);
     assert!(!workspace.running().is_empty());
     cluster.kill();
     workspace.assert_nothing_runs();
@@ -191,7 +191,7 @@ fn kubectl_carries_agents() {
 #[test]
 fn load_needs_permission_for_its_target() {
     let workspace = Workspace::concurrent();
-    let cluster = Cluster::start(&workspace, &["sut1", "gen1"]);
+    let cluster = Cluster::start_without_program(&workspace, &["sut1", "gen1"]);
     let output = load(&cluster, &["http://sut1:8080/", "-n", "1", "--on", "slurm:1"]).output();
     let output = output.expect("nsenter");
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
@@ -204,7 +204,7 @@ fn load_needs_permission_for_its_target() {
 fn request_in_the_queue_ends_with_its_command() {
     let workspace = Workspace::concurrent();
     run::write_experiment(&workspace, 1);
-    let cluster = Cluster::start(&workspace, &["sut1", "origin1", "gen1"]);
+    let cluster = Cluster::start_without_program(&workspace, &["sut1", "origin1", "gen1"]);
     let job = ["--parsable", "--exclusive", "--nodes=3", "--chdir=/", "--output=/dev/null"];
     let job = cluster.slurm("sbatch", &[&job[..], &["--wrap=sleep 1000"]].concat());
     let jobs = || cluster.slurm("squeue", &["--noheader", "--format=%j %T"]);
