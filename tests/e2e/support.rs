@@ -403,7 +403,7 @@ enum Turn {
 }
 
 impl Share {
-    /// Also waits until other processes are done.
+    /// Waits until no other test has a share, and at most a minute until other processes use less than 40 % of the CPUs.
     fn all() -> Self {
         let share = Self::take(Size::All, Turn::Any);
         if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
@@ -417,8 +417,8 @@ impl Share {
         let mut users = users();
         users.first[index] += usize::from(is_first);
         let must_wait = |users: &mut Users| {
-            let has_precedence = is_first || users.first[index] == 0;
-            !has_precedence || !size.is_free(users.running)
+            let is_next = is_first || users.first[index] == 0;
+            !(is_next && size.is_free(users.running))
         };
         let waited = FREED.wait_timeout_while(users, PATIENCE, must_wait);
         let (mut users, waited) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -457,7 +457,7 @@ fn busy_share() -> f64 {
 /// Tests by the size of their share.
 struct Users {
     running: [usize; 3],
-    /// Those that wait with [`Turn::First`].
+    /// Tests that wait with [`Turn::First`].
     first: [usize; 3],
 }
 
