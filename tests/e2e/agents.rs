@@ -82,7 +82,7 @@ impl Place {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Agents, which run programs of the staging folder.
+    /// Agents and their servers, which run programs of the staging folder.
     fn agents(&self) -> Vec<Pid> {
         let folder = self.0.path("");
         let processes = all_processes().unwrap().flatten();
@@ -236,14 +236,17 @@ fn long_load(place: &Place, server: &Server) -> Started {
     child
 }
 
-/// The process that executes the commands of an agent, whose parent is its supervisor.
+/// A process that executes the commands of an agent: the child of a supervisor. Servers are its children, and run the
+/// same program.
 fn worker(place: &Place) -> Pid {
     let agents = place.agents();
-    let parent = |pid: Pid| {
-        let stat = Process::new(pid.as_raw()).and_then(|one| one.stat());
-        stat.map(|stat| Pid::from_raw(stat.ppid)).unwrap()
+    let agent_above = |pid: Pid| {
+        let stat = Process::new(pid.as_raw()).and_then(|one| one.stat()).ok()?;
+        Some(Pid::from_raw(stat.ppid)).filter(|parent| agents.contains(parent))
     };
-    agents.iter().copied().find(|pid| agents.contains(&parent(*pid))).unwrap()
+    let is_worker =
+        |pid: &Pid| agent_above(*pid).is_some_and(|parent| agent_above(parent).is_none());
+    agents.iter().copied().find(is_worker).unwrap()
 }
 
 #[test]
@@ -339,7 +342,7 @@ fn write_experiment(place: &Place) {
     place.0.write("two.toml", &experiment.text());
 }
 
-/// Starts a run, and waits for its first trial and for the load of a later one.
+/// Starts a run, and waits for its first trial.
 fn run_in_progress(place: &Place) -> Started {
     write_experiment(place);
     let on = ["run", "two.toml", "--on", "local:4", "--generators", "2", "--out", "out"];
