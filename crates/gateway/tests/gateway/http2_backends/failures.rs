@@ -112,7 +112,7 @@ fn idle_connection_may_close_at_any_time() {
         upstream.wait(1, |it| it.has_ended);
         upstream.respond(1, OK, Some("hi"));
         client.expect(OK_TEXT);
-        drop(upstream);
+        upstream.tcp().shutdown(Shutdown::Both).unwrap();
         client.send(request);
         let mut upstream = accept(&backend, &[]);
         upstream.wait(1, |it| it.has_ended);
