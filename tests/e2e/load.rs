@@ -292,6 +292,22 @@ fn first_request_is_measured_without_a_warm_up() {
 }
 
 #[test]
+fn duration_starts_when_the_first_requests_are_sent() {
+    let workspace = Workspace::concurrent();
+    for warm_up in [&[][..], &["--warmup", "100ms"]] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        // Nothing accepts, and the queue has room for two connections.
+        rustix::net::listen(&listener, 1).expect("a shorter queue");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        let arguments = [&[&url, "-c", "8", "-d", "300ms"], warm_up].concat();
+        let (code, result) = workspace.load(&arguments);
+        assert_eq!(code, Some(4));
+        assert_eq!(result["connects"], 2, "{result}");
+        assert!(result["window_s"].as_f64() >= Some(0.3), "{result}");
+    }
+}
+
+#[test]
 fn connections_left_open_by_the_server_are_force_closed() {
     let workspace = Workspace::concurrent();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

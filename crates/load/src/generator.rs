@@ -95,7 +95,7 @@ impl Generator {
         self.series.take()
     }
 
-    /// Time at which the first request is sent or due. An open loop opens its connections first.
+    /// Time at which the first request is due. In a closed loop, it is sent when the connections are open.
     pub fn starts_at(&self) -> Instant {
         self.control.start
     }
@@ -103,6 +103,12 @@ impl Generator {
     /// Ends the warm-up: requests that finish from now on are measured. Later calls have no effect.
     pub fn open_window(&self) {
         self.command(&self.control.measure);
+    }
+
+    /// Start of the window: that of a schedule without a warm-up, which may be in the future, else the opening. `None`
+    /// until a thread has opened it, which in a closed loop is once its connections are open or one second has passed.
+    pub fn window_start(&self) -> Option<Instant> {
+        self.control.window_start.get().copied()
     }
 
     /// Ends the load. Requests in flight stay without a response.

@@ -37,8 +37,8 @@ pub(crate) struct Control {
     pub(crate) measure: AtomicBool,
     pub(crate) drain: AtomicBool,
     pub(crate) stop: AtomicBool,
-    /// Start of the series: that of a schedule without a warm-up, else the first window.
-    pub(crate) series_start: OnceLock<Instant>,
+    /// Start of window and series: that of a schedule without a warm-up, else the opening of the first thread's window.
+    pub(crate) window_start: OnceLock<Instant>,
 }
 
 /// One thread's part of a plan.
@@ -118,11 +118,11 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 impl Control {
     pub(crate) fn new(plan: &Plan, start: Instant) -> Self {
         let flag = || AtomicBool::new(false);
-        let series_start = OnceLock::new();
+        let window_start = OnceLock::new();
         if plan.rate().is_some() && !plan.warm_up {
-            series_start.get_or_init(|| start);
+            window_start.get_or_init(|| start);
         }
-        Self { start, measure: flag(), drain: flag(), stop: flag(), series_start }
+        Self { start, measure: flag(), drain: flag(), stop: flag(), window_start }
     }
 }
 
@@ -300,7 +300,7 @@ impl Worker {
             self.now = Instant::now();
             let has_started = self.is_sending || self.pacer.is_some();
             if self.now >= self.control.start && has_started {
-                self.metrics.open_window(self.now, clock, &self.control.series_start)?;
+                self.metrics.open_window(self.now, clock, &self.control.window_start)?;
                 self.opens_window = false;
                 if let Some(end) = self.metrics.interval_end() {
                     self.next_timeout_check = self.next_timeout_check.min(end);

@@ -46,7 +46,8 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
         store_files(args, agent, &interrupt)?;
     }
     let shared = SharedLoad::start(&mut agents, plans, &interrupt)?;
-    let mut running = RunningAgents { load: shared, last: None };
+    let window_start = shared.starts_at();
+    let mut running = RunningAgents { load: shared, window_start, last: None };
     let mut line = ProgressLine::new();
     let end = progress::run(&load, &mut running, &mut line, &interrupt);
     line.clear();
@@ -154,12 +155,17 @@ fn warn_of_skew(load: &Load, result: &SharedResult) {
 /// A load of agents, whose counts are asked for at an interval.
 struct RunningAgents<'a> {
     load: SharedLoad<'a>,
+    window_start: Instant,
     last: Option<(Instant, Progress, bool)>,
 }
 
 impl Running for RunningAgents<'_> {
     fn starts_at(&self) -> Instant {
         self.load.starts_at()
+    }
+
+    fn window_start(&self) -> Option<Instant> {
+        Some(self.window_start)
     }
 
     fn progress(&mut self) -> Result<(Progress, bool)> {
@@ -177,8 +183,9 @@ impl Running for RunningAgents<'_> {
         None
     }
 
-    fn open_window(&mut self) -> Result<Instant> {
-        self.load.open_window().map_err(AgentError::into_plain)
+    fn open_window(&mut self) -> Result<()> {
+        self.window_start = self.load.open_window().map_err(AgentError::into_plain)?;
+        Ok(())
     }
 
     fn close_window(&mut self, at: Option<Instant>) -> Result<()> {

@@ -34,8 +34,11 @@ pub(super) struct RunEnd {
 
 /// A load that has started: by a generator of this process, or by agents on several hosts.
 pub(super) trait Running {
-    /// Time of the first request.
+    /// Time at which the first request is due.
     fn starts_at(&self) -> Instant;
+
+    /// Start of the window; `None` while the first requests wait for connections.
+    fn window_start(&self) -> Option<Instant>;
 
     /// Counts so far, and true if all requests have finished.
     fn progress(&mut self) -> Result<(Progress, bool)>;
@@ -43,8 +46,7 @@ pub(super) trait Running {
     /// Latencies so far; `None` if they are not known before the end.
     fn latency(&mut self) -> Option<LatencyHistogram>;
 
-    /// Opens the window. Returns its start.
-    fn open_window(&mut self) -> Result<Instant>;
+    fn open_window(&mut self) -> Result<()>;
 
     /// Closes the window at a time, or now.
     fn close_window(&mut self, at: Option<Instant>) -> Result<()>;
@@ -58,6 +60,10 @@ impl Running for Generator {
         Self::starts_at(self)
     }
 
+    fn window_start(&self) -> Option<Instant> {
+        Self::window_start(self)
+    }
+
     fn progress(&mut self) -> Result<(Progress, bool)> {
         Ok((Self::progress(self), self.is_done()))
     }
@@ -66,9 +72,9 @@ impl Running for Generator {
         Some(self.live_latency())
     }
 
-    fn open_window(&mut self) -> Result<Instant> {
+    fn open_window(&mut self) -> Result<()> {
         Self::open_window(self);
-        Ok(Instant::now())
+        Ok(())
     }
 
     fn close_window(&mut self, _: Option<Instant>) -> Result<()> {
@@ -108,16 +114,16 @@ fn run_phases(
     interrupt: &Interrupt,
     result: &mut WarmUpResult,
 ) -> Result<Option<Instant>> {
-    let mut start = running.starts_at();
-    line.watch(running, Some(start), interrupt)?;
+    line.watch(running, Some(running.starts_at()), interrupt)?;
     if load.warm_up != WarmUp::None {
         // An interrupted warm-up has a result too.
         let begin = Instant::now();
         let ended = warm_up(load, running, line, interrupt, &mut result.steady);
         result.duration = begin.elapsed();
         ended?;
-        start = running.open_window()?;
+        running.open_window()?;
     }
+    let start = line.watch_opening(running, interrupt)?;
     let until = load.duration.map(|duration| start + duration);
     line.enter(Phase::Measure { until, requests: load.plan.requests });
     let lead = running.close_lead();
@@ -212,6 +218,24 @@ impl ProgressLine {
                 drawn_at = Some(now);
             }
             interrupt.sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL))?;
+        }
+    }
+
+    /// Shows the progress until the window is open, or the load is done. Returns the start of the window.
+    fn watch_opening(
+        &mut self,
+        running: &mut impl Running,
+        interrupt: &Interrupt,
+    ) -> Result<Instant> {
+        loop {
+            if let Some(start) = running.window_start() {
+                return Ok(start);
+            }
+            let now = Instant::now();
+            if running.progress()?.1 {
+                return Ok(now);
+            }
+            self.watch(running, Some(now + POLL_INTERVAL), interrupt)?;
         }
     }
 
