@@ -16,12 +16,14 @@ use crate::metrics::{SharedProgress, ThreadSummary};
 use crate::plan::{Arrivals, Error, Plan, Protocol};
 use crate::series::{Recorder, Series};
 use crate::summary::{Progress, Summary};
-use crate::worker::{Control, Worker};
+use crate::worker::{Control, START_WAIT_MAX, Worker};
 
 /// Time from its start until an open loop begins to send, so that connections can be opened first. A
-/// connection that is not open by then delays its requests, and their latency includes that.
+/// connection that is not open by then delays its requests, and their latency includes that. A handshake with an RSA
+/// key of 2048 bits takes a server about a millisecond.
 const LEAD_MIN: Duration = Duration::from_millis(10);
 const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
+const LEAD_PER_HANDSHAKE: Duration = Duration::from_millis(2);
 
 /// A running load. Dropping it ends the load and waits for its threads.
 #[derive(Debug)]
@@ -251,7 +253,10 @@ impl Plan {
         let connections = self.connections.div_ceil(self.shard.count);
         match self.arrivals {
             Arrivals::Open { .. } if self.keep_alive => {
-                LEAD_MIN + LEAD_PER_CONNECTION * u32::try_from(connections).unwrap_or(u32::MAX)
+                let connections = u32::try_from(connections).unwrap_or(u32::MAX);
+                let with_tls = || (LEAD_PER_HANDSHAKE * connections).min(START_WAIT_MAX);
+                let handshakes = self.tls.as_ref().map_or(Duration::ZERO, |_| with_tls());
+                LEAD_MIN + LEAD_PER_CONNECTION * connections + handshakes
             }
             Arrivals::Open { .. } => LEAD_MIN,
             Arrivals::Closed => Duration::ZERO,

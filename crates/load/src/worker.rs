@@ -28,6 +28,7 @@ use crate::verdict::LATENESS_MAX;
 use crate::waiting::{ClockOffset, Coalescing, EARLY_WAKE, RequestWait, SlackWait, Wait};
 use crate::workload::RequestSequence;
 use replay::Sessions;
+pub(crate) use send::START_WAIT_MAX;
 
 /// Commands of the caller to all threads. Threads read them when they are woken.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::pacing::Pacer;
 const STARTS_PER_TURN_MAX: usize = 16;
 
 /// Time for which the first requests wait for connections. Slower connections join later.
-const START_WAIT_MAX: Duration = Duration::from_secs(1);
+pub(crate) const START_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Opens connections, some per turn, so that the poller can report those that are established.
@@ -56,6 +56,8 @@ impl Worker {
                 State::Connecting(_) | State::RetryWait | State::Closing(_) => {}
             }
         }
+        // Requests that became due while the connections were opened.
+        self.send_due();
         Ok(())
     }
 

@@ -303,6 +303,19 @@ pub(crate) fn run(plan: Plan) -> Summary {
     finish(generator)
 }
 
+/// Runs a plan until its summary is as expected, at most ten times: other processes can delay a thread at any time.
+#[track_caller]
+pub(crate) fn run_until(plan: &Plan, is_expected: impl Fn(&Summary) -> bool) {
+    let mut summary = Summary::default();
+    for _ in 0..10 {
+        summary = run(plan.clone());
+        if is_expected(&summary) {
+            return;
+        }
+    }
+    panic!("ten runs, the last of which: {summary:?}");
+}
+
 /// Ends a load and checks the balance of its counts.
 pub(crate) fn finish(generator: Generator) -> Summary {
     let summary = generator.finish().unwrap();
