@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
@@ -320,6 +320,38 @@ fn reloads_on_hup_and_drains_on_term() {
     assert_eq!(gateway.wait(), Some(0));
     one.stop();
     assert!(other.stop().contains("\"GET /?payload=7 HTTP/1.1\" 200 7 "));
+}
+
+#[test]
+fn cause_of_an_invalid_response_is_logged() {
+    let headers = "X: y\r\n".repeat(101);
+    for (response, cause) in [
+        (
+            format!("HTTP/1.1 200 OK\r\n{headers}\r\n"),
+            "it has 101 header lines, more than 100 (`limits.response_headers`)",
+        ),
+        ("SMTP ready\r\n\r\n".to_owned(), "malformed HTTP/1 head: "),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".to_owned(),
+            "two values",
+        ),
+    ] {
+        let workspace = Workspace::concurrent();
+        let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = backend.local_addr().expect("an address").to_string();
+        workspace.write("gateway.yaml", &config("127.0.0.1:0", &address, ""));
+        let gateway = GatewayProcess::start(&workspace);
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = backend.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 4096]).expect("a request");
+            stream.write_all(response.as_bytes()).expect("a response");
+            stream
+        });
+        assert!(gateway.get("/").starts_with("HTTP/1.1 502 "), "{cause}");
+        server.join().expect("the server");
+        let message = gateway.message();
+        assert!(message.contains(&format!("a response is invalid: {cause}")), "{message}");
+    }
 }
 
 #[test]

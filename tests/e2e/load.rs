@@ -217,7 +217,8 @@ fn nginx_responds_to_every_request_over_tls() {
     for (options, reason) in [
         (
             &[][..],
-            "trust it or its authority with --cacert FILE, or skip the check with --insecure",
+            "no trusted authority has issued the certificate of the peer; trust it or its authority with --cacert FILE, or \
+             skip the check with --insecure",
         ),
         (
             &["--cacert", "/nowhere"],

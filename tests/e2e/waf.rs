@@ -53,6 +53,39 @@ fn check_counts_rules_and_names_errors() {
 }
 
 #[test]
+fn rules_for_bodies_in_the_documentation_parse_and_reject() {
+    let workspace = workspace();
+    let documentation = include_str!("../../docs/gateway.md");
+    let from = documentation.find("SecRule REQUEST_HEADERS:Content-Type").expect("the rules");
+    let rules = documentation[from..].split("```").next().expect("their end");
+    workspace.write("bodies.conf", rules);
+    workspace.write("args.conf", "SecRule ARGS \"@contains union\" \"id:1,phase:2,deny\"\n");
+    let check = |files: &[&str]| stdout(&workspace.run(&[&["waf", "check"], files].concat()));
+    assert_eq!(check(&["args.conf"]).matches("uninspected: ").count(), 3);
+    assert_eq!(check(&["bodies.conf", "args.conf"]).matches("uninspected: ").count(), 0);
+    let form = "multipart/form-data; boundary=b";
+    let part = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n";
+    for (kind, body, rule) in [
+        ("application/vnd.api+json", r#"{"a":["union"]}"#, Some("1")),
+        ("application/json", r#"{"a":"select"}"#, None),
+        ("application/json", r#"{"a":"#, Some("1003")),
+        ("text/xml", "<a>select", Some("1003")),
+        (form, &format!("{part}union\r\n--b--\r\n"), Some("1")),
+        (form, &format!("{part}select\r\n--b--\r\n"), None),
+        (form, &format!("{part}union\r\n"), Some("1003")),
+    ] {
+        let length = body.len();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\n");
+        workspace.write("body.http", &format!("{head}Content-Length: {length}\r\n\r\n{body}"));
+        let files = ["waf", "explain", "bodies.conf", "args.conf", "--request", "body.http"];
+        let text = stdout(&workspace.run(&files));
+        let blocked = rule.map(|rule| format!("rule {rule} "));
+        assert!(blocked.is_none_or(|by| text.contains(&by)), "{kind} {body}: {text}");
+        assert_eq!(text.contains("not blocked"), rule.is_none(), "{kind} {body}: {text}");
+    }
+}
+
+#[test]
 fn explain_names_the_match_and_its_exclusion() {
     let workspace = workspace();
     let output = workspace.run(&["waf", "explain", "a.conf", "--request", "attack.http"]);

@@ -54,6 +54,11 @@ impl ServerUrl {
             false => format!("http://{url}"),
         };
         let part = |reason: String| UrlError::Part { url: url.clone(), reason };
+        // Encoded, as the server would see it as the end of the target or as a part of it.
+        if let Some(at) = url.find([' ', '"', '<', '>', '`']) {
+            let byte = url.as_bytes()[at];
+            return Err(part(format!("write %{byte:02X} for `{}`", char::from(byte))));
+        }
         let uri: Uri =
             url.parse().map_err(|source| UrlError::Syntax { url: url.clone(), source })?;
         let is_tls = match uri.scheme_str() {
@@ -162,6 +167,16 @@ mod tests {
         drop(listener);
         assert_eq!(first_open(&[closed, open]), Some(closed));
         assert_eq!(first_open(&[]), None);
+    }
+
+    #[test]
+    fn characters_to_encode_are_named() {
+        for (url, reason) in
+            [("http://a/b c", "write %20 for ` `"), ("a/?q=\"b\"", "write %22 for `\"`")]
+        {
+            let error = ServerUrl::parse(url).unwrap_err().to_string();
+            assert!(error.ends_with(reason), "{error}");
+        }
     }
 
     #[test]

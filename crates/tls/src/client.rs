@@ -236,6 +236,24 @@ pub fn certificate_rejection(error: &io::Error) -> Option<Rejection> {
     }
 }
 
+/// Describes why a handshake failed.
+pub fn describe_failure(error: &io::Error) -> String {
+    let rustls_error: Option<&Error> = error.get_ref().and_then(|it| it.downcast_ref());
+    match rustls_error {
+        // The second: an authority of the same name has another kind of key.
+        Some(Error::InvalidCertificate(
+            CertificateError::UnknownIssuer
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        )) => "no trusted authority has issued the certificate of the peer".to_owned(),
+        Some(Error::InvalidCertificate(CertificateError::Other(other)))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "the certificate of the peer is self-signed".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// Checks certificates in place of rustls's own verifier. The server always proves that it has the key.
 #[derive(Debug)]
 struct Verifier {

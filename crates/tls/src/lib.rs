@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use client::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
+    describe_failure,
 };
 pub use self_signed::{SelfSigned, SelfSignedError};
 pub use server::{

@@ -8,8 +8,8 @@ use crate::condition::Condition;
 use crate::error::{LoadError, Place, Skipped, nearest};
 use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
-    Assignment, Change, Control, Disruptive, Flow, Phase, Rule, RuleFilter, Selector, Severity,
-    Step, Target,
+    Assignment, BodyProcessor, Change, Control, Disruptive, Flow, Phase, Rule, RuleFilter,
+    Selector, Severity, Step, Target,
 };
 use crate::seclang::action::Actions;
 use crate::seclang::directive::{Draft, Entry, Update};
@@ -167,6 +167,38 @@ impl RuleSet {
     /// Directives and actions that are accepted and have no effect.
     pub fn inert(&self) -> &[Skipped] {
         &self.inert
+    }
+
+    /// Kinds of request bodies that pass uninspected although SecLang rules read their arguments, each with the reason.
+    /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
+    /// relies on them.
+    pub fn uninspected_bodies(&self) -> Vec<&'static str> {
+        let is_of_bodies = |rule: &Rule| {
+            let extension = Path::new(&*rule.place.file).extension();
+            let is_foreign = extension.is_some_and(|it| it == "yaml" || it == "rules");
+            rule.phase == Phase::RequestBody && !is_foreign
+        };
+        let reads_arguments = self.read.contains_any(&[Variable::Args, Variable::ArgsPost]);
+        let inspects = self.settings.request_body_access && self.rules.iter().any(is_of_bodies);
+        if !(inspects && reads_arguments) {
+            return Vec::new();
+        }
+        let parses = |processor| {
+            let links = self.rules.iter().flat_map(|rule| &rule.links);
+            let mut controls = links.flat_map(|link| &link.controls);
+            controls.any(|it| matches!(it, Control::RequestBodyProcessor(one) if *one == processor))
+        };
+        let mut found = Vec::new();
+        if !parses(BodyProcessor::Json) {
+            found.push("JSON bodies: no rule has ctl:requestBodyProcessor=JSON");
+        }
+        if !parses(BodyProcessor::Xml) {
+            found.push("XML bodies: no rule has ctl:requestBodyProcessor=XML");
+        }
+        if !self.read.contains_any(&[Variable::ReqbodyError]) {
+            found.push("malformed bodies: no rule reads REQBODY_ERROR");
+        }
+        found
     }
 
     /// True if `SecAuditLogRelevantStatus` matches a status.
@@ -567,6 +599,24 @@ mod tests {
             error("SecRule ARGS x \"id:7\"\nSecRule ARGS x \"id:7\""),
             "t.conf:2:17: rule id 7 is used twice"
         );
+    }
+
+    #[test]
+    fn uninspected_bodies_are_listed() {
+        let rules = "SecRule ARGS x \"id:1,phase:2\"";
+        let json = "SecAction \"id:2,phase:1,pass,ctl:requestBodyProcessor=JSON\"";
+        let xml = "SecAction \"id:3,phase:1,pass,ctl:requestBodyProcessor=XML\"";
+        let errors = "SecRule REQBODY_ERROR \"!@eq 0\" \"id:4,phase:2,deny\"";
+        let kinds = |parts: &[&str]| {
+            let text = format!("SecRequestBodyAccess On\n{}", parts.join("\n"));
+            let found = load(&text).unwrap_or_else(|e| panic!("{e}")).uninspected_bodies();
+            found.into_iter().filter_map(|it| it.split(' ').next()).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&[rules]), ["JSON", "XML", "malformed"]);
+        assert_eq!(kinds(&[rules, json]), ["XML", "malformed"]);
+        assert_eq!(kinds(&[rules, json, xml, errors]), [""; 0]);
+        assert_eq!(kinds(&["SecRule REQUEST_URI x \"id:1\""]), [""; 0]);
+        assert_eq!(kinds(&["SecRequestBodyAccess Off", rules]), [""; 0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tollgate_accesslog::RateLimit;
 use tollgate_eventloop::{Events, Interest, Poller, Waker};
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
-use tollgate_tls::{TlsClient, TlsSession};
+use tollgate_tls::{TlsClient, TlsSession, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
 use crate::config::{Address, Backend, HealthCheck, Pool, Protocol};
@@ -285,7 +285,7 @@ impl CheckedBackend {
 enum CheckError {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
-    #[error("the TLS handshake failed: {0}")]
+    #[error("the TLS handshake failed: {}", describe_failure(.0))]
     Handshake(#[source] io::Error),
     #[error("the connection failed: {0}")]
     Connection(#[source] io::Error),

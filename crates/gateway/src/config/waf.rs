@@ -281,9 +281,12 @@ pub(super) fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, 
     Ok(AuditLog { to, all: file.include == Some(IncludeFile::All), masked })
 }
 
-/// Rule sets that were loaded for one configuration, by their text.
+/// Rule sets that were loaded for one configuration.
 #[derive(Default)]
-pub(super) struct RuleCache(HashMap<String, Arc<Rules>>);
+pub(super) struct RuleCache {
+    by_text: HashMap<String, Arc<Rules>>,
+    pub(super) warnings: Vec<InvalidValue>,
+}
 
 /// The `waf` keys that apply to a route: its own, then those of the gateway.
 struct Layers<'a>([Option<&'a Located<WafFile>>; 2]);
@@ -363,7 +366,7 @@ impl RuleCache {
         let exclusions = keys.get(|file| &file.exclusions);
         let exclusion_text = exclusions.map_or(String::new(), |lines| lines.join("\n"));
         let source = [&*before, &includes, &behind, &exclusion_text].join("\n");
-        if let Some(rules) = self.0.get(&source) {
+        if let Some(rules) = self.by_text.get(&source) {
             return Ok(Arc::clone(rules));
         }
         let builder = tollgate_waf::RuleSet::builder()
@@ -374,8 +377,13 @@ impl RuleCache {
         let set = builder.build().map_err(|error| {
             InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
         })?;
+        let warning = |bodies| {
+            let message = format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules");
+            InvalidValue::at(files, message)
+        };
+        self.warnings.extend(set.uninspected_bodies().into_iter().map(warning));
         let rules = Arc::new(Rules::new(set));
-        self.0.insert(source, Arc::clone(&rules));
+        self.by_text.insert(source, Arc::clone(&rules));
         Ok(rules)
     }
 }

@@ -1,9 +1,10 @@
 //! Forwarding: the request to the backend, and the response to the client.
 
+use std::error::Error as _;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
+use tollgate_http1::{BodyFraming, ParseError, ResponseHead, Version, parse_response_head};
 
 use super::http2::StreamEnd;
 use super::link::Link;
@@ -50,10 +51,23 @@ pub(super) struct CachedResponse {
 /// Kind of the start of the input. The head to forward is in the scratch space.
 enum Parsed {
     Partial,
-    Interim { head_bytes: usize },
-    Upgrade { head_bytes: usize },
+    Interim {
+        head_bytes: usize,
+    },
+    Upgrade {
+        head_bytes: usize,
+    },
     Final(CachedResponse, Verdict),
-    Invalid,
+    /// The cause, for the log.
+    Invalid(String),
+}
+
+/// The error with its source.
+fn cause_of(error: &ParseError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }
 
 impl Worker {
@@ -314,7 +328,7 @@ impl Worker {
             ResponseState::Head
                 if is_broken_off || upstream.is_some_and(Upstream::has_invalid_response) =>
             {
-                self.reject_response(key)
+                self.reject_response(key, "it ended within its head, or is invalid HTTP/2")
             }
             ResponseState::Head => {
                 let reason = match early_end {
@@ -351,7 +365,9 @@ impl Worker {
                 }
                 self.finish_response(key, false, false)
             }
-            ResponseState::Body { .. } if transaction.can_respond() => self.reject_response(key),
+            ResponseState::Body { .. } if transaction.can_respond() => {
+                self.reject_response(key, "it ended within its body")
+            }
             ResponseState::Body { .. } => self.abort_response(key),
             ResponseState::Done { .. } | ResponseState::Tunnel { .. } => Step::Close,
         }
@@ -363,9 +379,9 @@ impl Worker {
         Step::Close
     }
 
-    /// The backend sent an invalid response head.
-    fn reject_response(&mut self, key: usize) -> Step {
-        self.record_upstream_failure(key, "a response is invalid");
+    /// The backend sent an invalid response, of which the client has nothing yet.
+    fn reject_response(&mut self, key: usize, cause: &str) -> Step {
+        self.record_upstream_failure(key, &format!("a response is invalid: {cause}"));
         self.respond(key, &LocalResponse::error(Reason::InvalidResponse))
     }
 
@@ -433,7 +449,7 @@ impl Worker {
                     verdict = of_head;
                     self.begin_response(key, &response);
                 }
-                Parsed::Invalid => return self.reject_response(key),
+                Parsed::Invalid(cause) => return self.reject_response(key, &cause),
             }
         }
         let client = &mut self.clients[key];
@@ -447,7 +463,10 @@ impl Worker {
         let input = &mut self.scratch.input[start..end];
         let taken = self.filter.take_body(Direction::Response, shown_id, body, input, verdict);
         let Ok((taken, verdict)) = taken else {
-            return if is_unsent { self.reject_response(key) } else { self.abort_response(key) };
+            return match is_unsent {
+                true => self.reject_response(key, "its body is malformed"),
+                false => self.abort_response(key),
+            };
         };
         transaction.response_body_bytes += taken.payload_bytes;
         let has_surplus = start + taken.consumed < end;
@@ -514,7 +533,9 @@ impl Worker {
     fn parse_response(&mut self, key: usize, start: usize, end: usize) -> Parsed {
         let client = &mut self.clients[key];
         let websocket = client.link.websocket_key();
-        let Some(transaction) = &mut client.transaction else { return Parsed::Invalid };
+        let Some(transaction) = &mut client.transaction else {
+            return Parsed::Invalid("no request is in progress".to_owned());
+        };
         let request = transaction.request;
         let input = &self.scratch.input[start..end];
         // The client's connection is not kept while its request is incomplete, and not while draining.
@@ -544,7 +565,13 @@ impl Worker {
         let head = match parse_response_head(input, request.is_head) {
             Ok(Some(head)) if head.header_count <= config.limits.response_headers => head,
             Ok(None) => return Parsed::Partial,
-            Ok(Some(_)) | Err(_) => return Parsed::Invalid,
+            Ok(Some(head)) => {
+                let (count, max) = (head.header_count, config.limits.response_headers);
+                return Parsed::Invalid(format!(
+                    "it has {count} header lines, more than {max} (`limits.response_headers`)"
+                ));
+            }
+            Err(error) => return Parsed::Invalid(cause_of(&error)),
         };
         let is_http2 = config.pools[transaction.pool].protocol != Protocol::Http1;
         let version = if is_http2 { Version::Http2 } else { head.version };
@@ -565,7 +592,7 @@ impl Worker {
                 render(Persistence::Upgrade, BodyFraming::Empty, None);
                 Parsed::Upgrade { head_bytes: head.len }
             }
-            101 => Parsed::Invalid,
+            101 => Parsed::Invalid("it switches protocols without being asked to (101)".to_owned()),
             100..=199 if transaction.interim_responses < INTERIM_RESPONSES_MAX => {
                 transaction.interim_responses += 1;
                 if request.version != Version::Http10 {
@@ -573,8 +600,12 @@ impl Worker {
                 }
                 Parsed::Interim { head_bytes: head.len }
             }
-            100..=199 => Parsed::Invalid,
-            _ if head.has_other_coding => Parsed::Invalid,
+            100..=199 => {
+                Parsed::Invalid(format!("more than {INTERIM_RESPONSES_MAX} interim responses"))
+            }
+            _ if head.has_other_coding => {
+                Parsed::Invalid("its Transfer-Encoding is not `chunked`".to_owned())
+            }
             _ => {
                 let strips_coding =
                     head.body == BodyFraming::Chunked && request.version == Version::Http10;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate_tls::certificate_rejection;
+use tollgate_tls::{certificate_rejection, describe_failure};
 
 use super::http2::StreamEnd;
 use super::link::Link;
@@ -281,7 +281,8 @@ impl Worker {
                     None => Reason::TlsHandshake,
                 };
                 if reason != Reason::ConnectFailed {
-                    upstream.failure = Some(format!("the TLS handshake failed: {error}"));
+                    upstream.failure =
+                        Some(format!("the TLS handshake failed: {}", describe_failure(&error)));
                     self.backend_counters(place).handshakes.failed.add(1);
                 }
                 Err(reason)

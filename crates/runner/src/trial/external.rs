@@ -12,7 +12,7 @@ use std::time::Duration;
 use tollgate_experiment::error::bad_input;
 use tollgate_experiment::experiment::{Experiment, External, Protocol};
 use tollgate_experiment::machine::CpuLayout;
-use tollgate_tls::{Rejection, Trust, certificate_rejection};
+use tollgate_tls::{Rejection, Trust, certificate_rejection, describe_failure};
 
 /// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,
 /// and that their processes exist. A server that does not respond is reported by its trials.
@@ -45,7 +45,8 @@ fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
         }
         (Some(_), _) => "; to skip the check, use `insecure = true`",
     };
-    Err(anyhow!("cannot load {}: {error}{advice}", external.server.url))
+    let cause = describe_failure(&error);
+    Err(anyhow!("cannot load {}: {cause}{advice}", external.server.url))
 }
 
 const HANDSHAKE: Duration = Duration::from_secs(5);

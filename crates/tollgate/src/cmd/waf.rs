@@ -185,6 +185,9 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
             writeln!(text, "{}", escape_controls(&entry))?;
         }
     }
+    for bodies in rules.uninspected_bodies() {
+        writeln!(text, "uninspected: {bodies}")?;
+    }
     console::print(&text)?;
     Ok(Exit::Success)
 }

@@ -113,6 +113,7 @@ fn validate_values(
         let waf = rules.waf(waf, file.waf.as_ref(), folder);
         route.waf = resources.collect(waf).flatten();
     }
+    resources.warnings.append(&mut rules.warnings);
     let admin = file.admin.as_ref().map(|text| admin(text, &listeners)).transpose()?;
     let forwarded = file.forwarded.as_ref().map_or(Ok(Forwarded::default()), forwarded)?;
     Ok(Config {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tollgate_load::{Plan, Protocol, Target as Address};
 use tollgate_tls::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
+    describe_failure,
 };
 
 const HTTP1: &[u8] = b"http/1.1";
@@ -52,8 +53,12 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
     let reached = match handshake(&client, &target.address, args.connect_timeout, awaits_end) {
         Ok(chosen) => Some(chosen),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            let error =
-                anyhow!("cannot load {}: {error}{}", target.server.url, advice(args, &error));
+            let error = anyhow!(
+                "cannot load {}: {}{}",
+                target.server.url,
+                describe_failure(&error),
+                advice(args, &error)
+            );
             return Err(Failure::bad_input(error));
         }
         // The load reports a server that cannot be reached.
