@@ -42,6 +42,8 @@ pub struct Connection {
     pub(crate) last_stream: u32,
     /// Recently released streams that were reset. Frames may still arrive on them.
     pub(crate) reset_streams: VecDeque<u32>,
+    /// Server: released streams whose upload is to be stopped, each after the reply to a PING.
+    late_resets: VecDeque<u32>,
     pub(crate) peer: PeerSettings,
     pub(crate) send_window: i64,
     pub(crate) receive_window: i64,
@@ -154,6 +156,7 @@ impl Connection {
             streams: StreamTable::default(),
             last_stream: 0,
             reset_streams: VecDeque::new(),
+            late_resets: VecDeque::new(),
             peer: PeerSettings {
                 streams: u32::MAX,
                 initial_window: i64::from(PROTOCOL_WINDOW),
@@ -384,21 +387,37 @@ impl Connection {
     }
 
     /// Forgets a stream. Resets it if it has not ended: a client cancels its request; a server that has responded to an
-    /// incomplete request stops the upload (RFC 9113, section 8.1).
+    /// incomplete request stops the upload (RFC 9113, section 8.1). The latter waits for the reply to a PING, as clients
+    /// such as curl drop a response whose stream is reset before they have read it.
     pub fn release(&mut self, stream: u32, out: &mut Vec<u8>) {
         let Some(state) = self.streams.get(stream) else { return };
         let has_responded = self.role == Role::Server && state.send == Side::Ended;
-        self.reset(
-            stream,
-            if has_responded { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL },
-            out,
-        );
+        let is_late =
+            has_responded && !state.is_closed() && self.late_resets.len() < LATE_RESETS_MAX;
+        if is_late {
+            self.late_resets.push_back(stream);
+            self.ping(late_reset_payload(stream), out);
+        } else {
+            let code = if has_responded { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+            self.reset(stream, code, out);
+        }
         if let Some(state) = self.streams.remove(stream) {
-            if state.is_reset && !state.is_reset_by_peer {
+            if is_late || state.is_reset && !state.is_reset_by_peer {
                 self.remember_reset(stream);
             }
             self.credit_connection(state.held, out);
         }
+    }
+
+    /// Stops an upload whose response the peer has read. Returns false for the reply to another PING.
+    pub(crate) fn reset_late(&mut self, payload: [u8; 8], out: &mut Vec<u8>) -> bool {
+        let position =
+            self.late_resets.iter().position(|stream| late_reset_payload(*stream) == payload);
+        let Some(stream) = position.and_then(|at| self.late_resets.remove(at)) else {
+            return false;
+        };
+        frame::write_reset(stream, ErrorCode::NO_ERROR, out);
+        true
     }
 
     /// Sends a PING, whose reply is [`Event::Pong`].
@@ -429,6 +448,7 @@ impl Connection {
         self.streams.shrink();
         self.reader.shrink();
         self.reset_streams.shrink_to_fit();
+        self.late_resets.shrink_to_fit();
     }
 
     pub(crate) fn last_peer_stream(&self) -> u32 {
@@ -484,6 +504,14 @@ impl Connection {
         }
     }
 }
+
+fn late_reset_payload(stream: u32) -> [u8; 8] {
+    let [a, b, c, d] = stream.to_be_bytes();
+    [b's', b't', b'o', b'p', a, b, c, d]
+}
+
+/// Limit of uploads that wait to be stopped. A peer that sends no replies to PING gets the resets at once.
+const LATE_RESETS_MAX: usize = 64;
 
 /// Number of streams in [`Connection::reset_streams`].
 pub(crate) const RESET_STREAMS_MAX: usize = 128;

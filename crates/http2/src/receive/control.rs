@@ -147,6 +147,9 @@ impl Connection {
         now: Instant,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         let Ok(payload) = payload.try_into() else { return Err(ConnectionError::FRAME_SIZE) };
+        if header.has(flags::ACK) && self.reset_late(payload, out) {
+            return Ok(None);
+        }
         self.glitch(now)?;
         if header.has(flags::ACK) {
             return Ok(Some(Event::Pong(payload)));

@@ -278,10 +278,34 @@ fn early_response_asks_for_no_more_of_the_request() {
     server.receive(&headers(1, false, POST)).unwrap();
     server.connection.send_response(1, 200, [], true, &mut server.out).unwrap();
     server.connection.release(1, &mut server.out);
-    assert_eq!(server.sent()[1], reset(1, 0));
+    let (ping, payload) = (FrameType::PING, b"stop\0\0\0\x01");
+    assert_eq!(server.sent()[1], (ping, 0, 0, payload.to_vec()));
     // Body and trailers that were on the way are ignored.
     let late = [data(1, false, b"abc"), headers(1, true, b"\x00\x01t\x01v")].concat();
     assert_eq!((server.receive(&late).unwrap(), server.sent()), (vec![], vec![]));
+    // The upload is stopped once the client has read the response.
+    let reply = frame(ping, flags::ACK, 0, payload);
+    assert_eq!((server.receive(&reply).unwrap(), server.sent()), (vec![], vec![reset(1, 0)]));
+    // A second reply is that to another PING.
+    assert_eq!((server.receive(&reply).unwrap().len(), server.sent()), (1, vec![]));
+}
+
+#[test]
+fn uploads_are_stopped_at_once_if_the_client_replies_to_no_ping() {
+    let limits = Limits { streams: 1, ..Limits::default() };
+    let mut server = Side::fresh(Role::Server, limits);
+    let start = [PREFACE, &frame(FrameType::SETTINGS, 0, 0, &[])[..]].concat();
+    server.receive(&start).unwrap();
+    let frames_of = |server: &mut Side, stream| {
+        server.receive(&headers(stream, false, POST)).unwrap();
+        server.connection.send_response(stream, 200, [], true, &mut server.out).unwrap();
+        server.connection.release(stream, &mut server.out);
+        server.sent().pop().unwrap()
+    };
+    for at in 0..64 {
+        assert_eq!(frames_of(&mut server, 2 * at + 1).0, FrameType::PING);
+    }
+    assert_eq!(frames_of(&mut server, 129), reset(129, 0));
 }
 
 #[test]
