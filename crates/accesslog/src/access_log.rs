@@ -67,7 +67,7 @@ pub struct Entry<'a> {
     pub peer: &'a str,
     /// `None` for plain HTTP. Logged in JSON only.
     pub tls: Option<Tls<'a>>,
-    /// `None` if the request could not be parsed.
+    /// `None` if not even the request line could be parsed.
     pub request: Option<&'a LoggedRequest>,
     /// Status of the response, or [`STATUS_NO_RESPONSE`].
     pub status: u16,
@@ -362,6 +362,21 @@ impl LoggedRequest {
             referer: header("Referer"),
             agent: header("User-Agent"),
         }
+    }
+
+    /// The request line of an invalid head; `None` if it is incomplete or invalid too.
+    pub fn of_first_line(head: &[u8]) -> Option<Self> {
+        let end = head.iter().position(|byte| *byte == b'\n')?;
+        let line = head[..end].strip_suffix(b"\r").unwrap_or(&head[..end]);
+        let mut words = line.split(|byte| *byte == b' ');
+        let (method, target) = (words.next()?, words.next()?);
+        let version = match (words.next()?, words.next()) {
+            (b"HTTP/1.0", None) => "1.0",
+            (b"HTTP/1.1", None) => "1.1",
+            _ => return None,
+        };
+        let (method, target) = (method.into(), target.into());
+        Some(Self { method, target, version, host: None, referer: None, agent: None })
     }
 
     /// A request over HTTP/2. `header` returns the first header of a name in lower case.

@@ -269,7 +269,7 @@ impl Worker {
                     if let Some(transport) = client.transport() {
                         transport.end_tls();
                     }
-                    self.reject(key, &LocalResponse::error(Reason::PlainOnTlsPort));
+                    self.reject(key, None, &LocalResponse::error(Reason::PlainOnTlsPort));
                     return HeadRead::Step(Step::Continue);
                 }
                 Ok(Received::End) | Err(_) => return HeadRead::Step(Step::Close),
@@ -304,7 +304,10 @@ impl Worker {
                 client.keep_unread(&self.scratch.input[start..end]);
                 client.is_partial = true;
             }
-            Parsed::Invalid(response) => self.reject(key, &response),
+            Parsed::Invalid(response) => {
+                let request = self.logged_request(key, &self.scratch.input[start..end]);
+                self.reject(key, request.as_deref(), &response);
+            }
             Parsed::Local { head_bytes, context, response } => {
                 let body_start = start + head_bytes;
                 let client = &mut self.clients[key];
@@ -441,10 +444,15 @@ impl Worker {
     }
 
     /// Answers bytes that are not a valid request, and closes the connection.
-    pub(super) fn reject(&mut self, key: usize, response: &LocalResponse) {
+    pub(super) fn reject(
+        &mut self,
+        key: usize,
+        request: Option<&LoggedRequest>,
+        response: &LocalResponse,
+    ) {
         let context =
             ResponseContext { is_head: false, version: Version::Http11, keep_alive: false };
-        self.respond_directly(key, None, response, context);
+        self.respond_directly(key, request, response, context);
     }
 
     /// Answers and logs a request without a transaction.
@@ -595,10 +603,14 @@ impl Worker {
         self.client_counters().sent_bytes.add(sent_bytes);
     }
 
-    /// Returns the fields that the access log needs of a parsed head. `None` without an access log.
+    /// Returns the fields that the access log needs of a head, or of the first line of an invalid one. `None` without an
+    /// access log.
     pub(super) fn logged_request(&self, key: usize, head: &[u8]) -> Option<Box<LoggedRequest>> {
         self.access_log.as_ref()?;
-        let head = parse_request_head(head).ok().flatten()?;
+        let Ok(Some(head)) = parse_request_head(head) else {
+            let is_stream = self.clients[key].link.is_stream();
+            return LoggedRequest::of_first_line(head).filter(|_| !is_stream).map(Box::new);
+        };
         let head = RequestHead { version: self.clients[key].version(head.version), ..head };
         Some(Box::new(LoggedRequest::new(&head)))
     }

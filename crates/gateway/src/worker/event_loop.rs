@@ -412,7 +412,7 @@ impl Worker {
         let transaction = match (client.stage, &client.transaction) {
             (Stage::Http2(connection), _) => return self.time_out_http2(key, connection),
             (Stage::ReadHead, _) if !client.unread.is_empty() => {
-                self.reject(key, &LocalResponse::error(Reason::HeadTimeout));
+                self.reject(key, None, &LocalResponse::error(Reason::HeadTimeout));
                 return Step::Continue;
             }
             (Stage::Transaction, Some(transaction)) => transaction,

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tollgate_gateway::config::{AccessLog, LogFormat, LogTarget, Pool, PoolId, Route};
 
 use crate::support::{
-    Backend, GET, OK, TestGateway, ThreadedBackend, closed_port, config, config_backends,
+    Backend, GET, OK, TestGateway, ThreadedBackend, closed_port, config, config_backends, poll,
 };
 
 /// Timeouts that are reached.
@@ -198,6 +198,40 @@ fn every_response_is_counted_and_logged() {
     }
     let end = format!("] \"\" 400 {} \"-\" \"-\" \"syntax\"", rejection.body.len());
     assert!(lines[2].ends_with(&end), "{text}");
+}
+
+#[test]
+fn refused_requests_are_logged_as_far_as_they_are_valid() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.access_log = log_to(&log);
+    let gateway = TestGateway::start(&config);
+    let long = format!("GET /in HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(70_000));
+    for (request, status, logged) in [
+        (
+            "GET /in%2Fx HTTP/1.1\r\nHost: x\r\nUser-Agent: me\r\n\r\n",
+            400,
+            "\"GET /in%2Fx HTTP/1.1\" 400 39 \"-\" \"me\" \"ambiguous-path\"",
+        ),
+        (
+            "PUT /in HTTP/1.1\r\nHost: a b\r\n\r\n",
+            400,
+            "\"PUT /in HTTP/1.1\" 400 39 \"-\" \"-\" \"host\"",
+        ),
+        (&long, 431, "\"GET /in HTTP/1.1\" 431 "),
+        ("GET /in HTTP/1.2 x\r\n\r\n", 400, "] \"\" 400 "),
+    ] {
+        let mut client = gateway.client();
+        client.try_send(request).ok();
+        client.expect_local_response(status);
+        poll(|| {
+            let text = fs::read_to_string(&log).unwrap();
+            text.contains(logged).then_some(()).ok_or_else(|| format!("{logged}: {text}"))
+        });
+    }
 }
 
 #[test]

@@ -183,7 +183,7 @@ impl Worker {
         entry.insert(Downstream::new(link, serial, ip, listener, deadline));
         self.http2.add_stream(connection, id, token);
         let Some(end_stream) = end_stream else {
-            self.reject(token, &LocalResponse::error(Reason::HeadTooLarge));
+            self.reject(token, None, &LocalResponse::error(Reason::HeadTooLarge));
             return self.turn(token);
         };
         let Connections { fields, head, .. } = &mut self.http2;
