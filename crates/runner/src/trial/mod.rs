@@ -344,9 +344,10 @@ impl<'a> Trial<'a> {
         check_origin(origin)?;
         self.check_hosts()?;
         let responses = probed.map_err(|error| not_probed(error, system))?;
-        let hint = probe::expectation_hint(templates, &responses, requests.blocked_status);
-        let reasons: Vec<String> =
-            probe::refusal_reason(&responses).into_iter().chain(undetected).chain(hint).collect();
+        let blocked_status = requests.blocked_status;
+        let hint = probe::expectation_hint(templates, &responses, blocked_status);
+        let refusal = probe::refusal_reason(&responses, &requests.samples, blocked_status);
+        let reasons: Vec<String> = refusal.into_iter().chain(undetected).chain(hint).collect();
         let refused = (!reasons.is_empty()).then(|| reasons.join("; "));
         Ok(Probed { requests, servers, responses, refused })
     }

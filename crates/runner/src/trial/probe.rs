@@ -100,32 +100,40 @@ fn compare(
     }
 }
 
-/// Returns why the subject is refused, or `None` if all responses are as expected.
-pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
-    let of_class = |class| responses.iter().filter(move |response| response.class == class);
-    let attacks = of_class(Class::Malicious).count();
-    let (passed, unexpected): (Vec<&ProbeResponse>, Vec<&ProbeResponse>) =
-        of_class(Class::Malicious)
-            .filter(|response| !response.as_expected)
-            .partition(|response| response.outcome == ProbeOutcome::Passed);
+/// Returns why the subject is refused, or `None` if all responses are as expected. `samples` are the requests of the
+/// responses.
+pub(crate) fn refusal_reason(
+    responses: &[ProbeResponse],
+    samples: &[Request],
+    blocked_status: u16,
+) -> Option<String> {
+    let is_attack = |response: &ProbeResponse| response.class == Class::Malicious;
+    let attacks = responses.iter().filter(|response| is_attack(response)).count();
+    let (passed, mut others): (Vec<_>, Vec<_>) =
+        responses.iter().zip(samples).filter(|(response, _)| !response.as_expected).partition(
+            |(response, sample)| {
+                let must_block = sample.expect.status == Some(blocked_status);
+                is_attack(response) && must_block && response.outcome == ProbeOutcome::Passed
+            },
+        );
+    others.sort_by_key(|(response, _)| !is_attack(response));
     let mut reasons = Vec::new();
     if !passed.is_empty() {
         reasons.push(format!("{} of {attacks} attacks passed", passed.len()));
     }
-    for response in unexpected {
-        reasons.push(format!(
-            "attack `{}`: got {}, expected {}",
-            response.template, response.actual, response.expected
-        ));
+    for (response, _) in others.iter().take(NAMED_MAX) {
+        let kind = if is_attack(response) { "attack" } else { "benign request" };
+        let ProbeResponse { template, actual, expected, .. } = response;
+        reasons.push(format!("{kind} `{template}`: got {actual}, expected {expected}"));
     }
-    for response in of_class(Class::Benign).filter(|response| !response.as_expected) {
-        reasons.push(format!(
-            "benign request `{}`: got {}, expected {}",
-            response.template, response.actual, response.expected
-        ));
+    if others.len() > NAMED_MAX {
+        reasons.push(format!("{} more unexpected responses", others.len() - NAMED_MAX));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
+
+/// Maximum number of responses that a refusal names.
+const NAMED_MAX: usize = 10;
 
 /// Returns a hint if a template expects the status with which firewalls block, and a subject let its attack pass.
 pub(crate) fn expectation_hint(
@@ -299,21 +307,44 @@ mod tests {
         }
     }
 
+    /// Returns the reason for responses to requests that expect a status.
+    fn reason<const N: usize>(responses: [(ProbeResponse, u16); N]) -> Option<String> {
+        let (responses, samples): (Vec<ProbeResponse>, Vec<Request>) = responses
+            .map(|(response, status)| {
+                let expect = Expectation { status: Some(status), ..Expectation::default() };
+                let bytes = Arc::from(*b"GET / HTTP/1.1\r\n\r\n");
+                (response, Request { bytes, is_head: false, expect, template: 0 })
+            })
+            .into_iter()
+            .unzip();
+        refusal_reason(&responses, &samples, 403)
+    }
+
     #[test]
     fn counts_attacks_that_pass() {
-        let responses = [
-            response("browse", Class::Benign, "200 with 100 bytes", true),
-            response("xss", Class::Malicious, "200 with 100 bytes", false),
-            response("shell", Class::Malicious, "403 with 146 bytes", true),
-        ];
-        assert_eq!(refusal_reason(&responses).unwrap(), "1 of 2 attacks passed");
-        assert_eq!(refusal_reason(&responses[..1]), None);
-        let both =
-            [responses[1].clone(), response("shell", Class::Malicious, "500 with 9 bytes", false)];
+        let browse = (response("browse", Class::Benign, "200 with 100 bytes", true), 200);
+        let xss = (response("xss", Class::Malicious, "200 with 100 bytes", false), 403);
+        let shell = |got, as_expected| (response("shell", Class::Malicious, got, as_expected), 403);
+        let one = [browse.clone(), xss.clone(), shell("403 with 146 bytes", true)];
+        assert_eq!(reason(one).unwrap(), "1 of 2 attacks passed");
+        assert_eq!(reason([browse]), None);
         assert_eq!(
-            refusal_reason(&both).unwrap(),
+            reason([xss, shell("500 with 9 bytes", false)]).unwrap(),
             "1 of 2 attacks passed; attack `shell`: got 500 with 9 bytes, expected 403"
         );
+    }
+
+    #[test]
+    fn attack_that_nothing_should_block_is_named_with_its_response() {
+        let got = "200 with 21 bytes";
+        let attack = ProbeResponse {
+            expected: "200 with 100 bytes".to_owned(),
+            ..response("xss", Class::Malicious, got, false)
+        };
+        let named = "attack `xss`: got 200 with 21 bytes, expected 200 with 100 bytes";
+        assert_eq!(reason([(attack.clone(), 200)]).unwrap(), named);
+        let many = reason([(); NAMED_MAX + 2].map(|()| (attack.clone(), 200))).unwrap();
+        assert!(many.ends_with(&format!("{named}; 2 more unexpected responses")), "{many}");
     }
 
     #[test]
@@ -372,7 +403,7 @@ mod tests {
             |has_text| compare(&mix.templates()[0], &expected, 403, &Reply { response, has_text });
         assert!(compare(true).as_expected);
         assert_eq!(
-            refusal_reason(&[compare(false)]).unwrap(),
+            reason([(compare(false), 200)]).unwrap(),
             "benign request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
         );
     }
@@ -415,9 +446,9 @@ mod tests {
 
     #[test]
     fn unexpected_response_names_the_benign_request() {
-        let responses = [response("browse", Class::Benign, "500 with 9 bytes", false)];
+        let browse = response("browse", Class::Benign, "500 with 9 bytes", false);
         assert_eq!(
-            refusal_reason(&responses).unwrap(),
+            reason([(browse, 200)]).unwrap(),
             "benign request `browse`: got 500 with 9 bytes, expected 403"
         );
     }
