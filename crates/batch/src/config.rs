@@ -27,7 +27,7 @@ pub struct BatchFile {
     pub subject: Option<String>,
     /// Git repository: a folder or a URL. It is cloned and not changed.
     pub repo: Option<String>,
-    /// Commits: `A..B` (A, and the commits of B that A lacks), a file with one per line, or a list.
+    /// Commits: `A..B` (A, an ancestor of B, and the commits after it), a file with one per line, or a list.
     pub revs: Option<Revs>,
     /// Commits with a matching tag, in the order of their versions.
     pub tags: Option<String>,

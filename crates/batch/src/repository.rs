@@ -158,6 +158,11 @@ impl<'a> Repository<'a> {
                 };
                 let to = if to.is_empty() { "HEAD" } else { to };
                 let (first, last) = (self.one(from)?, self.one(to)?);
+                if !self.is_ancestor(&first.id, &last.id)? {
+                    return Err(bad_input(format!(
+                        "cannot measure `{range}`: {from} is not an ancestor of {to}; write the older revision first"
+                    )));
+                }
                 let later = self.log(&first.id, &last.id, true)?;
                 let text = self.output(["log", "-1", LOG_FORMAT, &first.id])?;
                 of_log(&text, &[], true).into_iter().chain(later).collect()
@@ -455,6 +460,24 @@ mod repository_tests {
         assert_eq!(repository.revisions(&list([&one, &two])).unwrap().len(), 2);
         let error = repository.revisions(&list([&two, &one])).unwrap_err().to_string();
         assert!(error.ends_with("list the oldest revision first"), "{error}");
+    }
+
+    #[test]
+    fn range_starts_at_an_ancestor() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        let range = |from: &str, to: &str| {
+            let found = repository.revisions(&Wanted::Range(format!("{from}..{to}")));
+            found.map(|found| found.into_iter().map(|one| one.id).collect::<Vec<_>>())
+        };
+        assert_eq!(range(&one, "HEAD").unwrap(), [one.clone(), two.clone()]);
+        assert_eq!(range(&two, "").unwrap(), [two]);
+        assert_eq!(
+            range("HEAD", &one).unwrap_err().to_string(),
+            format!(
+                "cannot measure `HEAD..{one}`: HEAD is not an ancestor of {one}; write the older revision first"
+            )
+        );
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(crate) struct RunArgs {
     /// Git repository: a folder or a URL
     #[arg(long, value_name = "DIR")]
     repo: Option<String>,
-    /// Commits: A..B, or a file with one per line
+    /// Commits: A..B (A, an ancestor of B, and the commits after it), or a file with one per line
     #[arg(long, value_name = "FILE | A..B", conflicts_with = "tags")]
     revs: Option<String>,
     /// Commits with a matching tag
