@@ -18,7 +18,7 @@ pub(crate) use notes::list;
 pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
 pub use status::RunStatus;
-pub(crate) use status::blocked;
+pub(crate) use status::{attacks_blocked, blocked};
 pub(crate) use status::{verdict_legend, verdict_word};
 
 use price::{Family, RawPrices};

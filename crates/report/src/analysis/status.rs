@@ -1,6 +1,8 @@
 //! The conclusion of a run: the status of its prices, and the costs of all subjects of a case in one sentence.
 
-use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation, list};
+use crate::analysis::{
+    CaseAnalysis, Catch, Price, Range, Share, SubjectAnalysis, SubjectCatch, ablation, list,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::{Display, IntoStaticStr};
@@ -194,24 +196,28 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     let Some(cpu) = own.cpu_us_per_request else {
         priced.retain(|(subject, _)| subject.name != *baseline);
         let clauses = [format!("{baseline} uses no CPU")].into_iter();
-        return clauses.chain(clauses_of(&priced, experiment)).collect::<Vec<_>>().join("; ") + ".";
+        return clauses.chain(clauses_of(case, &priced, experiment)).collect::<Vec<_>>().join("; ")
+            + ".";
     };
     match priced.is_empty() {
         true => format!("{baseline} costs {} µs of CPU per request.", significant(cpu)),
-        false => clauses_of(&priced, experiment).join("; ") + ".",
+        false => clauses_of(case, &priced, experiment).join("; ") + ".",
     }
 }
 
 /// One clause per subject or, for many, clauses for the two most expensive and the cheapest; and the requests that they
 /// block.
 fn clauses_of(
+    case: &CaseAnalysis,
     priced: &[(&SubjectAnalysis, &Price)],
     experiment: &ExperimentManifest,
 ) -> Vec<String> {
     let is_ratio = |price: &Price| price.ratio.is_some() && price.verdict != Some(Verdict::Same);
     let first_ratio = priced.iter().position(|(_, price)| is_ratio(price));
-    let (firewalls, blocked): (Vec<&str>, Vec<String>) =
-        priced.iter().filter_map(|(subject, _)| Some((&*subject.name, blocked(subject)?))).unzip();
+    let (firewalls, blocked): (Vec<&str>, Vec<String>) = priced
+        .iter()
+        .filter_map(|(subject, _)| Some((&*subject.name, blocked(case, subject)?)))
+        .unzip();
     let all_block_alike = blocked.len() > 1 && blocked.iter().all(|one| *one == blocked[0]);
     let clause = |(place, (subject, price)): (usize, &(&SubjectAnalysis, &Price))| {
         // The name alone says little to a reader who did not write the experiment.
@@ -220,7 +226,7 @@ fn clauses_of(
             false => subject.name.clone(),
         };
         let cost = cost(price, experiment, Some(place) == first_ratio);
-        let blocks = match self::blocked(subject).filter(|_| !all_block_alike) {
+        let blocks = match self::blocked(case, subject).filter(|_| !all_block_alike) {
             Some(blocks) if price.verdict == Some(Verdict::Inconclusive) => {
                 format!(", and blocks {blocks}")
             }
@@ -285,8 +291,12 @@ fn cost(price: &Price, experiment: &ExperimentManifest, is_first_ratio: bool) ->
     }
 }
 
-/// Describes the requests that a subject blocks. `None` for a subject that blocks no attack.
-pub(crate) fn blocked(subject: &SubjectAnalysis) -> Option<String> {
+/// Describes the requests that a subject blocks: of the mix by weight, or with `catch` of the mix and the corpus. `None` for a
+/// subject that blocks no attack.
+pub(crate) fn blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) -> Option<String> {
+    if let Some(catch) = &case.catch {
+        return blocked_of_all(caught(catch, subject)?);
+    }
     let figures = subject.figures.as_ref()?;
     let attacks = match figures.detection_rate.filter(|rate| *rate > 0.0)? {
         1.0.. => "every attack".to_owned(),
@@ -296,4 +306,31 @@ pub(crate) fn blocked(subject: &SubjectAnalysis) -> Option<String> {
         Some(rate) => format!("{attacks} and {} of the benign requests", percent(rate)),
         None => attacks,
     })
+}
+
+fn blocked_of_all(caught: &SubjectCatch) -> Option<String> {
+    let blocks = |share: &Share| share.blocked > 0;
+    let of = |share: Share, noun: &str| match share.blocked == share.of && caught.undecided == 0 {
+        true => format!("every {noun}"),
+        false => format!("{} of {}", share.blocked, counted(share.of as usize, noun)),
+    };
+    let attacks = of(caught.attacks.filter(blocks)?, "attack");
+    Some(match caught.benign.filter(blocks) {
+        Some(benign) => format!("{attacks} and {}", of(benign, "benign request")),
+        None => attacks,
+    })
+}
+
+fn caught<'a>(catch: &'a Catch, subject: &SubjectAnalysis) -> Option<&'a SubjectCatch> {
+    catch.subjects.iter().find(|one| one.name == subject.name)
+}
+
+/// The share of the attacks of [`blocked`] that a subject blocks. `None` without attacks.
+pub(crate) fn attacks_blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) -> Option<f64> {
+    match &case.catch {
+        Some(catch) => {
+            caught(catch, subject).map_or(Some(0.0), |one| one.attacks.map(|share| share.estimate))
+        }
+        None => subject.figures.as_ref()?.detection_rate,
+    }
 }

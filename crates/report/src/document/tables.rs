@@ -214,9 +214,10 @@ pub(super) fn figures(case: &CaseAnalysis) -> Table {
             "Unless it is the system, requests/s is a lower bound and its ratio only a hint.",
         ),
     };
+    let of = if case.catch.is_some() { " of the mix, by weight" } else { "" };
     let legend = format!(
         "Medians over the valid trials. {latency}; a p99 needs 1000 responses. MiB: peak memory; detected: \
-         attacks blocked; false pos.: benign requests blocked; limit: the bottleneck. {bound}"
+         attacks blocked{of}; false pos.: benign requests blocked{of}; limit: the bottleneck. {bound}"
     );
     let columns = ["subject".into()].into_iter().chain(columns).chain(["limit".into()]);
     Table { rows: by_subject(case, cells), ..Table::new("Figures", columns).with_legend(legend) }

@@ -2,7 +2,9 @@
 
 use super::svg::{self, Bar, Bars, Catch, Curve, Distribution, Dots, SweepPanel};
 use super::timeline::Trials;
-use crate::analysis::{BlockFigure, CaseAnalysis, Range, SubjectAnalysis, blocked};
+use crate::analysis::{
+    BlockFigure, CaseAnalysis, Range, SubjectAnalysis, attacks_blocked, blocked,
+};
 use crate::document::{Cell, NONE, Plot, Row, Table, load_unit, range};
 use crate::source::Source;
 use serde::Serialize;
@@ -100,8 +102,8 @@ fn bars(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
 fn catches(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     let catch = |(series, subject): (usize, &SubjectAnalysis)| {
         let price = cpu_ratio(baseline, subject)?;
-        let rate = subject.figures.as_ref()?.detection_rate?;
-        let blocked = blocked(subject).unwrap_or_else(|| "no attack".to_owned());
+        let rate = attacks_blocked(case, subject)?;
+        let blocked = blocked(case, subject).unwrap_or_else(|| "no attack".to_owned());
         let cost = match subject.name == baseline {
             true => "baseline".to_owned(),
             false => format!("× {}", range(&price, significant)),

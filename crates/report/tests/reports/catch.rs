@@ -192,6 +192,20 @@ fn detections_are_counted_by_template_and_request() {
 }
 
 #[test]
+fn headline_counts_the_requests_of_the_corpus() {
+    let run = with_corpus();
+    let answer = analyse(&run).answer;
+    assert_eq!(
+        answer,
+        "first (what first is) costs about 4.00 times what nginx does, not settled by 1 block, and blocks 11 of 13 \
+         attacks; second costs about 4.00 times, not settled by 1 block, and blocks 5 of 12 attacks and 1 of 4 benign \
+         requests."
+    );
+    let caption = "The cheapest of those that block most is first: × 4.00 {4.00, 4.00}, blocks 11 of 13 attacks.";
+    assert!(page(&run).contains(caption), "{}", page(&run));
+}
+
+#[test]
 fn pairs_count_the_requests_on_which_one_is_right() {
     let catch = catch_of(&with_corpus());
     let [pair] = &catch.pairs[..] else { panic!("{catch:?}") };
