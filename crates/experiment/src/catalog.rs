@@ -160,7 +160,15 @@ impl Catalog {
 
     /// Returns a configuration template by `SYSTEM/FILE`. Templates may extend those of other systems.
     pub fn template(&self, name: &str) -> anyhow::Result<Source> {
-        let unknown = || bad_input(format!("unknown configuration template `{name}`"));
+        let unknown = || {
+            let path = |folder: &PathBuf| folder.join(Kind::System.folder()).join(name);
+            let paths = self.folders.iter().map(|folder| format!("{} or ", path(folder).display()));
+            let paths: String = paths.collect();
+            bad_input(format!(
+                "unknown configuration template `{name}`: not found in {paths}the built-in files; create it, or \
+                 correct its name in system.toml"
+            ))
+        };
         self.find_template(name)?.ok_or_else(unknown)
     }
 
@@ -432,6 +440,16 @@ mod tests {
     fn unknown_name_gets_the_nearest_one() {
         let error = Catalog::new(vec![]).recipe("ngnix").unwrap_err();
         assert_eq!(error.to_string(), "unknown system `ngnix`; did you mean `nginx`?");
+    }
+
+    #[test]
+    fn missing_template_is_an_error_with_the_paths_searched() {
+        let catalog = Catalog::new(vec![PathBuf::from("mine")]);
+        assert_eq!(
+            catalog.template("bad/nope.py").unwrap_err().to_string(),
+            "unknown configuration template `bad/nope.py`: not found in mine/systems/bad/nope.py or the built-in \
+             files; create it, or correct its name in system.toml"
+        );
     }
 
     #[test]

@@ -195,6 +195,8 @@ pub fn text(subject: &Subject, installed: &Installed, template: &str) -> anyhow:
 fn strict_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // Only then do errors name the undefined variable. The default of release builds is off.
+    environment.set_debug(true);
     environment
 }
 
