@@ -6,6 +6,7 @@ use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout};
 const NGINX: &str = r#"worker_processes 1;
 pid /run/nginx.pid;
 error_log stderr;
+include /etc/nginx/modules-enabled/*.conf;
 events { worker_connections 512; }
 http {
     access_log off;
@@ -120,8 +121,8 @@ fn existing_configurations_run_once_they_have_the_named_lines() {
     let edits = [
         ("nginx.conf", "", "daemon off;", None),
         ("nginx.conf", "pid /run/nginx.pid;", r#"pid "{{ dir }}/nginx.pid";"#, Some(2)),
-        ("nginx.conf", "listen 80;", "listen {{ listen.address }};", Some(12)),
-        ("nginx.conf", "server 10.0.0.5:8080;", "server {{ origin.address }};", Some(9)),
+        ("nginx.conf", "listen 80;", "listen {{ listen.address }};", Some(13)),
+        ("nginx.conf", "server 10.0.0.5:8080;", "server {{ origin.address }};", Some(10)),
         ("haproxy.cfg", "bind :80", "bind {{ listen.address }}", Some(7)),
         (
             "haproxy.cfg",
