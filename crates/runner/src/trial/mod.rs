@@ -347,7 +347,11 @@ impl<'a> Trial<'a> {
         let blocked_status = requests.blocked_status;
         let hint = probe::expectation_hint(templates, &responses, blocked_status);
         let refusal = probe::refusal_reason(&responses, &requests.samples, blocked_status);
-        let reasons: Vec<String> = refusal.into_iter().chain(undetected).chain(hint).collect();
+        let hints = hint.into_iter().chain(match self.subject.external {
+            Some(_) => None,
+            None => probe::origin_hint(templates, &responses),
+        });
+        let reasons: Vec<String> = refusal.into_iter().chain(undetected).chain(hints).collect();
         let refused = (!reasons.is_empty()).then(|| reasons.join("; "));
         Ok(Probed { requests, servers, responses, refused })
     }

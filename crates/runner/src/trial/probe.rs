@@ -154,6 +154,22 @@ pub(crate) fn expectation_hint(
     ))
 }
 
+/// Returns a hint if a benign template expects another status than that of the origin of a run, as recorded requests may.
+pub(crate) fn origin_hint(templates: &[Template], responses: &[ProbeResponse]) -> Option<String> {
+    let is_wrong = |(template, response): &(&Template, &ProbeResponse)| {
+        template.class == Class::Benign
+            && template.status.is_some_and(|status| status != 200)
+            && response.actual.starts_with("200 ")
+            && !response.as_expected
+    };
+    let (template, _) = templates.iter().zip(responses).find(is_wrong)?;
+    Some(format!(
+        "the origin of a run responds with 200 to the path of template `{}`: expect no other status, and import a log \
+         with `--expect any`",
+        template.name
+    ))
+}
+
 /// A started subject.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
@@ -442,6 +458,20 @@ mod tests {
         let found = hint(403, false).unwrap();
         assert!(found.contains("remove `status = 403` from template `xss`"), "{found}");
         assert_eq!([hint(403, true), hint(404, false)], [None, None]);
+    }
+
+    #[test]
+    fn recorded_status_that_the_origin_does_not_send_gets_a_hint() {
+        let file = "title = 'a'\nheaders = ['Host: a']\n
+            [[template]]\nname = 'GET 404'\nclass = 'benign'\nweight = 1\npath = '/'\nexpect = { status = 404 }";
+        let mix = Mix::try_from(toml::from_str::<MixFile>(file).unwrap()).unwrap();
+        let hint = |got, as_expected| {
+            let response = response("GET 404", Class::Benign, got, as_expected);
+            origin_hint(mix.templates(), &[response])
+        };
+        let found = hint("200 with 100 bytes", false).unwrap();
+        assert!(found.ends_with("import a log with `--expect any`"), "{found}");
+        assert_eq!([hint("502 with 9 bytes", false), hint("404 with 9 bytes", true)], [None, None]);
     }
 
     #[test]
