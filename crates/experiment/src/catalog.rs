@@ -280,6 +280,9 @@ impl Catalog {
             Kind::Experiment if Path::new(&format!("{name}.toml")).is_file() => {
                 format!("; did you mean the file {name}.toml?")
             }
+            Kind::Experiment if self.names(Kind::System).iter().any(|system| system == name) => {
+                format!("; it is a system: `tollgate init {name}` writes an experiment with it")
+            }
             _ => suggestion(name, self.names(kind).iter().map(String::as_str)),
         };
         Err(bad_input(format!("unknown {} `{name}`{hint}", kind.word())))
@@ -449,6 +452,15 @@ mod tests {
             catalog.template("bad/nope.py").unwrap_err().to_string(),
             "unknown configuration template `bad/nope.py`: not found in mine/systems/bad/nope.py or the built-in \
              files; create it, or correct its name in system.toml"
+        );
+    }
+
+    #[test]
+    fn system_in_place_of_an_experiment_gets_a_hint() {
+        let error = Catalog::new(vec![]).experiment("nginx").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown experiment `nginx`; it is a system: `tollgate init nginx` writes an experiment with it"
         );
     }
 

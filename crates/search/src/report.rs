@@ -179,11 +179,7 @@ impl SearchReport {
         let mut notes = Vec::new();
         match self.parameters.ended_by {
             Some(SearchEnd::Complete) => {}
-            Some(SearchEnd::Budget) => notes.push(format!(
-                "The budget of {} s was spent before every search was finished; try a longer --budget, a larger \
-                 --width, or --quick.",
-                significant(self.parameters.budget_s)
-            )),
+            Some(SearchEnd::Budget) => notes.push(self.budget_note()),
             Some(SearchEnd::Interrupted) => notes.push("Interrupted.".to_owned()),
             None => notes.push("The search is still running, or was killed.".to_owned()),
         }
@@ -198,6 +194,25 @@ impl SearchReport {
             }
         }
         notes
+    }
+
+    fn budget_note(&self) -> String {
+        let trials = self.subjects().flat_map(|subject| &subject.trials);
+        let (invalid, others): (Vec<&TrialReport>, Vec<&TrialReport>) =
+            trials.partition(|trial| trial.verdict == Verdict::Invalid);
+        let budget = format!("The budget of {} s was spent", significant(self.parameters.budget_s));
+        match invalid.last().filter(|_| invalid.len() > others.len()) {
+            Some(last) => format!(
+                "{budget} on trials of which {} of {} were invalid, the last one because: {}. Remove the cause before \
+                 another search.",
+                invalid.len(),
+                invalid.len() + others.len(),
+                last.reasons.join("; ")
+            ),
+            None => format!(
+                "{budget} before every search was finished; try a longer --budget, a larger --width, or --quick."
+            ),
+        }
     }
 
     fn summary(&self) -> String {
@@ -333,12 +348,13 @@ impl SubjectReport {
                 Some(format!("by {name} up to a rate between {passed} and {failed} requests/s"))
             }
             (Status::AtLeast, _) => Some(format!("by {name} up to at least {passed} requests/s")),
-            (Status::Wide | Status::NotSettled | Status::TrialLimit, Some(failed)) => {
-                Some(format!(
-                    "by {name} up to a rate between {passed} and {failed} requests/s (not settled)"
-                ))
-            }
-            (Status::NotSettled | Status::TrialLimit, None) => {
+            (
+                Status::Wide | Status::NotSettled | Status::TrialLimit | Status::NotMeasurable(_),
+                Some(failed),
+            ) => Some(format!(
+                "by {name} up to a rate between {passed} and {failed} requests/s (not settled)"
+            )),
+            (Status::NotSettled | Status::TrialLimit | Status::NotMeasurable(_), None) => {
                 Some(format!("by {name} at {passed} requests/s (not settled)"))
             }
             _ => None,

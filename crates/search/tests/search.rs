@@ -152,6 +152,27 @@ fn unfinished_searches_report_their_trials() {
 }
 
 #[test]
+fn invalid_trials_are_named_and_leave_the_rate_that_passed() {
+    let steal = Invalid::Steal { percent: 25.0, limit_percent: 5.0 };
+    let invalid = |block| {
+        measured("nginx", block, Measurement { invalid: vec![steal.clone()], ..at(200.0, 1) })
+    };
+    let trials = |count: u32| {
+        let passed = measured("nginx", 1, at(100.0, 1));
+        std::iter::once(passed).chain((2..2 + count).map(invalid)).collect::<Vec<_>>()
+    };
+    let spent = report_of(run(&["nginx"], trials(3)), &["nginx"], SearchEnd::Budget);
+    let note = format!(
+        "was spent on trials of which 3 of 4 were invalid, the last one because: {steal}. Remove"
+    );
+    assert!(table(&spent).contains(&note), "{}", table(&spent));
+    let found = report(&["nginx"], trials(10));
+    assert!(matches!(only(&found).status, Status::NotMeasurable(_)), "{:?}", only(&found));
+    let summary = "is met by nginx at 100 requests/s (not settled).";
+    assert!(table(&found).ends_with(summary), "{}", table(&found));
+}
+
+#[test]
 fn widened_intervals_are_noted() {
     // Bisected to 200 and 400; 200 then fails once and is replaced by 100.
     let trials = [(100.0, 1), (200.0, 1), (400.0, 9), (200.0, 9), (400.0, 9), (100.0, 1)];

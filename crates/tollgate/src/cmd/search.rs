@@ -3,9 +3,10 @@
 use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
 use super::run::{DEFAULT_EXPERIMENT, program};
 use crate::console::{self, Exit, Failure, eprint_line};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use std::path::PathBuf;
+use std::slice;
 use tollgate_experiment::experiment::Adjustments;
 use tollgate_experiment::files;
 use tollgate_experiment::manifest::Invocation;
@@ -30,6 +31,8 @@ Examples:
   tollgate search --goal 'p99<5ms'                   all subjects of first-look
   tollgate search --goal 'p99<5ms,errors<0.1%' --only full
   tollgate search mine.toml --goal 'p99.9<20ms' --width 10%
+  tollgate init nginx haproxy                        writes experiment.toml
+  tollgate search experiment.toml --goal 'p99<5ms'   nginx and HAProxy
   tollgate search --goal 'mean<2ms' --quick --format json
 
 Each trial is an open loop, with the spacing of the case or Poisson. The rate is
@@ -42,6 +45,8 @@ pub(crate) struct Args {
     /// Name of an experiment (see `tollgate list`), or a .toml file
     #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml")]
     experiment: String,
+    #[arg(hide = true, value_name = "SYSTEM")]
+    others: Vec<String>,
     /// Goals to meet, such as 'p99<5ms,errors<0.1%'
     #[arg(long = "goal", alias = "slo", value_name = "GOALS")]
     goals: Goals,
@@ -88,6 +93,12 @@ enum Format {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let parameters = args.parameters();
     parameters.check()?;
+    if !args.others.is_empty() {
+        let systems = shell_words::join([slice::from_ref(&args.experiment), &args.others].concat());
+        return Err(Failure::bad_input(anyhow!(
+            "cannot search several names: write one experiment with `tollgate init {systems}`, and name its file"
+        )));
+    }
     let adjustments = Adjustments {
         quick: args.quick,
         only: args.only.clone(),
