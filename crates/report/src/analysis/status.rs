@@ -184,25 +184,34 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     let mut priced: Vec<(&SubjectAnalysis, &Price)> =
         compared.filter_map(|subject| Some((subject, cpu_price(subject)?))).collect();
     priced.sort_by(|(_, a), (_, b)| b.difference.estimate.total_cmp(&a.difference.estimate));
-    let subjects = &experiment.subjects;
-    let is_unknown = |subject: &SubjectManifest| {
-        subject.name == *baseline
-            && subject.external.as_ref().is_some_and(|external| external.attach.is_none())
+    let is_unknown = |name: &str| {
+        let is_unattached = |subject: &SubjectManifest| {
+            subject.external.as_ref().is_some_and(|external| external.attach.is_none())
+        };
+        experiment.subjects.iter().any(|subject| subject.name == *name && is_unattached(subject))
     };
-    if subjects.iter().any(is_unknown) {
+    if is_unknown(baseline) {
         let reason = "is a server whose processes are not known";
         return format!("There is no price in CPU, because the baseline {baseline} {reason}.");
     }
-    let Some(cpu) = own.cpu_us_per_request else {
-        priced.retain(|(subject, _)| subject.name != *baseline);
-        let clauses = [format!("{baseline} uses no CPU")].into_iter();
-        return clauses.chain(clauses_of(case, &priced, experiment)).collect::<Vec<_>>().join("; ")
-            + ".";
+    let mut clauses = match own.cpu_us_per_request {
+        None => {
+            priced.retain(|(subject, _)| subject.name != *baseline);
+            let clauses = [format!("{baseline} uses no CPU")].into_iter();
+            clauses.chain(clauses_of(case, &priced, experiment)).collect()
+        }
+        Some(cpu) if priced.is_empty() => {
+            vec![format!("{baseline} costs {} µs of CPU per request", significant(cpu))]
+        }
+        Some(_) => clauses_of(case, &priced, experiment),
     };
-    match priced.is_empty() {
-        true => format!("{baseline} costs {} µs of CPU per request.", significant(cpu)),
-        false => clauses_of(case, &priced, experiment).join("; ") + ".",
+    let measured = case.subjects.iter().filter(|subject| subject.figures.is_some());
+    let unknown: Vec<String> =
+        measured.map(|subject| subject.name.clone()).filter(|name| is_unknown(name)).collect();
+    if !unknown.is_empty() {
+        clauses.push(format!("the CPU of {} was not measured (no `attach`)", list(&unknown)));
     }
+    clauses.join("; ") + "."
 }
 
 /// One clause per subject or, for many, clauses for the two most expensive and the cheapest; and the requests that they

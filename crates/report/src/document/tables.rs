@@ -116,10 +116,12 @@ fn adds_up(subject: &SubjectAnalysis, baseline: Option<&SubjectAnalysis>) -> boo
     (own + price.difference.estimate - cpu).abs() <= 0.005 * cpu
 }
 
-/// The number of blocks of a price, if it differs from that of the CPU price.
+/// The number of blocks of a price, if it differs from that of the CPU price or, if the CPU was not measured, from the most
+/// blocks of a price.
 fn own_n(subject: &SubjectAnalysis, price: &Price) -> Option<usize> {
-    let n = subject.prices.get(&Metric::CpuUsPerRequest).map(|cpu| cpu.n);
-    (Some(price.n) != n).then_some(price.n)
+    let most = || subject.prices.values().map(|price| price.n).max();
+    let cpu = subject.prices.get(&Metric::CpuUsPerRequest).map(|cpu| cpu.n);
+    (Some(price.n) != cpu.or_else(most)).then_some(price.n)
 }
 
 fn with_own_n(text: String, subject: &SubjectAnalysis, price: &Price) -> String {

@@ -1,6 +1,8 @@
 //! Notes on subjects and trials without figures, and on warm-ups.
 
-use crate::records::{analysed, blocks, case, costing, failed, measured, refused, run, set_state};
+use crate::records::{
+    analysed, blocks, case, costing, failed, measured, refused, run, set_state, table,
+};
 use tollgate_experiment::experiment::ExternalManifest;
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
@@ -233,6 +235,28 @@ fn no_note_on_a_fixed_warm_up() {
     let mut run = until_steady(trials.concat());
     run.manifest.experiment.cases[0].warmup_steady = false;
     assert_eq!(analyse(&run).notes, [""; 0]);
+}
+
+#[test]
+fn unknown_cpu_is_in_the_headline_and_leaves_the_blocks_of_other_prices() {
+    let mut unknown = costing(20);
+    unknown.cpu.system = None;
+    unknown.cpu.is_unknown = true;
+    unknown.memory_peak_bytes = None;
+    let hand = (1..=6).map(|block| measured("hand", block, unknown.clone())).collect();
+    let trials = [blocks("nginx", &[10; 6]), blocks("full", &[40; 6]), hand].concat();
+    let mut run = run(&["nginx", "full", "hand"], trials);
+    run.manifest.experiment.subjects[2].external =
+        Some(ExternalManifest { url: "http://127.0.0.1:81".to_owned(), attach: None });
+    let answer = analyse(&run).answer;
+    assert!(
+        answer.ends_with(
+            "(30.0 µs more per request); the CPU of hand was not measured (no `attach`)."
+        ),
+        "{answer}"
+    );
+    let text = table(&run);
+    assert!(!text.contains("(n 6)") && !text.contains("(n k)"), "{text}");
 }
 
 #[test]
