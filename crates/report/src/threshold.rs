@@ -21,7 +21,7 @@ use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::number::{counted, percent, significant};
 use tollgate_stats::text::Screen;
-use tollgate_stats::{Pair, difference, ratio, ratio_of_samples};
+use tollgate_stats::{BLOCKS_MIN, Pair, difference, ratio, ratio_of_samples};
 use tollgate_traffic::Class;
 
 /// A condition on one figure of a subject, or on the ratio of two subjects.
@@ -227,6 +227,22 @@ impl Threshold {
         }
     }
 
+    fn why_too_few_blocks(&self, case: &CaseAnalysis, n: usize) -> String {
+        let subjects = [Some(&self.subject), self.baseline.as_ref()].into_iter().flatten();
+        let analysed = subjects.filter_map(|subject| case.subject(&subject.name));
+        let invalid: Vec<(&String, &usize)> =
+            analysed.flat_map(|subject| &subject.invalid).collect();
+        // A trial may have several reasons.
+        let at_most: usize = invalid.iter().map(|(_, count)| **count).sum();
+        match invalid.iter().max_by_key(|(_, count)| **count) {
+            Some((reason, count)) if n + at_most >= BLOCKS_MIN => format!(
+                "fewer than 6 valid blocks give no 95 % interval; invalid: {} ({reason})",
+                counted(**count, "trial")
+            ),
+            _ => TOO_FEW_BLOCKS.to_owned(),
+        }
+    }
+
     fn judge_case(&self, run: &RunRecords, case: &CaseAnalysis) -> Judged {
         let name = &case.case.name;
         let (n, value) = match &self.baseline {
@@ -245,7 +261,7 @@ impl Threshold {
         let baseline = self.baseline.as_ref().map_or("", |baseline| &baseline.name);
         let note = match (value, unknown_high, unknown_low) {
             (None, ..) => Some(self.why_no_value(case)),
-            (Some(value), ..) if !value.interval => Some(TOO_FEW_BLOCKS.to_owned()),
+            (Some(value), ..) if !value.interval => Some(self.why_too_few_blocks(case, n)),
             (_, true, true) => Some(format!(
                 "the CPUs of {subject} and {baseline} were not the bottleneck, so the ratio is only a hint"
             )),

@@ -5,7 +5,7 @@ use crate::records::{
 };
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Bottleneck, TemplateRecord};
+use tollgate_experiment::record::{Bottleneck, Measurement, TemplateRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::junit;
@@ -102,6 +102,19 @@ fn fewer_than_six_blocks_settle_nothing() {
         let note = judged.note.unwrap();
         assert!(note.contains("fewer than 6 blocks") || note.contains("no attack"), "{note}");
     }
+}
+
+#[test]
+fn invalid_trials_that_leave_too_few_blocks_are_named() {
+    let invalid = Measurement { invalid: vec![Invalid::NoResponse], ..costing(30) };
+    let invalid = (3..=6).map(|block| measured("full", block, invalid.clone())).collect();
+    let trials = [blocks("nginx", &[10; 6]), blocks("full", &[30; 2]), invalid].concat();
+    let judged = judged(&run(&["nginx", "full"], trials), "cpu(full/nginx)<100");
+    assert_eq!((judged.outcome, judged.n), (Outcome::NotSettled, 2));
+    assert_eq!(
+        judged.note.unwrap(),
+        "fewer than 6 valid blocks give no 95 % interval; invalid: 4 trials (no response was received)"
+    );
 }
 
 #[test]
