@@ -157,8 +157,15 @@ mod tests {
         ] {
             let error = format!("{:#}", load(systems, mix).unwrap_err());
             assert!(error.contains(reason), "{systems:?}: {error}");
-            let place = error.strip_prefix("systems on the command line");
-            assert!(place.is_some_and(|rest| rest.starts_with(": ")), "{error}");
+            let place = if mix == "browse" { "systems on the command line: " } else { "--mix: " };
+            assert!(error.starts_with(place), "{error}");
         }
+        let systems = ["nginx".to_owned()];
+        let duration = Span(Duration::from_secs(86_400));
+        let sides = SideBySide { systems: &systems, mix: "browse", connections: 7, duration };
+        let (catalog, adjustments) = (Catalog::new(vec![]), Adjustments::default());
+        let load = Experiment::from_source(&catalog, "nginx", sides.source(), &adjustments);
+        let error = format!("{:#}", load.unwrap_err());
+        assert_eq!(error, "--duration: expected 150ms to 1h, got 1day");
     }
 }

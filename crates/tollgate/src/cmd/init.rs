@@ -102,8 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 &Adjustments::default(),
             )?;
             create(&args.out, &source.text)?;
-            let file = args.out.display();
-            format!("{file}\nTo run it: tollgate run {file}\n")
+            let file = args.out.display().to_string();
+            format!("{file}\nTo run it: tollgate run {}\n", shell_words::quote(&file))
         }
     };
     console::print(&format!("wrote {text}"))?;

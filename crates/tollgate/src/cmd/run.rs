@@ -144,7 +144,9 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
     #[command(flatten)]
     threshold: ThresholdArgs,
-    /// Continue the run in this directory
+    /// Continue the run in this directory, with the options of its command
+    ///
+    /// No other option may be added. `tollgate report DIR --threshold ...` checks other thresholds.
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
 }
