@@ -364,8 +364,10 @@ impl LoggedRequest {
         }
     }
 
-    /// The request line of an invalid head; `None` if it is incomplete or invalid too.
+    /// The request line of an invalid head, behind empty lines; `None` if it is incomplete or invalid too.
     pub fn of_first_line(head: &[u8]) -> Option<Self> {
+        let begin = head.iter().position(|byte| !b"\r\n".contains(byte))?;
+        let head = &head[begin..];
         let end = head.iter().position(|byte| *byte == b'\n')?;
         let line = head[..end].strip_suffix(b"\r").unwrap_or(&head[..end]);
         let mut words = line.split(|byte| *byte == b' ');
@@ -375,6 +377,10 @@ impl LoggedRequest {
             (b"HTTP/1.1", None) => "1.1",
             _ => return None,
         };
+        let is_valid = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
+        if !is_valid(method) || !is_valid(target) {
+            return None;
+        }
         let (method, target) = (method.into(), target.into());
         Some(Self { method, target, version, host: None, referer: None, agent: None })
     }

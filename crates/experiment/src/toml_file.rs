@@ -52,8 +52,8 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, Bad
     toml::from_str(&source.text).map_err(|error| locate(source, error.span(), error.message()))
 }
 
-/// Returns file, line and column of the value at a path, or of the last step of the path that exists. On the command line, an
-/// option for it.
+/// Returns file, line and column of the value at a path, or of the last step of the path that exists, or the option for a
+/// value of the command line.
 pub fn place(source: &Source, path: &[Step]) -> String {
     if let (Source::COMMAND_LINE, [Step::Key(root), .., Step::Key(key)]) = (&*source.name, path)
         && root == "case"

@@ -409,15 +409,20 @@ impl Connection {
         }
     }
 
-    /// Stops an upload whose response the peer has read. Returns false for the reply to another PING.
+    /// Stops an upload whose response the peer has read, unless it has ended. Returns false if none waits for this reply.
     pub(crate) fn reset_late(&mut self, payload: [u8; 8], out: &mut Vec<u8>) -> bool {
-        let position =
-            self.late_resets.iter().position(|stream| late_reset_payload(*stream) == payload);
-        let Some(stream) = position.and_then(|at| self.late_resets.remove(at)) else {
-            return false;
-        };
-        frame::write_reset(stream, ErrorCode::NO_ERROR, out);
-        true
+        let mut waiting = self.late_resets.iter().copied();
+        let stream = waiting.find(|stream| late_reset_payload(*stream) == payload);
+        if let Some(stream) = stream {
+            self.forget_late_reset(stream);
+            frame::write_reset(stream, ErrorCode::NO_ERROR, out);
+        }
+        stream.is_some()
+    }
+
+    /// The peer has ended or reset a stream that may wait for a reset.
+    pub(crate) fn forget_late_reset(&mut self, stream: u32) {
+        self.late_resets.retain(|late| *late != stream);
     }
 
     /// Sends a PING, whose reply is [`Event::Pong`].
@@ -507,10 +512,14 @@ impl Connection {
 
 fn late_reset_payload(stream: u32) -> [u8; 8] {
     let [a, b, c, d] = stream.to_be_bytes();
-    [b's', b't', b'o', b'p', a, b, c, d]
+    let [s, t, o, p] = LATE_RESET;
+    [s, t, o, p, a, b, c, d]
 }
 
-/// Limit of uploads that wait to be stopped. A peer that sends no replies to PING gets the resets at once.
+/// Begin of the payload of a PING whose reply stops an upload.
+pub(crate) const LATE_RESET: [u8; 4] = *b"stop";
+
+/// Limit of uploads that wait to be stopped. Further ones are stopped at once, as a peer may send no replies to PING.
 const LATE_RESETS_MAX: usize = 64;
 
 /// Number of streams in [`Connection::reset_streams`].

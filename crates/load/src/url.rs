@@ -54,13 +54,13 @@ impl ServerUrl {
             false => format!("http://{url}"),
         };
         let part = |reason: String| UrlError::Part { url: url.clone(), reason };
-        // Encoded, as the server would see it as the end of the target or as a part of it.
-        if let Some(at) = url.find([' ', '"', '<', '>', '`']) {
-            let byte = url.as_bytes()[at];
-            return Err(part(format!("write %{byte:02X} for `{}`", char::from(byte))));
-        }
-        let uri: Uri =
-            url.parse().map_err(|source| UrlError::Syntax { url: url.clone(), source })?;
+        let uri: Uri = url.parse().map_err(|source| {
+            // The last two are valid in a path or a query.
+            match [' ', '<', '>', '"', '`'].into_iter().find(|character| url.contains(*character)) {
+                Some(found) => part(format!("write %{:02X} for `{found}`", u32::from(found))),
+                None => UrlError::Syntax { url: url.clone(), source },
+            }
+        })?;
         let is_tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
@@ -177,6 +177,7 @@ mod tests {
             let error = ServerUrl::parse(url).unwrap_err().to_string();
             assert!(error.ends_with(reason), "{error}");
         }
+        assert_eq!(ServerUrl::parse("a/\"?q=`{|}").unwrap().path, "/\"?q=`{|}");
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub fn describe_failure(error: &io::Error) -> String {
         Some(Error::InvalidCertificate(CertificateError::Other(other)))
             if format!("{other:?}").contains("CaUsedAsEndEntity") =>
         {
-            "the certificate of the peer is self-signed".to_owned()
+            "the certificate of the peer is self-signed, or that of an authority".to_owned()
         }
         _ => error.to_string(),
     }

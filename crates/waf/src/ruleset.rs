@@ -173,14 +173,17 @@ impl RuleSet {
     /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
     /// relies on them.
     pub fn uninspected_bodies(&self) -> Vec<&'static str> {
-        let is_of_bodies = |rule: &Rule| {
+        let reads_arguments = |rule: &Rule| {
             let extension = Path::new(&*rule.place.file).extension();
-            let is_foreign = extension.is_some_and(|it| it == "yaml" || it == "rules");
-            rule.phase == Phase::RequestBody && !is_foreign
+            let is_foreign =
+                extension.is_some_and(|it| it == "yaml" || it == "yml" || it == "rules");
+            let mut targets =
+                rule.links.iter().flat_map(|link| &link.test).flat_map(|test| &test.targets);
+            let is_argument =
+                |target: &Target| matches!(target.variable, Variable::Args | Variable::ArgsPost);
+            rule.phase == Phase::RequestBody && !is_foreign && targets.any(is_argument)
         };
-        let reads_arguments = self.read.contains_any(&[Variable::Args, Variable::ArgsPost]);
-        let inspects = self.settings.request_body_access && self.rules.iter().any(is_of_bodies);
-        if !(inspects && reads_arguments) {
+        if !(self.settings.request_body_access && self.rules.iter().any(reads_arguments)) {
             return Vec::new();
         }
         let parses = |processor| {
@@ -195,7 +198,7 @@ impl RuleSet {
         if !parses(BodyProcessor::Xml) {
             found.push("XML bodies: no rule has ctl:requestBodyProcessor=XML");
         }
-        if !self.read.contains_any(&[Variable::ReqbodyError]) {
+        if !self.read.contains_any(&[Variable::ReqbodyError, Variable::ReqbodyProcessorError]) {
             found.push("malformed bodies: no rule reads REQBODY_ERROR");
         }
         found
@@ -616,6 +619,7 @@ mod tests {
         assert_eq!(kinds(&[rules, json]), ["XML", "malformed"]);
         assert_eq!(kinds(&[rules, json, xml, errors]), [""; 0]);
         assert_eq!(kinds(&["SecRule REQUEST_URI x \"id:1\""]), [""; 0]);
+        assert_eq!(kinds(&["SecRule ARGS x \"id:1,phase:1\""]), [""; 0]);
         assert_eq!(kinds(&["SecRequestBodyAccess Off", rules]), [""; 0]);
     }
 

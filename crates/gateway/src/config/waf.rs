@@ -381,7 +381,12 @@ impl RuleCache {
             let message = format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules");
             InvalidValue::at(files, message)
         };
-        self.warnings.extend(set.uninspected_bodies().into_iter().map(warning));
+        // Routes have the same with other exclusions.
+        for warning in set.uninspected_bodies().into_iter().map(warning) {
+            if !self.warnings.iter().any(|known| known.is_same(&warning)) {
+                self.warnings.push(warning);
+            }
+        }
         let rules = Arc::new(Rules::new(set));
         self.by_text.insert(source, Arc::clone(&rules));
         Ok(rules)

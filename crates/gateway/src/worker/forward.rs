@@ -328,7 +328,9 @@ impl Worker {
             ResponseState::Head
                 if is_broken_off || upstream.is_some_and(Upstream::has_invalid_response) =>
             {
-                self.reject_response(key, "it ended within its head, or is invalid HTTP/2")
+                let cause =
+                    if is_broken_off { "it ended within its head" } else { "it is invalid HTTP/2" };
+                self.reject_response(key, cause)
             }
             ResponseState::Head => {
                 let reason = match early_end {

@@ -217,7 +217,7 @@ fn refused_requests_are_logged_as_far_as_they_are_valid() {
             "\"GET /in%2Fx HTTP/1.1\" 400 39 \"-\" \"me\" \"ambiguous-path\"",
         ),
         (
-            "PUT /in HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "\r\nPUT /in HTTP/1.1\r\nHost: a b\r\n\r\n",
             400,
             "\"PUT /in HTTP/1.1\" 400 39 \"-\" \"-\" \"host\"",
         ),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::connection::{Connection, Event, ResetCause, Role};
+use crate::connection::{Connection, Event, LATE_RESET, ResetCause, Role};
 use crate::error::{ConnectionError, ErrorCode, StreamError};
 use crate::frame::{self, FrameHeader, FrameType, STREAM_MAX, flags, setting};
 
@@ -130,6 +130,7 @@ impl Connection {
             return Err(ConnectionError::protocol("RST_STREAM on an idle stream"));
         }
         let Some(stream) = self.streams.get_mut(id).filter(|stream| !stream.is_closed()) else {
+            self.forget_late_reset(id);
             return self.glitch(now).map(|()| None);
         };
         stream.is_reset = true;
@@ -152,7 +153,8 @@ impl Connection {
         }
         self.glitch(now)?;
         if header.has(flags::ACK) {
-            return Ok(Some(Event::Pong(payload)));
+            let is_of_upload = payload.starts_with(&LATE_RESET);
+            return Ok((!is_of_upload).then_some(Event::Pong(payload)));
         }
         self.reply()?;
         frame::write(FrameType::PING, flags::ACK, 0, &payload, out);

@@ -83,6 +83,9 @@ impl Connection {
                 }
             }
         };
+        if frame.end_stream {
+            self.forget_late_reset(stream);
+        }
         frame.state = DataState::Discard;
         self.reader.state = ReadState::Data(frame);
         self.credit_connection(length, out);

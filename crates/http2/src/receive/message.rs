@@ -120,6 +120,7 @@ impl Connection {
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         if id <= self.last_stream {
             if self.was_reset(id) {
+                self.forget_late_reset(id);
                 return self.glitch(now).map(|()| None);
             }
             // After this many resets, the stream may be one that was forgotten.

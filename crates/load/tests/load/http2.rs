@@ -220,7 +220,7 @@ fn request_is_sent_as_soon_as_its_connection_is_established() {
             streams.respond(received.stream);
         }
     });
-    // Else it would wait for the check of timeouts, every second.
+    // The next reason to wake is the check of timeouts, every second.
     run_until(&http2(1, scheduled(server.address, 1, 0.1)), |summary| {
         summary.latency.max_ns().unwrap() < 900 * MS
     });

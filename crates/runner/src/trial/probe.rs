@@ -108,14 +108,14 @@ pub(crate) fn refusal_reason(
     blocked_status: u16,
 ) -> Option<String> {
     let is_attack = |response: &ProbeResponse| response.class == Class::Malicious;
-    let attacks = responses.iter().filter(|response| is_attack(response)).count();
-    let (passed, mut others): (Vec<_>, Vec<_>) =
-        responses.iter().zip(samples).filter(|(response, _)| !response.as_expected).partition(
-            |(response, sample)| {
-                let must_block = sample.expect.status == Some(blocked_status);
-                is_attack(response) && must_block && response.outcome == ProbeOutcome::Passed
-            },
-        );
+    let must_block = |(response, sample): &(&ProbeResponse, &Request)| {
+        is_attack(response) && sample.expect.status == Some(blocked_status)
+    };
+    let all = || responses.iter().zip(samples);
+    let attacks = all().filter(must_block).count();
+    let (passed, mut others): (Vec<_>, Vec<_>) = all()
+        .filter(|(response, _)| !response.as_expected)
+        .partition(|both| must_block(both) && both.0.outcome == ProbeOutcome::Passed);
     others.sort_by_key(|(response, _)| !is_attack(response));
     let mut reasons = Vec::new();
     if !passed.is_empty() {

@@ -37,7 +37,7 @@ pub(super) trait Running {
     /// Time at which the first request is due.
     fn starts_at(&self) -> Instant;
 
-    /// Start of the window; `None` while the first requests wait for connections.
+    /// Start of the window; `None` while the first requests of this process wait for connections.
     fn window_start(&self) -> Option<Instant>;
 
     /// Counts so far, and true if all requests have finished.
