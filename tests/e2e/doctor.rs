@@ -44,7 +44,7 @@ fn reports_noise_of_machine() {
         }
         false => {
             assert_eq!(output.status.code(), Some(4), "{}", show(&output));
-            assert!(flat(&text).contains("so there is no result"), "{text}");
+            assert!(flat(&text).contains("No block has two valid trials"), "{text}");
         }
     }
     let trials = workspace.read("out/trials.ndjson").lines().count();

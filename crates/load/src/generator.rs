@@ -19,8 +19,8 @@ use crate::summary::{Progress, Summary};
 use crate::worker::{Control, START_WAIT_MAX, Worker};
 
 /// Time from its start until an open loop begins to send, so that connections can be opened first. A
-/// connection that is not open by then delays its requests, and their latency includes that. A handshake with an RSA
-/// key of 2048 bits takes a server about a millisecond.
+/// connection that is not open by then delays its requests, and their latency includes that. A TLS handshake costs
+/// the server a signature.
 const LEAD_MIN: Duration = Duration::from_millis(10);
 const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
 const LEAD_PER_HANDSHAKE: Duration = Duration::from_millis(2);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::{
         CertificateFiles, ClientOptions, Rejection, ServerOptions, TlsClient, TlsServer,
-        TlsVersion, Trust, certificate_rejection,
+        TlsVersion, Trust, certificate_rejection, describe_failure,
     };
 
     /// Returns the result of a handshake with a server that has the certificate.
@@ -142,8 +142,13 @@ mod tests {
         }
         // The same names and another key.
         valid.write(&file).unwrap();
-        let error = handshake(&authority("site.test", 4000), &Trust::File(file), "site.test");
-        assert_eq!(certificate_rejection(&error.unwrap_err()), Some(Rejection::Untrusted));
+        let result = handshake(&authority("site.test", 4000), &Trust::File(file), "site.test");
+        let error = result.unwrap_err();
+        assert_eq!(certificate_rejection(&error), Some(Rejection::Untrusted));
+        assert_eq!(
+            describe_failure(&error),
+            "the certificate of the peer is self-signed, or that of an authority"
+        );
     }
 
     #[test]

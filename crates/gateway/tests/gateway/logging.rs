@@ -189,9 +189,8 @@ fn every_response_is_counted_and_logged() {
     gateway.expect_metric("client_connections", 1);
     let sent_bytes = 2 * OK.len() + rejection.head.len() + rejection.body.len();
     gateway.expect_metric("client_sent_bytes_total", sent_bytes as u64);
-    let text = fs::read_to_string(&log).unwrap();
+    let text = wait_for_lines(&log, 3);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
     for line in &lines[..2] {
         assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
         assert!(line.ends_with("] \"GET /a HTTP/1.1\" 200 2 \"-\" \"me\""), "{line}");
@@ -200,15 +199,27 @@ fn every_response_is_counted_and_logged() {
     assert!(lines[2].ends_with(&end), "{text}");
 }
 
+/// Returns the text of a log once it has a number of lines.
+fn wait_for_lines(log: &Path, count: usize) -> String {
+    poll(|| {
+        let text = fs::read_to_string(log).unwrap();
+        if text.lines().count() == count { Ok(text) } else { Err(text) }
+    })
+}
+
+/// Starts a gateway with the route `/in` and an access log. The tests reach no backend.
+fn gateway_with_one_path(log: &Path) -> TestGateway {
+    let mut config = config(&[closed_port()]);
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.access_log = log_to(log);
+    TestGateway::start(&config)
+}
+
 #[test]
 fn refused_requests_are_logged_as_far_as_they_are_valid() {
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("access.log");
-    let backend = Backend::start();
-    let mut config = config(&[backend.addr()]);
-    config.routes[0].path_prefix = "/in".to_owned();
-    config.access_log = log_to(&log);
-    let gateway = TestGateway::start(&config);
+    let gateway = gateway_with_one_path(&log);
     let long = format!("GET /in HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(70_000));
     for (request, status, logged) in [
         (
@@ -238,11 +249,7 @@ fn refused_requests_are_logged_as_far_as_they_are_valid() {
 fn log_line_of_a_local_response_has_the_length_of_its_body() {
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("access.log");
-    let backend = Backend::start();
-    let mut config = config(&[backend.addr()]);
-    config.routes[0].path_prefix = "/in".to_owned();
-    config.access_log = log_to(&log);
-    let gateway = TestGateway::start(&config);
+    let gateway = gateway_with_one_path(&log);
     let mut client = gateway.client();
     client.send(GET.replace("GET", "HEAD"));
     client.head().unwrap();
@@ -251,7 +258,7 @@ fn log_line_of_a_local_response_has_the_length_of_its_body() {
     client.finish();
     client.expect_closed();
     gateway.expect_metric("client_connections", 0);
-    let text = fs::read_to_string(&log).unwrap();
+    let text = wait_for_lines(&log, 2);
     assert!(text.contains("\"HEAD /a HTTP/1.1\" 404 0 "), "{text}");
     assert!(text.contains(&format!("\"GET /a HTTP/1.1\" 404 {length} ")), "{text}");
 }
