@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use tollgate_accesslog::stderr_log;
-use tollgate_eventloop::try_io;
 use tollgate_http1::{RequestHead, parse_request_head};
+use tollgate_net::try_io;
 
 /// Concurrent clients; one more replaces the oldest.
 const CLIENTS_MAX: usize = 64;

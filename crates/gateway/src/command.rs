@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate_eventloop::Waker;
+use tollgate_net::Waker;
 
 use crate::filter::{TransactionId, Verdict};
 use crate::generation::ConfigGeneration;

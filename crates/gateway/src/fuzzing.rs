@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::Events;
+use tollgate_net::Events;
 
 use crate::command::CommandQueue;
 use crate::config::{Address, Config, Forwarded, Listener, Protocol};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tollgate_eventloop::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
+use tollgate_net::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
 use crate::config::{Address, Listener};
 use crate::counters::{Counters, HandshakeCounters};

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::{Duration, Instant, SystemTime};
 
-use tollgate_eventloop::{Interest, Poller, Socket, try_io};
 use tollgate_http1::{BodySearch, MAX_HEAD_BYTES, ResponseScanner, parse_response_head};
+use tollgate_net::{Interest, Poller, Socket, try_io};
 use tollgate_tls::{StreamEnd, TlsSession};
 
 use crate::http2::{self, Http2, Http2Request};

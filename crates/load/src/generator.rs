@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Waker, pin_current_thread};
+use tollgate_net::{Waker, pin_current_thread};
 use tollgate_stats::LatencyHistogram;
 
 use crate::metrics::{SharedProgress, ThreadSummary};

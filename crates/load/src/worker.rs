@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{
-    Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
-};
 use tollgate_http1::ResponseHeadCache;
 use tollgate_http2::Fields;
+use tollgate_net::{
+    Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
+};
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
-use tollgate_eventloop::Address;
+use tollgate_net::Address;
 use tollgate_tls::{Certificate, ServerError};
 
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tollgate_accesslog::ThreadLog;
-use tollgate_eventloop::{Event, Poller};
 use tollgate_http1::MAX_HEAD_BYTES;
 use tollgate_http2::PREFACE;
+use tollgate_net::{Event, Poller};
 use tollgate_tls::{Received, TlsSession, Transport, is_plain_http};
 
 use crate::config::Timeouts;

@@ -28,6 +28,6 @@ mod worker;
 pub use config::{Config, Error, Timeouts};
 pub use server::{Origin, STOP_TIMEOUT_MAX};
 pub use tollgate_accesslog::LogTarget;
-pub use tollgate_eventloop::Address;
+pub use tollgate_net::Address;
 pub use tollgate_tls::Certificate;
 pub use worker::Stopper;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use tollgate_eventloop::try_io;
+use tollgate_net::try_io;
 use tollgate_tls::Transport;
 
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_accesslog::{FINISH_TIMEOUT, LogFile, LogFormat, LogTarget, stderr_log};
-use tollgate_eventloop::{
-    Address, UnixSocket, Waker, listen_per_thread, minimize_timer_slack, pin_current_thread,
-};
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
+use tollgate_net::{
+    Address, UnixSocket, Waker, listen_per_thread, minimize_timer_slack, pin_current_thread,
+};
 use tollgate_tls::{ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};

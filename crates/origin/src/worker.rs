@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
-use tollgate_eventloop::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
+use tollgate_net::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
 use tollgate_tls::{TlsServer, Transport};
 
 use crate::config::Error;
@@ -378,7 +378,7 @@ mod tests {
     use std::io::Write;
     use std::net::TcpStream;
 
-    use tollgate_eventloop::listen;
+    use tollgate_net::listen;
 
     use super::*;
     use crate::config::Timeouts;

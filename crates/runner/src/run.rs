@@ -18,7 +18,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::bad_input;
 use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Protocol, Subject};
@@ -31,6 +30,7 @@ use tollgate_experiment::record::{Noise, Step, TrialRecord};
 use tollgate_experiment::run_dir::{RunDir, RunRecords};
 use tollgate_experiment::stop::{EndedBy, Replay, ending, replay, so_far};
 use tollgate_experiment::validity::{Invalid, Limits};
+use tollgate_net::{available_cpus, pin_current_thread};
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {

@@ -63,7 +63,7 @@ mod tests {
     use std::thread;
 
     use rcgen::{BasicConstraints, IsCa, Issuer, date_time_ymd};
-    use tollgate_eventloop::{Events, Interest, Poller, Socket};
+    use tollgate_net::{Events, Interest, Poller, Socket};
 
     use super::*;
     use crate::{

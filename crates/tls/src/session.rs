@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
 use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
-use tollgate_eventloop::{Socket, try_io};
+use tollgate_net::{Socket, try_io};
 
 /// TLS state of one connection.
 pub struct TlsSession {

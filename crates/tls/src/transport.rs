@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tollgate_eventloop::{Address, Event, Interest, Poller, Socket, try_io};
+use tollgate_net::{Address, Event, Interest, Poller, Socket, try_io};
 
 use crate::{SessionFacts, StreamEnd, TlsClient, TlsServer, TlsSession};
 
@@ -310,7 +310,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant, SystemTime};
 
-    use tollgate_eventloop::Events;
+    use tollgate_net::Events;
 
     use super::*;
     use crate::{Certificate, CertificateFiles, ServerOptions, TlsVersion};

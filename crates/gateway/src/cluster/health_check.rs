@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tollgate_accesslog::RateLimit;
-use tollgate_eventloop::{Events, Interest, Poller, Waker};
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
+use tollgate_net::{Events, Interest, Poller, Waker};
 use tollgate_tls::{TlsClient, TlsSession, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};

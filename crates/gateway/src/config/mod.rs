@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
-pub use tollgate_eventloop::Address;
+pub use tollgate_net::Address;
 
 use crate::resolve::{Addresses, HostName, Resolver};
 pub use error::ConfigError;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use tollgate_eventloop::{Interest, Socket, accept, close_backlog, set_backlog};
+use tollgate_net::{Interest, Socket, accept, close_backlog, set_backlog};
 
 use super::downstream::Downstream;
 use super::link::Link;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use slab::Slab;
 use tollgate_accesslog::{Entry, LoggedRequest, Tls as LoggedTls};
-use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
+use tollgate_net::SendBuffer;
 
 use super::http2::{Connections, Detected};
 use super::link::Link;

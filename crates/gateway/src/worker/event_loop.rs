@@ -4,7 +4,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Events, minimize_timer_slack};
+use tollgate_net::{Event, Events, minimize_timer_slack};
 
 use super::accept::Accepted;
 use super::downstream::{Downstream, HeadRead};

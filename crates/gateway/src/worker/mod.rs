@@ -26,8 +26,8 @@ use std::time::Instant;
 
 use slab::Slab;
 use tollgate_accesslog::{LogFile, RateLimit, ThreadLog};
-use tollgate_eventloop::{Interest, Poller};
 use tollgate_http1::{HeadCache, MAX_HEAD_BYTES};
+use tollgate_net::{Interest, Poller};
 
 use crate::LOG_INTERVAL;
 use crate::body::TAIL_BYTES_MAX;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use tollgate_eventloop::{Events, Socket};
+use tollgate_net::{Events, Socket};
 
 use super::event_loop::SWEEP_MAX;
 use super::link::Link;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Socket, listen};
 use tollgate_load::{Failures, Generator, Plan, Target};
+use tollgate_net::{Socket, listen};
 
 use crate::server::{
     LAST, OK, Server, closed_port, endless, finish, plan, post, run, wait_until, workload,

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Socket, listen};
 use tollgate_load::{Arrivals, Generator, Interval, Plan, Protocol, Rate, Spacing, Stage};
+use tollgate_net::{Socket, listen};
 
 use crate::server::{
     LAST, MS, OK, Server, closed_port, finish, is_at_least, plan, run, run_until, scheduled,

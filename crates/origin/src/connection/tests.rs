@@ -2,7 +2,7 @@ use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::net::sockopt::set_socket_linger;
-use tollgate_eventloop::{accept, listen};
+use tollgate_net::{accept, listen};
 
 use super::*;
 use crate::fuzzing::{advance_test_clock, test_clock, test_state};

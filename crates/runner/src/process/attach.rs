@@ -285,8 +285,7 @@ mod tests {
 
     #[test]
     fn allowed_cpus_are_those_of_all_processes() {
-        let mine: BTreeSet<usize> =
-            tollgate_eventloop::available_cpus().unwrap().into_iter().collect();
+        let mine: BTreeSet<usize> = tollgate_net::available_cpus().unwrap().into_iter().collect();
         let sleeper = Sleeper::start();
         assert_eq!(allowed_cpus(&BTreeSet::from([sleeper.pid()])), mine);
         let first = *mine.first().unwrap();

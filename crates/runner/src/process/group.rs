@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tollgate_eventloop::CpuSet;
+use tollgate_net::CpuSet;
 
 /// A process to start.
 #[derive(Debug, Clone)]

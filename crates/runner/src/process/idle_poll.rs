@@ -17,7 +17,7 @@ use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
-use tollgate_eventloop::pin_current_thread;
+use tollgate_net::pin_current_thread;
 
 /// Keeps CPUs awake until dropped.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ fn thread_cpu_time(tid: Pid) -> io::Result<Duration> {
 mod tests {
     use super::*;
     use std::time::Instant;
-    use tollgate_eventloop::available_cpus;
+    use tollgate_net::available_cpus;
 
     /// From the kernel's sched.h.
     const SCHED_IDLE: &str = "5";

@@ -311,7 +311,7 @@ mod tests {
                 env: &BTreeMap::new(),
                 dir: folder.path(),
                 log: &folder.path().join("log"),
-                cpus: &tollgate_eventloop::available_cpus().unwrap(),
+                cpus: &tollgate_net::available_cpus().unwrap(),
             };
             servers.start(&launch).unwrap();
             let nobody = "127.0.0.1:1".parse().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
-use tollgate_eventloop::Socket;
+use tollgate_net::Socket;
 
 use super::*;
 use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection, read_certificates};

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 
 use memchr::memchr;
-use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyDecoder, BodyFraming, BodyPartKind, parse_length};
 use tollgate_http2::{Connection, Field, Fields};
+use tollgate_net::SendBuffer;
 
 use crate::headers::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
 
