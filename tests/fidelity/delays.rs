@@ -99,23 +99,6 @@ fn t02_mixed_delays() {
     });
 }
 
-/// A generator with timer slack reads responses up to the slack after their arrival, which is not part
-/// of the uncorrected latency.
-#[test]
-fn t14_timer_slack() {
-    // Two requests are due in each sleep, and all responses arrive in the next one. The reference
-    // client sleeps as long between its requests as the server is idle.
-    const OPTIONS: &str = "-c 10 --rate 500 --timer-slack 4ms -n 600";
-    const GAP: Duration = Duration::from_millis(3);
-    exclusive("t14 a timer slack, in us", |checks| {
-        let trial = trial("/delay/1000", OPTIONS, 300, GAP);
-        for (q, seen) in trial.report.percentiles_us("/uncorrected_latency") {
-            checks.within(&format!("uncorrected p{}", 100.0 * q), seen, trial.bounds(q));
-        }
-        checks.equal("responses without a timestamp", trial.report.count("/missing_timestamps"), 0);
-    });
-}
-
 /// After a long sleep the generator wakes late, and so do the kernel and the server. The same cost is
 /// measured for other processes, and the figures may not have more: neither the uncorrected latency nor
 /// the lateness, whose sum is the latency.

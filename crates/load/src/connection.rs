@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tollgate_http1::{BodySearch, MAX_HEAD_BYTES, ResponseScanner, parse_response_head};
 use tollgate_net::{Interest, Poller, Socket, try_io};
@@ -413,8 +413,6 @@ pub(crate) struct Received {
     pub(crate) bytes: usize,
     /// True if another read may find more.
     pub(crate) has_more: bool,
-    /// Arrival of the last byte, if the kernel stamped it.
-    pub(crate) timestamp: Option<SystemTime>,
 }
 
 /// A socket that connects or is connected, and the state of its response stream.
@@ -424,8 +422,6 @@ pub(crate) struct Stream {
     pub(crate) socket: Socket,
     /// `None` without TLS.
     pub(crate) tls: Option<Box<TlsSession>>,
-    /// True if the kernel stamps received packets.
-    has_timestamps: bool,
     pub(crate) scanner: ResponseScanner,
     pub(crate) search: BodySearch,
     /// `None` for HTTP/1.1.
@@ -441,8 +437,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Starts to connect. `has_timestamps`: the kernel stamps received packets.
-    pub(crate) fn connect(plan: &Plan, has_timestamps: bool) -> io::Result<Self> {
+    /// Starts to connect.
+    pub(crate) fn connect(plan: &Plan) -> io::Result<Self> {
         // The keys of the handshake are not part of the time to connect.
         let tls = plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?;
         let connect_started = Instant::now();
@@ -450,14 +446,10 @@ impl Stream {
             Target::Tcp(address) => Socket::connect(*address)?,
             Target::Unix(path) => Socket::connect_unix(path)?,
         };
-        if has_timestamps {
-            socket.enable_receive_timestamps()?;
-        }
         Ok(Self {
             connect_started,
             socket,
             tls,
-            has_timestamps,
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
             http2: match plan.protocol {
@@ -489,13 +481,10 @@ impl Stream {
             let (bytes, has_more) = tls.receive(&self.socket, buffer, self.is_shut)?;
             // After `close_notify` the server accepts no more requests, even if the connection is still open.
             self.is_shut |= tls.end().is_some();
-            return Ok(Received { bytes, has_more, timestamp: None });
+            return Ok(Received { bytes, has_more });
         }
-        let (bytes, timestamp) = match self.has_timestamps {
-            true => self.socket.receive_with_timestamp(buffer)?,
-            false => (self.socket.receive(buffer)?, None),
-        };
-        Ok(Received { bytes, has_more: bytes == buffer.len() || self.is_shut, timestamp })
+        let bytes = self.socket.receive(buffer)?;
+        Ok(Received { bytes, has_more: bytes == buffer.len() || self.is_shut })
     }
 
     /// Receives into the buffer. Returns true at the end of the stream and after an error.

@@ -50,8 +50,7 @@ pub use generator::Generator;
 pub use http2::Http2Request;
 pub use plan::{
     Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_SHARDS, MAX_STAGES, MAX_STREAMS,
-    MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Plan, Protocol, Shard, Spacing,
-    Target,
+    MAX_THREADS, MAX_TIMEOUT, MIN_INTERVAL, Plan, Protocol, Shard, Spacing, Target,
 };
 pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};

@@ -259,12 +259,6 @@ impl Metrics {
         *limit = Some(limit.map_or(streams, |known| known.min(streams)));
     }
 
-    pub(crate) fn missing_timestamp(&mut self) {
-        if self.window.is_some() {
-            self.summary.missing_timestamps += 1;
-        }
-    }
-
     pub(crate) fn failure(
         &mut self,
         in_flight: &InFlight,

@@ -44,8 +44,6 @@ pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Limit of the stages of a rate.
 pub const MAX_STAGES: usize = 1_000;
 
-pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
-
 /// One load: requests, target, timing and connections.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -64,11 +62,6 @@ pub struct Plan {
     /// Connections that an open loop may grow to when a request is due and none is free, over all
     /// threads; `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
     pub connections_max: usize,
-    /// Delay that an open loop may add, so that one wake-up serves many requests; zero to
-    /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
-    /// timestamps say when they arrived. Needs TCP without TLS, keep-alive, one request per connection and no
-    /// `first_byte`.
-    pub timer_slack: Duration,
     /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
     pub threads: usize,
     /// True if a connection carries one request after another. Otherwise each request opens a
@@ -213,7 +206,6 @@ impl Plan {
         if let Some(rate) = self.rate() {
             rate.validate().map_err(Error::Plan)?;
         }
-        self.validate_timer_slack()?;
         self.validate_replay()?;
         check(!(self.handshakes && self.keep_alive), || {
             "cannot make handshakes alone with keep-alive: open a connection for each".to_owned()
@@ -275,7 +267,6 @@ impl Plan {
             (!self.keep_alive, "without keep-alive: sessions keep their connections"),
             (self.warm_up, "with a warm-up: all requests are measured"),
             (self.shard != Shard::WHOLE, "with several generators: a session has one"),
-            (!self.timer_slack.is_zero(), "with a timer slack: it is exact"),
             (
                 matches!(self.protocol, Protocol::Http1 { pipeline } if pipeline > 1),
                 "with several requests on a connection: a session opens another one",
@@ -305,51 +296,6 @@ impl Plan {
         let body_max = requests.map(|request| request.body().len()).max().unwrap_or(0);
         let is_closed = matches!(self.arrivals, Arrivals::Closed);
         is_closed && !self.busy_poll && streams > 1 && streams * body_max <= INITIAL_WINDOW
-    }
-
-    fn validate_timer_slack(&self) -> Result<(), Error> {
-        if self.timer_slack.is_zero() {
-            return Ok(());
-        }
-        let slack_ms = self.timer_slack.as_secs_f64() * 1e3;
-        check(self.timer_slack <= MAX_TIMER_SLACK, || {
-            let max_ms = MAX_TIMER_SLACK.as_millis();
-            format!("cannot use a timer slack of {slack_ms} ms: choose at most {max_ms} ms")
-        })?;
-        let refuse = |reason: &str| Error::Plan(format!("cannot use a timer slack {reason}"));
-        let rate = self.rate().ok_or_else(|| refuse("in a closed loop: set a rate"))?;
-        let conflicts = [
-            (self.busy_poll, "with busy polling, which never sleeps: choose one of them"),
-            (
-                matches!(self.target, Target::Unix(_)),
-                "with a unix-domain socket, which has no receive timestamps: use TCP",
-            ),
-            (
-                matches!(self.protocol, Protocol::Http2 { .. }),
-                "over HTTP/2, where a receive timestamp is not that of a response: use HTTP/1.1",
-            ),
-            (self.tls.is_some(), "over TLS: a receive timestamp is not that of a record"),
-            (!self.keep_alive, "without keep-alive: connects would be noticed late"),
-            (
-                self.concurrency() > 1,
-                "with several requests on a connection: a receive timestamp covers the last of several responses only",
-            ),
-            (
-                self.first_byte,
-                "with the time to first byte: a receive timestamp is that of the last byte",
-            ),
-        ];
-        if let Some((_, reason)) = conflicts.into_iter().find(|(is_used, _)| *is_used) {
-            return Err(refuse(reason));
-        }
-        // A connection is free again when its response is read, so it carries one request per slack.
-        let due = rate.peak_per_s() * self.timer_slack.as_secs_f64();
-        let connections_max = self.connections_max;
-        check(due <= connections_max as f64, || {
-            format!(
-                "cannot carry the {due:.0} requests of a timer slack of {slack_ms} ms on {connections_max} connections: choose more connections, or less slack"
-            )
-        })
     }
 }
 

@@ -62,9 +62,6 @@ pub struct Summary {
     pub oldest_unsent: Option<Duration>,
     /// Open loop: requests that were due while no connection was free, and waited for one.
     pub queued: u64,
-    /// With a timer slack: responses without a receive timestamp of the kernel. Their latency is up to
-    /// the slack too long.
-    pub missing_timestamps: u64,
     /// Requests sent again: HTTP/1.1, on a new connection, because one before them in a pipeline ended the
     /// old one; the server may have processed both. HTTP/2, because the server refused their stream. Their
     /// latency starts at the first send.
@@ -318,7 +315,6 @@ impl Summary {
         self.unsent += other.unsent;
         self.oldest_unsent = self.oldest_unsent.max(other.oldest_unsent);
         self.queued += other.queued;
-        self.missing_timestamps += other.missing_timestamps;
         self.resent += other.resent;
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;

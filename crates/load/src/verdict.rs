@@ -70,7 +70,7 @@ impl Verdict {
         let (measured, reason) = match (too_little(summary), plan.rate()) {
             (Some(reason), _) => (Measured::Nothing, reason),
             (None, None) => judge_closed_loop(summary),
-            (None, Some(rate)) => judge_open_loop(&rate.divided(count), plan.timer_slack, summary),
+            (None, Some(rate)) => judge_open_loop(&rate.divided(count), summary),
         };
         let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
         Self { measured, warning, reason }
@@ -159,9 +159,9 @@ fn judge_closed_loop(summary: &Summary) -> (Measured, String) {
     (Measured::Server, reason)
 }
 
-fn judge_open_loop(rate: &Rate, slack: Duration, summary: &Summary) -> (Measured, String) {
+fn judge_open_loop(rate: &Rate, summary: &Summary) -> (Measured, String) {
     let late_ns = summary.lateness.as_ref().and_then(|lateness| lateness.value_at(0.99));
-    if late_ns.map(Duration::from_nanos) > Some(LATENESS_MAX + slack) {
+    if late_ns.map(Duration::from_nanos) > Some(LATENESS_MAX) {
         let reason = format!(
             "its lateness was {}: try a lower rate, or more threads (-t) on CPUs of their own (--cpus)",
             lateness_text(summary)

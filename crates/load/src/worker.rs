@@ -25,7 +25,7 @@ use crate::pacing::{Pacer, Schedule};
 use crate::plan::{Arrivals, Plan, share};
 use crate::series::Recorder;
 use crate::verdict::LATENESS_MAX;
-use crate::waiting::{ClockOffset, Coalescing, EARLY_WAKE, RequestWait, SlackWait, Wait};
+use crate::waiting::{Coalescing, RequestWait};
 use crate::workload::RequestSequence;
 use replay::Sessions;
 pub(crate) use send::START_WAIT_MAX;
@@ -55,10 +55,6 @@ pub(crate) struct Worker {
     request_wait: RequestWait,
     /// See [`Plan::coalesces`].
     coalescing: Option<Coalescing>,
-    /// `None` without timer slack.
-    slack_wait: Option<SlackWait>,
-    /// With timer slack: as of the last wake-up.
-    clock_offset: ClockOffset,
     metrics: Metrics,
     connections: Vec<Connection>,
     connections_max: usize,
@@ -140,10 +136,6 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
         let now = Instant::now();
-        let slack = plan.timer_slack;
-        let slack_wait = (!slack.is_zero()).then(|| SlackWait::new(slack, now));
-        // A request that may be late needs no early wake-up.
-        let early = if slack_wait.is_some() { Duration::ZERO } else { EARLY_WAKE };
         let (thread, threads) = plan.shard.thread(thread, plan.threads);
         let share = |total: u64| share(total, thread, threads);
         let sessions = plan.replay.as_ref().map(|replay| Sessions::new(replay, thread, threads));
@@ -177,10 +169,8 @@ impl Worker {
             plan: Arc::clone(plan),
             sequence: RequestSequence::new(&plan.workload, thread, threads, requests),
             pacer,
-            request_wait: RequestWait::new(early),
+            request_wait: RequestWait::default(),
             coalescing: plan.coalesces().then(Coalescing::default),
-            slack_wait,
-            clock_offset: ClockOffset::read(),
             metrics: Metrics::new(plan, Arc::clone(progress), series, requests),
             sessions: sessions.map(Box::new),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
@@ -219,7 +209,7 @@ impl Worker {
             let timeout = self.wait_before_poll();
             self.poller.wait(&mut events, Some(timeout))?;
             if !timeout.is_zero() {
-                self.wake();
+                self.idle_polling.busy_turn();
             }
             self.budget = Budget::TURN;
             let before = self.now;
@@ -235,7 +225,7 @@ impl Worker {
                     break 'turns;
                 }
                 self.open_window(&clock)?;
-                self.send_due_between_reads();
+                self.send_due();
             }
             for index in std::mem::take(&mut self.unread) {
                 if self.is_stopped() {
@@ -244,7 +234,7 @@ impl Worker {
                 self.connections[index].is_unread = false;
                 self.receive(index, &mut buffer);
                 self.open_window(&clock)?;
-                self.send_due_between_reads();
+                self.send_due();
             }
             if self.now == before {
                 self.now = Instant::now();
@@ -353,31 +343,17 @@ impl Worker {
         u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
     }
 
-    /// Sleeps if timer slack or coalescing ask for it. Returns how long the poller may wait then.
+    /// Sleeps if coalescing asks for it. Returns how long the poller may wait then.
     fn wait_before_poll(&mut self) -> Duration {
-        let has_more = self.has_more();
         if let Some(coalescing) = &self.coalescing
-            && !has_more
+            && !self.has_more()
         {
             let pause = coalescing.pause();
             if !pause.is_zero() {
                 thread::sleep(pause);
             }
         }
-        let has_worked = self.budget != Budget::TURN;
-        // Connections are opened without delay.
-        let Some(slack_wait) = self.slack_wait.as_mut().filter(|_| self.is_sending) else {
-            return self.poll_timeout();
-        };
-        match slack_wait.after_turn(has_worked, has_more, Instant::now()) {
-            Wait::None => Duration::ZERO,
-            Wait::Event => self.poll_timeout(),
-            Wait::Sleep(left) => {
-                thread::sleep(left);
-                self.wake();
-                Duration::ZERO
-            }
-        }
+        self.poll_timeout()
     }
 
     /// Longest wait of the poller: until the next request is due or the next timeout is checked.
@@ -405,14 +381,6 @@ impl Worker {
         is_starting || self.budget.is_spent() || !self.unread.is_empty() || has_ready
     }
 
-    fn wake(&mut self) {
-        self.idle_polling.busy_turn();
-        if let Some(slack_wait) = &mut self.slack_wait {
-            slack_wait.wake(Instant::now());
-            self.clock_offset = ClockOffset::read();
-        }
-    }
-
     /// Counts the CPU time since the last turn as polling if neither turn waited nor had work.
     fn count_polling(&mut self, timeout: Duration) {
         let is_idle = timeout.is_zero() && self.budget == Budget::TURN && self.unread.is_empty();
@@ -430,8 +398,7 @@ impl Worker {
         for connection in &self.connections {
             self.metrics.disconnected(connection.tls());
         }
-        let grace = LATENESS_MAX + self.plan.timer_slack;
-        let mut unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, grace));
+        let mut unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, LATENESS_MAX));
         if let Some((queued, oldest)) = self.sessions.as_ref().and_then(|it| it.unsent(now)) {
             unsent = (unsent.0 + queued, unsent.1.max(Some(oldest)));
         }

@@ -1,14 +1,11 @@
 //! Nonblocking stream sockets over TCP and unix-domain sockets, closed on exec.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt as nix_sockopt,
-};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
@@ -20,10 +17,6 @@ use rustix::net::{
 pub struct Socket {
     fd: OwnedFd,
 }
-
-/// Room for the control messages of one receive: a timestamp takes 32 bytes.
-#[repr(align(8))]
-struct ControlBuffer([u8; 64]);
 
 pub(crate) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
@@ -67,30 +60,6 @@ impl Socket {
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let (received, _) = rustix::net::recv(&self.fd, buffer, RecvFlags::empty())?;
         Ok(received)
-    }
-
-    /// Makes the kernel record when packets arrive (`SO_TIMESTAMPNS`), for
-    /// [`receive_with_timestamp`](Self::receive_with_timestamp). Takes effect a moment after the first
-    /// socket of the machine asks for it. No effect on unix-domain sockets.
-    pub fn enable_receive_timestamps(&self) -> io::Result<()> {
-        Ok(setsockopt(&self.fd, nix_sockopt::ReceiveTimestampns, &true)?)
-    }
-
-    /// As [`receive`](Self::receive). Also returns the arrival time of the last byte received, if the kernel has
-    /// recorded it.
-    pub fn receive_with_timestamp(
-        &self,
-        buffer: &mut [u8],
-    ) -> io::Result<(usize, Option<SystemTime>)> {
-        let mut control = ControlBuffer([0; 64]);
-        let mut slices = [IoSliceMut::new(buffer)];
-        let fd = self.fd.as_raw_fd();
-        let received = recvmsg::<()>(fd, &mut slices, Some(&mut control.0), MsgFlags::empty())?;
-        let timestamp = received.cmsgs()?.find_map(|message| match message {
-            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
-            _ => None,
-        });
-        Ok((received.bytes, timestamp.map(|since_epoch| SystemTime::UNIX_EPOCH + since_epoch)))
     }
 
     /// Sends as many bytes as there is room for, and returns their number.
@@ -156,9 +125,8 @@ pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
-    use std::thread::sleep;
 
     use super::*;
     use crate::{Event, Events, Interest, Poller};
@@ -244,70 +212,5 @@ mod tests {
         client.reset().unwrap();
         let error = server.read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    }
-    /// Returns both ends of a connection; the first has receive timestamps.
-    fn timestamped() -> (Socket, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
-        client.enable_receive_timestamps().unwrap();
-        let (server, _) = listener.accept().unwrap();
-        server.set_nodelay(true).unwrap();
-        (client, server)
-    }
-
-    fn receive_when_ready(client: &Socket) -> (usize, Option<SystemTime>) {
-        let poller = Poller::new().unwrap();
-        poller.add(client, 0, Interest::Readable).unwrap();
-        poller.wait(&mut Events::with_capacity(1), Some(Duration::from_secs(5))).unwrap();
-        client.receive_with_timestamp(&mut [0; 64]).unwrap()
-    }
-
-    /// Sends bytes until the kernel records timestamps.
-    fn await_timestamps(client: &Socket, server: &mut impl Write) {
-        for _ in 0..500 {
-            server.write_all(b"x").unwrap();
-            if receive_when_ready(client).1.is_some() {
-                return;
-            }
-            sleep(Duration::from_millis(1));
-        }
-        panic!("the kernel records no timestamps");
-    }
-
-    #[test]
-    fn timestamp_is_of_the_arrival() {
-        let (client, mut server) = timestamped();
-        await_timestamps(&client, &mut server);
-        let before = SystemTime::now();
-        server.write_all(b"first").unwrap();
-        let after = SystemTime::now();
-        sleep(Duration::from_millis(20));
-        let (bytes, timestamp) = receive_when_ready(&client);
-        assert_eq!(bytes, 5);
-        let timestamp = timestamp.unwrap();
-        assert!(before <= timestamp && timestamp <= after, "{before:?} {timestamp:?} {after:?}");
-    }
-
-    #[test]
-    fn bytes_received_together_have_the_last_timestamp() {
-        let (client, mut server) = timestamped();
-        await_timestamps(&client, &mut server);
-        server.write_all(b"one").unwrap();
-        sleep(Duration::from_millis(20));
-        let before = SystemTime::now();
-        server.write_all(b"two").unwrap();
-        sleep(Duration::from_millis(20));
-        let (bytes, timestamp) = receive_when_ready(&client);
-        assert_eq!(bytes, 6);
-        assert!(timestamp.unwrap() >= before);
-    }
-
-    #[test]
-    fn end_of_stream_has_no_timestamp() {
-        let (client, server) = timestamped();
-        let error = client.receive_with_timestamp(&mut [0; 8]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WouldBlock);
-        drop(server);
-        assert_eq!(receive_when_ready(&client), (0, None));
     }
 }

@@ -85,8 +85,6 @@ struct Load<'a> {
     connections: usize,
     /// Limit of connections.
     connections_max: usize,
-    /// Open loop: how late a request may be sent, in milliseconds; 0 for on time.
-    timer_slack_ms: Option<f64>,
     /// Threads that send.
     threads: usize,
     /// Version of HTTP.
@@ -337,7 +335,6 @@ impl<'a> Load<'a> {
             seed: report.seed,
             connections: plan.connections,
             connections_max: plan.connections_max,
-            timer_slack_ms: arrivals.map(|_| ms(plan.timer_slack)),
             threads: plan.threads,
             protocol,
             pipeline,

@@ -76,10 +76,6 @@ fn load(report: &Report<'_>) -> String {
             format!("{kind}: {}/s{gaps}", rate.describe())
         }
     }];
-    if !plan.timer_slack.is_zero() {
-        let slack = significant(plan.timer_slack.as_secs_f64() * 1e3);
-        parts.push(format!("up to {slack} ms late"));
-    }
     parts.push(match plan.connections_max > plan.connections {
         true if plan.replay.is_some() => {
             format!("up to {}", counted(plan.connections_max, "connection"))
@@ -194,11 +190,6 @@ fn unfinished(report: &Report<'_>) -> String {
         ("in flight", summary.in_flight, format!("at the end{oldest_in_flight}")),
         ("unsent", summary.unsent, format!("were due at the end{oldest_unsent}")),
         ("queued", summary.queued, "were due while no connection was free".to_owned()),
-        (
-            "no timestamp",
-            summary.missing_timestamps,
-            "responses: their latency is up to the slack too long".to_owned(),
-        ),
         ("resent", summary.resent, "were sent again on a new connection".to_owned()),
     ];
     for (label, number, what) in lines.into_iter().filter(|(_, number, _)| *number > 0) {

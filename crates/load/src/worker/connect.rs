@@ -28,7 +28,7 @@ impl Worker {
         let started_at = Instant::now();
         self.now = started_at;
         self.connections[index].generation = self.connections[index].generation.wrapping_add(1);
-        let stream = match Stream::connect(&self.plan, self.slack_wait.is_some()) {
+        let stream = match Stream::connect(&self.plan) {
             Ok(stream) => stream,
             Err(error) => return self.on_connect_error(index, &error),
         };

@@ -1,7 +1,7 @@
 //! Receiving responses.
 
 use std::io::{self, ErrorKind};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use thiserror::Error;
 use tollgate_http1::{Response, Scan};
@@ -46,7 +46,7 @@ impl Worker {
                 return;
             }
             self.watch_room(index);
-            let Received { bytes, has_more, timestamp } = match received {
+            let Received { bytes, has_more } = match received {
                 Ok(Received { bytes: 0, .. }) => return self.on_end_of_stream(index),
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -60,7 +60,7 @@ impl Worker {
             }
             self.metrics.received(bytes);
             let parsed = match self.connections[index].http2() {
-                None => self.parse(index, &buffer[..bytes], timestamp),
+                None => self.parse(index, &buffer[..bytes]),
                 Some(_) => self.parse_frames(index, &buffer[..bytes]),
             };
             match parsed {
@@ -94,9 +94,8 @@ impl Worker {
     }
 
     /// Finds the responses in a piece of a stream and sends the requests that they make room for. All
-    /// responses in one piece have arrived with it, so one reading of the clock serves all. `timestamp`:
-    /// arrival of the last byte, if the kernel stamped it.
-    fn parse(&mut self, index: usize, mut bytes: &[u8], timestamp: Option<SystemTime>) -> Parsed {
+    /// responses in one piece have arrived with it, so one reading of the clock serves all.
+    fn parse(&mut self, index: usize, mut bytes: &[u8]) -> Parsed {
         let mut arrived = None;
         while !bytes.is_empty() {
             let connection = &mut self.connections[index];
@@ -141,7 +140,7 @@ impl Worker {
                     }
                     bytes = &bytes[consumed..];
                     self.now = *arrived.get_or_insert_with(Instant::now);
-                    if !self.complete(index, response, timestamp) {
+                    if !self.complete(index, response) {
                         return Parsed::Ended;
                     }
                 }
@@ -157,12 +156,7 @@ impl Worker {
     }
 
     /// Completes the front request. Returns true if the connection continues.
-    fn complete(
-        &mut self,
-        index: usize,
-        response: Response,
-        timestamp: Option<SystemTime>,
-    ) -> bool {
+    fn complete(&mut self, index: usize, response: Response) -> bool {
         let connection = &mut self.connections[index];
         // A server that responds before it has the whole request will not read another one after it.
         let is_whole = connection.has_sent_front();
@@ -176,14 +170,7 @@ impl Worker {
         stream.is_reused = true;
         self.in_flight -= 1;
         let request = &workload.requests[in_flight.request];
-        let arrived = match timestamp {
-            Some(timestamp) => self.clock_offset.to_instant(timestamp, in_flight.sent, self.now),
-            None => self.now,
-        };
-        self.metrics.response(&in_flight, request, response, has_pattern, arrived);
-        if self.slack_wait.is_some() && timestamp.is_none() {
-            self.metrics.missing_timestamp();
-        }
+        self.metrics.response(&in_flight, request, response, has_pattern, self.now);
         if self.metrics.needs_first_head()
             && let Some(cached) = self.heads.last()
         {
@@ -209,8 +196,7 @@ impl Worker {
             }
             Ok(Some(response)) => {
                 self.now = Instant::now();
-                // The end of a stream has no timestamp.
-                self.complete(index, response, None);
+                self.complete(index, response);
                 self.reconnect(index);
             }
             Ok(None) => match stream.send_error.take() {

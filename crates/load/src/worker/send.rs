@@ -85,14 +85,6 @@ impl Worker {
         }
     }
 
-    /// Sends requests that became due while responses were read. With timer slack they wait for the end
-    /// of the turn: receive timestamps do not depend on the time of the read.
-    pub(super) fn send_due_between_reads(&mut self) {
-        if self.slack_wait.is_none() {
-            self.send_due();
-        }
-    }
-
     /// Open loop: sends the requests that are due while there are connections for them. After a number of
     /// sends the poller is called first, so that responses are not left unread.
     pub(super) fn send_due(&mut self) {

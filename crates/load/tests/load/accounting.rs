@@ -2,7 +2,7 @@ use std::error::Error as _;
 use std::thread;
 use std::time::Duration;
 
-use tollgate_load::{Error, Generator, Interval, Plan, Progress, Protocol, Target, Workload};
+use tollgate_load::{Error, Generator, Interval, Plan, Progress, Protocol, Workload};
 use tollgate_stats::LatencyHistogram;
 
 use crate::server::{
@@ -199,54 +199,6 @@ fn plans_outside_their_limits_are_rejected() {
     for (plan, reason) in cases {
         assert_eq!(rejected(plan), reason);
     }
-}
-
-#[test]
-fn timer_slack_is_rejected_where_it_has_no_effect() {
-    let address = closed_port();
-    let plan = || Plan {
-        timer_slack: Duration::from_millis(5),
-        connections: 20,
-        connections_max: 20,
-        ..scheduled(address, 1, 1000.0)
-    };
-    let cases = [
-        (
-            Plan { timer_slack: Duration::from_micros(10_500), ..plan() },
-            "of 10.5 ms: choose at most 10 ms",
-        ),
-        (
-            Plan { arrivals: tollgate_load::Arrivals::Closed, ..plan() },
-            "in a closed loop: set a rate",
-        ),
-        (
-            Plan { busy_poll: true, ..plan() },
-            "with busy polling, which never sleeps: choose one of them",
-        ),
-        (
-            Plan { target: Target::Unix("/run/a.sock".into()), ..plan() },
-            "with a unix-domain socket, which has no receive timestamps: use TCP",
-        ),
-        (
-            Plan { keep_alive: false, ..plan() },
-            "without keep-alive: connects would be noticed late",
-        ),
-        (
-            Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan() },
-            "with several requests on a connection: a receive timestamp covers the last of several responses only",
-        ),
-        (
-            Plan { first_byte: true, ..plan() },
-            "with the time to first byte: a receive timestamp is that of the last byte",
-        ),
-    ];
-    for (plan, reason) in cases {
-        assert_eq!(rejected(plan), format!("cannot use a timer slack {reason}"));
-    }
-    let plan = Plan { connections_max: 20, ..scheduled(address, 1, 5000.0) };
-    let plan = Plan { timer_slack: Duration::from_millis(5), connections: 20, ..plan };
-    let reason = "cannot carry the 25 requests of a timer slack of 5 ms on 20 connections: choose more connections, or less slack";
-    assert_eq!(rejected(plan), reason);
 }
 
 #[test]

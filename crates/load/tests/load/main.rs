@@ -13,7 +13,7 @@ mod connections;
 mod responses;
 // Latency, timeouts, the window and CPU use.
 mod latency;
-// Open loop: schedules and timer slack.
+// Open loop: schedules.
 mod schedules;
 // Recorded requests: their order, times and sessions.
 mod replays;

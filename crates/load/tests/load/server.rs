@@ -266,7 +266,6 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         arrivals: Arrivals::Closed,
         connections: 1,
         connections_max: MAX_CONNECTIONS,
-        timer_slack: Duration::ZERO,
         threads: 1,
         tls: None,
         protocol: Protocol::Http1 { pipeline: 1 },

@@ -211,7 +211,6 @@ pub fn load_plan(
         target: Target::Tcp(site.address),
         arrivals: arrivals(load, gaps_seed),
         connections_max: load.connections_most() as usize,
-        timer_slack: Duration::ZERO,
         tls: site.tls(load.tls_resume)?,
         protocol: match site.protocol.is_http2() {
             true => Protocol::Http2 { streams: load.streams as usize },

@@ -164,7 +164,6 @@ impl Load {
             }
         };
         let warm_up = args.warmup.unwrap_or(WarmUp::None);
-        let timer_slack = args.timer_slack.unwrap_or_default();
         let plan = Plan {
             target: target.address.clone(),
             workload: content.workload.clone(),
@@ -173,7 +172,6 @@ impl Load {
             arrivals,
             connections,
             connections_max,
-            timer_slack,
             threads: args.threads,
             keep_alive: !args.no_keepalive && !args.handshakes,
             handshakes: args.handshakes,
@@ -185,7 +183,7 @@ impl Load {
             warm_up: warm_up != WarmUp::None,
             series: series::interval(args)?,
             // It costs CPU per response, so only the formats that print it record it.
-            first_byte: matches!(args.format(), Format::Ab | Format::Json) && timer_slack.is_zero(),
+            first_byte: matches!(args.format(), Format::Ab | Format::Json),
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
             shard: Shard::WHOLE,
         };
@@ -367,7 +365,6 @@ mod tests {
         assert!(
             !["table", "csv", "hgrm"].iter().any(|name| first_byte(&format!("--format {name}")))
         );
-        assert!(!first_byte("--rate 50000 --timer-slack 1ms --format json"));
     }
 
     #[test]
@@ -376,15 +373,10 @@ mod tests {
             ("-c 1 -t 2", "cannot use 1 connections for 2 threads"),
             ("--rate 1 --max-connections 49", "cannot grow 50 connections to 49"),
             ("--pipeline 2 --no-keepalive", "without keep-alive"),
-            (
-                "--rate 1 --timer-slack 1ms --pipeline 2",
-                "cannot use a timer slack with several requests on a connection",
-            ),
             ("--streams 2", "--streams needs --http 2"),
             ("--http 2 --pipeline 2", "over HTTP/2 use --streams N"),
             ("--http 2 --no-keepalive", "use HTTP/1.1"),
             ("--rate 5..9/1s", "--rate: stages have their own length; remove --requests"),
-            ("--rate 60000 --timer-slack 1ms", "cannot carry the 60 requests of a timer slack"),
         ] {
             let error =
                 format!("{:#}", load(&format!("http://127.0.0.1/ -n 1 {line}")).unwrap_err());

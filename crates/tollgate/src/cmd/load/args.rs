@@ -2,7 +2,7 @@
 
 use super::values::{
     CpuList, MAX_DURATION, cpu_list, header, host, interval, length, number, pace, rate, timeout,
-    timer_slack, warm_up,
+    warm_up,
 };
 use super::{metrics, series};
 use crate::cmd::prepare::CatalogArgs;
@@ -39,7 +39,6 @@ Examples:
   tollgate load http://127.0.0.1:8000/ --rate 100..5000/60s
   tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
   tollgate load https://127.0.0.1:8443/ --http auto --insecure
-  tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms
   tollgate load http://127.0.0.1:8000/ -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
   tollgate load http://127.0.0.1:8000/ --mix ./access.mix --pace x2
@@ -91,15 +90,11 @@ pub(crate) struct Args {
     /// Open loop: send a recording of `tollgate mix import` once, in its order: at the recorded times, at N
     /// times their rate (x2, x0.5), or at --rate. The requests of a client are a session, with its own
     /// connections, cookies and variables
-    #[arg(long, value_name = "original | xN | rate", help_heading = "Load", requires = "mix", conflicts_with_all = ["requests", "warmup", "poisson", "timer_slack", "connections", "no_keepalive", "pipeline"], value_parser = pace)]
+    #[arg(long, value_name = "original | xN | rate", help_heading = "Load", requires = "mix", conflicts_with_all = ["requests", "warmup", "poisson", "connections", "no_keepalive", "pipeline"], value_parser = pace)]
     pub(super) pace: Option<Pace>,
     /// Open loop: exponential gaps, as from many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
-    /// Open loop: send up to this late, at most 10ms, so that one wake-up serves many requests; saves
-    /// CPU at high rates and does not change the uncorrected latency [default: 0]
-    #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive", "busy_poll"], value_parser = timer_slack)]
-    pub(super) timer_slack: Option<Duration>,
     /// Seed of Poisson gaps and of the order and variables of a mix
     #[arg(
         long,
@@ -120,7 +115,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSION", help_heading = "Load", default_value = "1.1")]
     http: Version,
     /// Streams on one connection over HTTP/2: requests in flight [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Load", conflicts_with_all = ["pipeline", "no_keepalive", "timer_slack"], value_parser = number(MAX_STREAMS))]
+    #[arg(long, value_name = "N", help_heading = "Load", conflicts_with_all = ["pipeline", "no_keepalive"], value_parser = number(MAX_STREAMS))]
     streams: Option<usize>,
     /// `--http2` of oha and `--http2-prior-knowledge` of curl.
     #[arg(
@@ -209,7 +204,7 @@ pub(crate) struct Args {
     pub(super) tls_resume: bool,
 
     /// Make only TLS handshakes, each on a new connection; full ones, or resumed with --tls-resume
-    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "host", "expect", "timer_slack", "method", "headers", "body", "body_file"])]
+    #[arg(long, help_heading = "TLS", conflicts_with_all = ["pipeline", "streams", "mix", "host", "expect", "method", "headers", "body", "body_file"])]
     pub(super) handshakes: bool,
 
     /// Limit of the time to a complete response
@@ -250,10 +245,7 @@ impl Args {
 
     /// True if an option is for HTTP/1.1 alone.
     pub(super) fn needs_http1(&self) -> bool {
-        self.no_keepalive
-            || self.handshakes
-            || self.pipeline.is_some()
-            || self.timer_slack.is_some()
+        self.no_keepalive || self.handshakes || self.pipeline.is_some()
     }
 
     /// Protocol before a server was asked, which it may change with `auto`.
@@ -450,9 +442,6 @@ mod tests {
             ("-n 1 --warmup 1s", "--warmup"),
             ("-d 1s --poisson", "--rate"),
             ("-d 1s --max-connections 9", "--rate"),
-            ("-d 1s --timer-slack 1ms", "--rate"),
-            ("-d 1s --rate 1 --timer-slack 11ms", "above 0 and at most 10ms"),
-            ("-d 1s --rate 1 --timer-slack 1ms --no-keepalive", "--no-keepalive"),
             ("-d 1s --body a --body-file b", "--body-file"),
             ("-d 1s --mix browse --expect 200", "--expect"),
             ("-d 1s --mix browse -H a:b", "--header"),
@@ -483,7 +472,6 @@ mod tests {
             ("--handshakes -H a:b", "--header"),
             ("--handshakes --body a", "--body"),
             ("--handshakes --body-file a", "--body-file"),
-            ("--handshakes --rate 1 --timer-slack 1ms", "--timer-slack"),
             ("-d 1s --warmup stead", "such as 500ms, 10s or 1m 30s, or `steady`"),
         ] {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();

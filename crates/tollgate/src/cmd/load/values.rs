@@ -4,9 +4,7 @@ use super::args::WarmUp;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use http::uri::Authority;
 use std::time::Duration;
-use tollgate_load::{
-    MAX_RATE, MAX_STAGES, MAX_TIMEOUT, MAX_TIMER_SLACK, MIN_INTERVAL, Pace, Rate, Stage,
-};
+use tollgate_load::{MAX_RATE, MAX_STAGES, MAX_TIMEOUT, MIN_INTERVAL, Pace, Rate, Stage};
 
 /// Limit of the length of a measurement or a warm-up.
 pub(super) const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
@@ -54,10 +52,6 @@ pub(super) fn pace(text: &str) -> Result<Pace, String> {
 
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_TIMEOUT)
-}
-
-pub(super) fn timer_slack(text: &str) -> Result<Duration, String> {
-    duration_up_to(text, MAX_TIMER_SLACK)
 }
 
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
