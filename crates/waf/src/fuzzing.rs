@@ -3,15 +3,13 @@
 use crate::body::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies};
 use crate::libinjection::{detect_sqli, detect_xss};
-use crate::plan::check_effect;
-use crate::transformation::Transformation;
+use crate::transformation::{Transformation, UnicodeMap};
 
 /// Applies every transformation, and checks what the gates assume about it.
 pub fn transformations(value: &[u8]) {
-    let mut output = Vec::new();
-    for &transformation in Transformation::ALL {
-        let changed = transformation.apply(value, &mut output);
-        check_effect(transformation, value, if changed { &output } else { value });
+    let map = UnicodeMap::default();
+    for transformation in Transformation::ALL {
+        transformation.check(value, &map);
     }
 }
 

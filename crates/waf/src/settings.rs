@@ -1,6 +1,9 @@
 //! Settings of the engine that are not rules.
 
+use std::sync::Arc;
+
 use crate::rule::{AuditEngine, EngineMode};
+use crate::transformation::UnicodeMap;
 
 /// Reaction to a body that is larger than its limit, or to an inspection that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct Settings {
     pub server_signature: Option<String>,
     /// `SecDebugLogLevel`
     pub debug_log_level: u8,
+    /// `SecUnicodeMapFile`
+    pub(crate) unicode: Arc<UnicodeMap>,
 }
 
 impl Default for Settings {
@@ -92,6 +97,7 @@ impl Default for Settings {
             web_application: None,
             server_signature: None,
             debug_log_level: 0,
+            unicode: Arc::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::operator::encoding::invalid_url_encoding;
-use crate::transformation::Transformation;
+use crate::transformation::url;
 
 /// Result of a parse.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,7 +55,9 @@ fn decode<'a>(input: &'a [u8], buffer: &'a mut Vec<u8>, invalid: &mut bool) -> &
         return input;
     }
     *invalid |= invalid_url_encoding(input);
-    if Transformation::UrlDecode.apply(input, buffer) { buffer } else { input }
+    buffer.clear();
+    url(input, buffer);
+    buffer
 }
 
 #[cfg(test)]
@@ -63,6 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::transformation::{Transformation, UnicodeMap};
 
     fn arguments(input: &[u8]) -> (String, bool) {
         let mut text = String::new();
@@ -115,7 +118,7 @@ mod tests {
             let mut buffer = Vec::new();
             for (name, value) in &pairs {
                 for (part, end) in [(name, b'='), (value, b'&')] {
-                    let changed = Transformation::UrlEncode.apply(part, &mut buffer);
+                    let changed = Transformation::UrlEncode.apply(part, &mut buffer, &UnicodeMap::default());
                     input.extend_from_slice(if changed { &buffer } else { part });
                     input.push(end);
                 }

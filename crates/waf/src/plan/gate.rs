@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::rule::Phase;
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
-use crate::transformation::Transformation;
+use crate::transformation::{Transformation, UnicodeMap};
 
 use super::bytes::Bits;
 use super::{LENGTHS, PhasePlan, Plan, SetGate, TestGate};
@@ -61,6 +61,7 @@ struct Texts {
     /// Number of the value.
     value: u32,
     spare: Vec<u8>,
+    unicode: Arc<UnicodeMap>,
     found: Vec<u64>,
     kept: Vec<u64>,
     plain: Vec<u64>,
@@ -88,6 +89,7 @@ impl Gate {
             active: Vec::new(),
             idle: vec![false; plan.tests.len()],
             memories: plan.phases.iter().map(Memory::new).collect(),
+            texts: Texts { unicode: Arc::clone(&rules.settings.unicode), ..Texts::default() },
             ..Self::default()
         }
     }
@@ -396,7 +398,7 @@ impl Texts {
     ) -> usize {
         let mut spare = std::mem::take(&mut self.spare);
         let mut text = parent;
-        if transformation.apply(self.bytes(parent, value), &mut spare) {
+        if transformation.apply(self.bytes(parent, value), &mut spare, &self.unicode) {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(&spare);
             self.texts.push(Text {

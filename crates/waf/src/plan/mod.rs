@@ -8,15 +8,12 @@
 
 mod atoms;
 mod bytes;
-mod effect;
 mod facts;
 mod gate;
 mod grams;
 mod requirement;
 mod structure;
 
-#[cfg(fuzzing)]
-pub(crate) use effect::check as check_effect;
 pub(crate) use gate::Gate;
 
 use std::collections::HashMap;
@@ -29,7 +26,6 @@ use crate::variable::{Source, Variable};
 
 use atoms::Atoms;
 use bytes::{Bits, Bytes};
-use effect::{Effect, can_grow, ignores_case};
 use grams::Grams;
 pub(crate) use requirement::Requirements;
 use requirement::{Requirement, alphanumeric, quoting};
@@ -318,8 +314,10 @@ impl PhasePlan {
             let shortest = if test.multi_match { 0 } else { test.transformations.len() };
             for length in shortest..=test.transformations.len() {
                 let chain = &test.transformations[..length];
-                let adds =
-                    chain.iter().map(|&t| Effect::of(t).adds).fold(Bytes::default(), Bytes::union);
+                let adds = chain
+                    .iter()
+                    .map(|t| Bytes(t.facts().adds))
+                    .fold(Bytes::default(), Bytes::union);
                 drafts.push(Draft { test, chain, requirement: Rc::clone(&requirement), adds });
             }
         }
@@ -349,7 +347,7 @@ impl PhasePlan {
             }
             let length_min = draft.requirement.length_min.min(LENGTHS);
             lengths.iter_mut().take(length_min).for_each(|lengths| lengths.clear(index));
-            if !draft.chain.iter().any(|&t| can_grow(t)) {
+            if !draft.chain.iter().any(|t| t.facts().grows) {
                 raw_lengths.iter_mut().take(length_min).for_each(|lengths| lengths.clear(index));
             }
             if draft.requirement.literals.is_some() {
@@ -401,9 +399,10 @@ impl PhasePlan {
 fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
     let mut sets = Vec::new();
     for draft in drafts {
-        for &transformation in draft.chain {
-            sets.extend(Effect::of(transformation).triggers);
-            sets.extend(transformation.trigger_bytes().map(Bytes));
+        for transformation in draft.chain {
+            let facts = transformation.facts();
+            sets.extend(facts.decodes.map(Bytes));
+            sets.extend(facts.triggers.map(Bytes));
         }
     }
     sets.extend(requirement::alphabets().map(|alphabet| alphabet.without(alphanumeric())));
@@ -475,7 +474,7 @@ fn sources(drafts: &[Draft<'_>]) -> Vec<SourceGate> {
 
 /// The chain without lowering, where later steps and the search ignore case.
 fn searched_chain(chain: &[Transformation]) -> Vec<Transformation> {
-    let position = chain.iter().rposition(|&t| !ignores_case(t)).map_or(0, |last| last + 1);
+    let position = chain.iter().rposition(|t| !t.facts().caseless).map_or(0, |last| last + 1);
     let kept = chain[position..].iter().filter(|&&t| t != Transformation::Lowercase);
     chain[..position].iter().chain(kept).copied().collect()
 }
@@ -488,9 +487,8 @@ impl Chains {
                 step.parent == parent && step.transformation == Some(transformation)
             });
             known.unwrap_or_else(|| {
-                let triggers = transformation
-                    .trigger_bytes()
-                    .map_or(u128::MAX, |set| atoms.covering(Bytes(set)));
+                let triggers = transformation.facts().triggers;
+                let triggers = triggers.map_or(u128::MAX, |set| atoms.covering(Bytes(set)));
                 self.steps.push(ChainStep {
                     parent,
                     transformation: Some(transformation),
@@ -509,15 +507,13 @@ impl Chains {
         probe: usize,
         probes: usize,
     ) -> usize {
-        let decodes =
-            |t: Transformation| Effect::of(t).triggers.is_none_or(|triggers| !triggers.is_empty());
-        let Some(last) = chain.iter().rposition(|&t| decodes(t)) else { return 0 };
+        let decoding = |t: &Transformation| t.facts().decodes.map(Bytes);
+        let decodes = |t: &Transformation| decoding(t).is_none_or(|bytes| !bytes.is_empty());
+        let Some(last) = chain.iter().rposition(decodes) else { return 0 };
         let chain = &chain[..=last];
-        let effects: Vec<Effect> = chain.iter().map(|&t| Effect::of(t)).collect();
-        let adds = effects.iter().map(|effect| effect.adds).fold(Bytes::default(), Bytes::union);
-        let triggers = effects
-            .iter()
-            .try_fold(Bytes::default(), |all, effect| Some(all.union(effect.triggers?)));
+        let adds = chain.iter().map(|t| Bytes(t.facts().adds)).fold(Bytes::default(), Bytes::union);
+        let triggers =
+            chain.iter().try_fold(Bytes::default(), |all, t| Some(all.union(decoding(t)?)));
         // A step that can create the trigger of a later one would decode bytes that the mask does not show.
         let triggers = triggers.filter(|triggers| !triggers.intersects(&adds));
         let mask = triggers.map_or(u128::MAX, |triggers| atoms.covering(triggers.fold_case()));

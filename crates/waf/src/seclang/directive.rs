@@ -161,6 +161,7 @@ impl Draft {
             "secdefaultaction" => self.default_action(directive),
             "include" => self.include(directive, folder, depth, false),
             "includeoptional" => self.include(directive, folder, depth, true),
+            "secunicodemapfile" => self.unicode_map(directive, folder),
             _ => match self.update(directive, &name)? {
                 true => Ok(()),
                 false => self.setting(directive, &name),

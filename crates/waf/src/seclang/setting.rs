@@ -1,14 +1,18 @@
 //! Settings, and directives that are accepted or rejected by name alone.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::error::{Fault, LoadError, Skipped, nearest};
 use crate::settings::LimitAction;
+use crate::transformation::UnicodeMap;
 
 use super::action;
 use super::directive::{Draft, at_name, one, parsed};
 use super::lexer::Directive;
 
 /// Directives without an effect on this engine, with the reason.
-const INERT: [(&str, &str); 27] = [
+const INERT: [(&str, &str); 26] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
     (
         "SecPcreMatchLimit",
@@ -23,14 +27,7 @@ const INERT: [(&str, &str); 27] = [
     ("SecUploadKeepFiles", "no uploaded file is written"),
     ("SecDebugLog", "there is no debug log"),
     ("SecDebugLogLevel", "there is no debug log"),
-    (
-        "SecUnicodeMapFile",
-        "%uHHHH is decoded by its low byte, fullwidth forms by their ASCII character",
-    ),
-    (
-        "SecUnicodeCodePage",
-        "%uHHHH is decoded by its low byte, fullwidth forms by their ASCII character",
-    ),
+    ("SecUnicodeCodePage", "SecUnicodeMapFile names the code page after the file"),
     ("SecStatusEngine", "nothing is sent home"),
     ("SecCookieFormat", "cookies are of version 0"),
     ("SecCollectionTimeout", "persistent collections last for one transaction"),
@@ -64,7 +61,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 37] = [
     "Include",
     "IncludeOptional",
     "SecAction",
@@ -99,11 +96,33 @@ const NAMES: [&str; 36] = [
     "SecRuleUpdateTargetByMsg",
     "SecRuleUpdateTargetByTag",
     "SecServerSignature",
+    "SecUnicodeMapFile",
     "SecUploadFileLimit",
     "SecWebAppId",
 ];
 
 impl Draft {
+    /// Reads `SecUnicodeMapFile FILE PAGE`.
+    pub(super) fn unicode_map(
+        &mut self,
+        directive: &Directive,
+        folder: &Path,
+    ) -> Result<(), LoadError> {
+        let [file, page] = directive.arguments.as_slice() else {
+            let message = "SecUnicodeMapFile needs a file and the number of a code page";
+            return Err(at_name(directive, message.into(), false));
+        };
+        let page = parsed(directive, page, number(&page.as_str()))?;
+        let path = folder.join(&*file.as_str());
+        // The comments of such a file can be in any encoding.
+        let text = std::fs::read(&path)
+            .map_err(|source| LoadError::Read { path: path.clone(), source })?;
+        let map = UnicodeMap::parse(&String::from_utf8_lossy(&text), page)
+            .map_err(|reason| Fault::invalid(0, format!("{}: {reason}", path.display())));
+        self.settings.unicode = Arc::new(parsed(directive, file, map)?);
+        Ok(())
+    }
+
     pub(super) fn setting(&mut self, directive: &Directive, name: &str) -> Result<(), LoadError> {
         let written = directive.name.as_str();
         if let Some((_, reason)) = INERT.iter().find(|(inert, _)| inert.eq_ignore_ascii_case(name))

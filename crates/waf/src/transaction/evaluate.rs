@@ -242,7 +242,7 @@ impl Evaluation<'_> {
         let mut matched = running.test.multi_match && self.compare(running, key, value);
         for transformation in transformations {
             let input = if changed { current.as_slice() } else { value };
-            if transformation.apply(input, &mut next) {
+            if transformation.apply(input, &mut next, &self.rules.settings.unicode) {
                 std::mem::swap(&mut current, &mut next);
                 changed = true;
                 if running.test.multi_match {

@@ -6,7 +6,8 @@ use md5::{Digest, Md5};
 use memchr::{memchr, memchr2};
 use sha1::Sha1;
 
-use super::edit::{is_space, truncate_at_zero};
+use super::edit::is_space;
+use super::unicode::{UnicodeMap, low_byte};
 
 /// Value of two bytes read as hexadecimal digits without a check, as in libmodsecurity.
 pub(crate) fn hex_pair(high: u8, low: u8) -> u8 {
@@ -31,21 +32,26 @@ fn copy_until(needle: u8, input: &[u8], from: usize, output: &mut Vec<u8>) -> Op
     found
 }
 
-/// The byte of a 16-bit code in four hexadecimal digits: the lower one, or ASCII for the
-/// full-width forms U+FF01 to U+FF5E.
-fn code_byte(digits: &[u8]) -> u8 {
-    let byte = hex_pair(digits[2], digits[3]);
-    let full_width = digits[..2].eq_ignore_ascii_case(b"ff") && (0x01..0x5f).contains(&byte);
-    if full_width { byte + 0x20 } else { byte }
-}
-
 fn all_hex(input: &[u8], from: usize, count: usize) -> Option<&[u8]> {
     let digits = input.get(from..from + count)?;
     digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)
 }
 
-/// Decodes URL escapes. `UNICODE` adds `%uXXXX`.
-pub(crate) fn url<const UNICODE: bool>(input: &[u8], output: &mut Vec<u8>) {
+fn number(digits: &[u8]) -> u32 {
+    digits.iter().fold(0, |code, &digit| (code << 4) | u32::from(hex_pair(b'0', digit)))
+}
+
+/// Decodes URL escapes.
+pub(crate) fn url(input: &[u8], output: &mut Vec<u8>) {
+    url_escapes(input, output, None);
+}
+
+/// Decodes URL escapes and `%uXXXX`.
+pub(super) fn url_uni(input: &[u8], output: &mut Vec<u8>, map: &UnicodeMap) {
+    url_escapes(input, output, Some(map));
+}
+
+fn url_escapes(input: &[u8], output: &mut Vec<u8>, map: Option<&UnicodeMap>) {
     let mut i = 0;
     while let Some(offset) = memchr2(b'%', b'+', &input[i..]) {
         output.extend_from_slice(&input[i..i + offset]);
@@ -53,9 +59,11 @@ pub(crate) fn url<const UNICODE: bool>(input: &[u8], output: &mut Vec<u8>) {
         if input[i] == b'+' {
             output.push(b' ');
             i += 1;
-        } else if UNICODE && matches!(input.get(i + 1), Some(b'u' | b'U')) {
+        } else if let Some(map) = map
+            && matches!(input.get(i + 1), Some(b'u' | b'U'))
+        {
             if let Some(digits) = all_hex(input, i + 2, 4) {
-                output.push(code_byte(digits));
+                output.push(map.byte(number(digits) as u16));
                 i += 6;
             } else {
                 output.extend_from_slice(&input[i..i + 2]);
@@ -85,7 +93,7 @@ pub(super) fn html(input: &[u8], output: &mut Vec<u8>) {
             rest[prefix..].iter().take_while(|byte| char::from(**byte).is_digit(radix)).count();
         let text = &rest[prefix..prefix + length];
         let byte = match radix {
-            36 => named_entity(text),
+            36 => named_entity(text, rest.get(length) == Some(&b';')),
             _ if text.is_empty() => None,
             _ => Some(number_byte(text, radix)),
         };
@@ -109,10 +117,57 @@ pub(super) fn html(input: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-fn named_entity(name: &[u8]) -> Option<u8> {
-    const NAMES: [(&[u8], u8); 5] =
-        [(b"quot", b'"'), (b"amp", b'&'), (b"lt", b'<'), (b"gt", b'>'), (b"nbsp", 0xa0)];
-    NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, byte)| *byte)
+/// Names of HTML 4 and 5 for ASCII characters and the no-break space. HTML 5 reads the first five without a semicolon, too.
+const ENTITIES: [(&[u8], u8); 44] = [
+    (b"quot", b'"'),
+    (b"amp", b'&'),
+    (b"lt", b'<'),
+    (b"gt", b'>'),
+    (b"nbsp", 0xa0),
+    (b"Tab", b'\t'),
+    (b"NewLine", b'\n'),
+    (b"excl", b'!'),
+    (b"num", b'#'),
+    (b"dollar", b'$'),
+    (b"percnt", b'%'),
+    (b"apos", b'\''),
+    (b"lpar", b'('),
+    (b"rpar", b')'),
+    (b"ast", b'*'),
+    (b"midast", b'*'),
+    (b"plus", b'+'),
+    (b"comma", b','),
+    (b"period", b'.'),
+    (b"sol", b'/'),
+    (b"colon", b':'),
+    (b"semi", b';'),
+    (b"equals", b'='),
+    (b"quest", b'?'),
+    (b"commat", b'@'),
+    (b"lsqb", b'['),
+    (b"lbrack", b'['),
+    (b"bsol", b'\\'),
+    (b"rsqb", b']'),
+    (b"rbrack", b']'),
+    (b"Hat", b'^'),
+    (b"lowbar", b'_'),
+    (b"UnderBar", b'_'),
+    (b"grave", b'`'),
+    (b"DiacriticalGrave", b'`'),
+    (b"lcub", b'{'),
+    (b"lbrace", b'{'),
+    (b"verbar", b'|'),
+    (b"vert", b'|'),
+    (b"VerticalLine", b'|'),
+    (b"rcub", b'}'),
+    (b"rbrace", b'}'),
+    (b"hyphen", b'-'),
+    (b"NonBreakingSpace", 0xa0),
+];
+
+fn named_entity(name: &[u8], has_semicolon: bool) -> Option<u8> {
+    let known = if has_semicolon { &ENTITIES[..] } else { &ENTITIES[..5] };
+    known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, byte)| *byte)
 }
 
 /// Lowest byte of a number. One that does not fit 63 bits gives 255, as `strtol` saturates.
@@ -158,10 +213,14 @@ pub(super) fn js(input: &[u8], output: &mut Vec<u8>) {
         };
         i = start + 2;
         let code = if kind == b'u' { all_hex(input, i, 4) } else { None };
+        let braced = if kind == b'u' { braced_code(&input[i..]) } else { None };
         let byte = if kind == b'x' { all_hex(input, i, 2) } else { None };
         if let Some(digits) = code {
-            output.push(code_byte(digits));
+            output.push(low_byte(number(digits)));
             i += 4;
+        } else if let Some((code, length)) = braced {
+            output.push(low_byte(code));
+            i += length;
         } else if let Some(digits) = byte {
             output.push(hex_pair(digits[0], digits[1]));
             i += 2;
@@ -175,6 +234,18 @@ pub(super) fn js(input: &[u8], output: &mut Vec<u8>) {
             output.push(letter_escape(kind).unwrap_or(kind));
         }
     }
+}
+
+/// Code and length of `{61}` at the start, with any number of leading zeros.
+fn braced_code(input: &[u8]) -> Option<(u32, usize)> {
+    let digits = input.strip_prefix(b"{")?;
+    let digits = &digits[..memchr(b'}', digits)?];
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    let valid =
+        !digits.is_empty() && digits.len() - zeros <= 6 && digits.iter().all(u8::is_ascii_hexdigit);
+    valid
+        .then(|| (number(&digits[zeros..]), digits.len() + 2))
+        .filter(|(code, _)| *code <= 0x10_ffff)
 }
 
 pub(super) fn ansi_c(input: &[u8], output: &mut Vec<u8>) {
@@ -204,39 +275,29 @@ pub(super) fn css(input: &[u8], output: &mut Vec<u8>) {
     while let Some(start) = copy_until(b'\\', input, i, output) {
         i = start + 1;
         let length = input[i..].iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
-        let digits = &input[i..i + length];
-        match (digits, input.get(i)) {
-            ([], None) => break,
-            ([], Some(b'\n')) => i += 1,
-            ([], Some(&byte)) => {
+        if length > 0 {
+            css_character(number(&input[i..i + length]), output);
+            i += length;
+            // One whitespace byte ends the escape.
+            i += usize::from(input.get(i).is_some_and(|&byte| is_space(byte)));
+            continue;
+        }
+        match input[i..] {
+            [] => return,
+            [b'\r', b'\n', ..] => i += 2,
+            [b'\n' | b'\r' | b'\x0c', ..] => i += 1,
+            [byte, ..] => {
                 output.push(byte);
                 i += 1;
             }
-            (digits, _) => {
-                output.push(css_code(digits));
-                i += length;
-                // One whitespace byte ends the escape.
-                if input.get(i).is_some_and(|&byte| is_space(byte)) {
-                    i += 1;
-                }
-            }
         }
     }
-    truncate_at_zero(output);
 }
 
-/// The lower byte of a CSS escape, or ASCII for a full-width form in four digits, or in up to
-/// six with leading zeros.
-fn css_code(digits: &[u8]) -> u8 {
-    match digits {
-        [digit] => hex_pair(b'0', *digit),
-        [.., high, low] if digits.len() < 4 => hex_pair(*high, *low),
-        [zeros @ .., _, _, _, _] if zeros.iter().all(|digit| *digit == b'0') => {
-            code_byte(&digits[zeros.len()..])
-        }
-        [.., high, low] => hex_pair(*high, *low),
-        [] => 0,
-    }
+fn css_character(code: u32, output: &mut Vec<u8>) {
+    let code = if matches!(code, 0xff01..=0xff5e) { code - 0xfee0 } else { code };
+    let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+    output.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
 pub(super) fn hex(input: &[u8], output: &mut Vec<u8>) {
@@ -244,29 +305,22 @@ pub(super) fn hex(input: &[u8], output: &mut Vec<u8>) {
 }
 
 pub(super) fn sql_hex(input: &[u8], output: &mut Vec<u8>) {
-    // libmodsecurity reads the value as a C string and compares a count that runs ahead by one.
-    let at = |i: usize| input.get(i).copied().unwrap_or(0);
-    let digits_at = |i: usize| at(i).is_ascii_hexdigit() && at(i + 1).is_ascii_hexdigit();
     let mut i = 0;
-    let mut count = 0;
-    loop {
-        count += 1;
-        if count >= input.len() || at(i) == 0 {
-            break;
-        }
-        if at(i) == b'0' && at(i + 1).eq_ignore_ascii_case(&b'x') && digits_at(i + 2) {
-            i += 2;
-            count += 2;
-            while digits_at(i) {
-                output.push(hex_pair(at(i), at(i + 1)));
-                i += 2;
-                count += 2;
+    while let Some(start) = copy_until(b'0', input, i, output) {
+        let digits = match input[start..] {
+            [_, b'x' | b'X', ref rest @ ..] => {
+                rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count() & !1
             }
+            _ => 0,
+        };
+        i = start + 2;
+        if digits == 0 {
+            output.push(b'0');
+            i = start + 1;
         }
-        output.push(at(i));
-        i += 1;
+        output.extend(input[i..i + digits].chunks_exact(2).map(|pair| hex_pair(pair[0], pair[1])));
+        i += digits;
     }
-    truncate_at_zero(output);
 }
 
 /// Value of a Base64 digit in the standard alphabet.
@@ -282,73 +336,30 @@ fn base64_digit(byte: u8) -> Option<u8> {
 }
 
 pub(super) fn base64(input: &[u8], output: &mut Vec<u8>) {
-    let input = &input[..memchr(0, input).unwrap_or(input.len())];
-    // First the whole value is checked, then groups of four are decoded.
-    let mut padding = 0;
-    let mut i = 0;
-    while i < input.len() {
-        let spaces = input[i..].iter().take_while(|byte| **byte == b' ').count();
-        i += spaces;
-        match &input[i..] {
-            [] => break,
-            [b'\r', b'\n', ..] | [b'\n', ..] => {}
-            _ if spaces > 0 => return,
-            [b'=', ..] if padding < 2 => padding += 1,
-            [byte, ..] if padding == 0 && base64_digit(*byte).is_some() => {}
-            _ => return,
-        }
-        i += 1;
-    }
-    let mut group = 0u32;
-    let mut length = 0;
-    let mut bytes = 3;
-    for &byte in input {
-        let digit = match byte {
-            b'\r' | b'\n' | b' ' => continue,
-            b'=' => {
-                bytes -= 1;
-                0
-            }
-            _ => base64_digit(byte).unwrap_or(0),
-        };
-        group = (group << 6) | u32::from(digit);
-        length += 1;
-        if length == 4 {
-            output.extend_from_slice(&group.to_be_bytes()[1..=bytes]);
-            (group, length) = (0, 0);
-        }
-    }
+    let lines = input.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
+    base64_digits(lines.map_while(|&byte| base64_digit(byte)), output);
 }
 
 pub(super) fn base64_ext(input: &[u8], output: &mut Vec<u8>) {
+    let standard = input.iter().map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => *other,
+    });
+    base64_digits(standard.filter_map(base64_digit), output);
+}
+
+/// Decodes groups of four digits, of which the last one may be incomplete.
+fn base64_digits(digits: impl Iterator<Item = u8>, output: &mut Vec<u8>) {
     let mut group = 0u32;
-    let mut length = 0;
-    let mut last = 0;
-    for (i, &byte) in input.iter().enumerate() {
-        last = 0;
-        if byte == b'=' {
-            // Padding after a single digit empties the value.
-            if length % 4 == 1 && input.get(i + 1) != Some(&b'=') {
-                output.clear();
-                return;
-            }
-            last = b'=';
-            continue;
-        }
-        let Some(digit) = base64_digit(byte) else { continue };
-        last = digit;
+    for (at, digit) in digits.enumerate() {
         group = (group << 6) | u32::from(digit);
-        length += 1;
-        match length % 4 {
-            2 => output.push((group >> 4) as u8),
-            3 => output.push((group >> 2) as u8),
-            0 => output.push(group as u8),
-            _ => {}
+        match at % 4 {
+            0 => {}
+            1 => output.push((group >> 4) as u8),
+            2 => output.push((group >> 2) as u8),
+            _ => output.push(group as u8),
         }
-    }
-    // libmodsecurity takes the digit `9`, whose value is the code of `=`, for padding here.
-    if length % 4 == 1 && last == b'=' {
-        output.clear();
     }
 }
 
@@ -358,14 +369,9 @@ pub(super) fn utf8_to_unicode(input: &[u8], output: &mut Vec<u8>) {
     while i < input.len() {
         let byte = input[i];
         let (length, mask, minimum) = match byte {
-            0 => {
-                i += 1;
-                continue;
-            }
-            0x01..=0x7f => {
+            0x00..=0x7f => {
                 let rest = &input[i..];
-                let ascii =
-                    rest.iter().position(|&byte| byte == 0 || byte >= 0x80).unwrap_or(rest.len());
+                let ascii = rest.iter().position(|&byte| byte >= 0x80).unwrap_or(rest.len());
                 output.extend_from_slice(&rest[..ascii]);
                 i += ascii;
                 continue;
@@ -379,13 +385,14 @@ pub(super) fn utf8_to_unicode(input: &[u8], output: &mut Vec<u8>) {
                 continue;
             }
         };
+        if !(1..length).all(|k| is_tail(i + k)) {
+            output.push(byte);
+            i += 1;
+            continue;
+        }
         // Above U+10FFFF.
         if matches!(byte, 0xf5..=0xf7) {
             output.push(byte);
-        }
-        if !(1..length).all(|k| is_tail(i + k)) {
-            i += 1;
-            continue;
         }
         let code = (1..length)
             .fold(u32::from(byte & mask), |code, k| (code << 6) | u32::from(input[i + k] & 0x3f));

@@ -1,30 +1,84 @@
 //! Transformations that drop, replace or reorder bytes without decoding them.
 
-use memchr::{memchr, memmem};
+use memchr::{memmem, memrchr};
 
 /// `isspace` of C in the locale "C".
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-pub(super) fn remove(input: &[u8], output: &mut Vec<u8>, dropped: impl Fn(u8) -> bool) {
+fn map(input: &[u8], output: &mut Vec<u8>, byte: impl Fn(u8) -> u8) {
+    output.extend(input.iter().map(|&old| byte(old)));
+}
+
+pub(super) fn lowercase(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| byte.to_ascii_lowercase());
+}
+
+pub(super) fn uppercase(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| byte.to_ascii_uppercase());
+}
+
+pub(super) fn replace_nulls(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| if byte == 0 { b' ' } else { byte });
+}
+
+pub(super) fn parity_even(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| (byte & 0x7f) | ((byte.count_ones() as u8 & 1) << 7));
+}
+
+pub(super) fn parity_odd(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| (byte & 0x7f) | ((!byte.count_ones() as u8 & 1) << 7));
+}
+
+pub(super) fn parity_zero(input: &[u8], output: &mut Vec<u8>) {
+    map(input, output, |byte| byte & 0x7f);
+}
+
+pub(super) fn length(input: &[u8], output: &mut Vec<u8>) {
+    output.extend_from_slice(input.len().to_string().as_bytes());
+}
+
+fn remove(input: &[u8], output: &mut Vec<u8>, dropped: impl Fn(u8) -> bool) {
     output.extend(input.iter().copied().filter(|&byte| !dropped(byte)));
 }
 
-pub(super) fn trim(mut input: &[u8], left: bool, right: bool) -> &[u8] {
+pub(super) fn remove_nulls(input: &[u8], output: &mut Vec<u8>) {
+    remove(input, output, |byte| byte == 0);
+}
+
+pub(super) fn remove_whitespace(input: &[u8], output: &mut Vec<u8>) {
+    remove(input, output, |byte| is_space(byte) || byte == 0xa0 || byte == 0xc2);
+}
+
+fn without_left(mut input: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = input
-        && left
         && is_space(*first)
     {
         input = rest;
     }
+    input
+}
+
+fn without_right(mut input: &[u8]) -> &[u8] {
     while let [rest @ .., last] = input
-        && right
         && is_space(*last)
     {
         input = rest;
     }
     input
+}
+
+pub(super) fn trim(input: &[u8], output: &mut Vec<u8>) {
+    output.extend_from_slice(without_left(without_right(input)));
+}
+
+pub(super) fn trim_left(input: &[u8], output: &mut Vec<u8>) {
+    output.extend_from_slice(without_left(input));
+}
+
+pub(super) fn trim_right(input: &[u8], output: &mut Vec<u8>) {
+    output.extend_from_slice(without_right(input));
 }
 
 pub(super) fn compress_whitespace(input: &[u8], output: &mut Vec<u8>) {
@@ -79,40 +133,28 @@ pub(super) fn replace_comments(mut input: &[u8], output: &mut Vec<u8>) {
     output.extend_from_slice(input);
 }
 
-pub(super) fn remove_comments(input: &[u8], output: &mut Vec<u8>) {
-    let mut i = 0;
-    let mut in_comment = false;
-    while i < input.len() {
-        let rest = &input[i..];
-        if in_comment {
-            let end = if rest.starts_with(b"*/") {
-                2
-            } else if rest.starts_with(b"-->") {
-                3
-            } else {
-                i += 1;
-                continue;
-            };
-            in_comment = false;
-            // libmodsecurity copies the next byte without checking it: at the end of the value, the
-            // zero byte of its C string.
-            output.push(rest.get(end).copied().unwrap_or(0));
-            i += end + 1;
-        } else if rest.starts_with(b"/*") {
-            in_comment = true;
-            i += 2;
+pub(super) fn remove_comments(mut rest: &[u8], output: &mut Vec<u8>) {
+    while let [byte, after @ ..] = rest {
+        let opening = if rest.starts_with(b"/*") {
+            2
         } else if rest.starts_with(b"<!--") {
-            in_comment = true;
-            i += 4;
-        } else if rest.starts_with(b"--") || rest[0] == b'#' {
+            4
+        } else if rest.starts_with(b"--") || *byte == b'#' {
             return;
         } else {
-            output.push(rest[0]);
-            i += 1;
-        }
-    }
-    if in_comment {
-        output.push(b' ');
+            output.push(*byte);
+            rest = after;
+            continue;
+        };
+        // Either end closes either comment, as in libmodsecurity.
+        let comment = &rest[opening..];
+        let ends = [&b"*/"[..], b"-->"];
+        let ends = ends.map(|end| memmem::find(comment, end).map(|at| at + end.len()));
+        let Some(end) = ends.into_iter().flatten().min() else {
+            output.push(b' ');
+            return;
+        };
+        rest = &comment[end..];
     }
 }
 
@@ -135,90 +177,40 @@ pub(super) fn remove_comments_char(input: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// Normalizes a path. `output` serves as a stack: a back reference cuts it at the slash before the last
-/// segment. Only the end of a segment is checked, so any segment that ends in `..` counts as a back
-/// reference (including `x..`), as in libmodsecurity.
-pub(super) fn normalize_path<const WINDOWS: bool>(input: &[u8], output: &mut Vec<u8>) {
-    let Some(end) = input.len().checked_sub(1) else { return };
-    let is_slash = |byte: u8| byte == b'/' || (WINDOWS && byte == b'\\');
-    let relative = !is_slash(input[0]);
-    let trailing = is_slash(input[end]);
-    // In a relative path: the part in front is already above the start, `..` is kept.
-    let mut above_start = false;
-    let mut i = 0;
-    while i <= end {
-        let last = i == end;
-        let first = i;
-        // libmodsecurity turns backslashes into slashes two bytes at a time as it goes, and reads
-        // later ones of a run raw.
-        let at = |i: usize| if is_slash(input[i]) && i <= first + 1 { b'/' } else { input[i] };
-        if last || at(i + 1) == b'/' {
-            let byte = at(i);
-            if !last && byte == b'/' {
-                // An empty segment: the run of slashes is skipped below.
-            } else if byte == b'.' {
-                match output.last() {
-                    Some(b'.') if relative && (above_start || output.len() <= 2) => {
-                        above_start = true;
-                    }
-                    Some(b'.') => {
-                        // Cuts `..` and the segment before it, up to its slash.
-                        let mut keep = output.len().saturating_sub(3);
-                        while keep > 0 && output[keep] != b'/' {
-                            keep -= 1;
-                        }
-                        if keep == 0 {
-                            above_start = true;
-                            // The first slash of an absolute path stays.
-                            keep = usize::from(!relative && last);
-                        }
-                        output.truncate(keep);
-                        if last {
-                            break;
-                        }
-                        i += 1;
-                    }
-                    None => {
-                        if last {
-                            break;
-                        }
-                        i += 1;
-                    }
-                    Some(b'/') => {
-                        if last {
-                            break;
-                        }
-                        output.pop();
-                        i += 1;
-                    }
-                    Some(_) => {}
-                }
-            } else if !output.is_empty() {
-                above_start = false;
-            }
-        }
-        let mut byte = at(i);
-        if byte == b'/' {
-            while i < end && is_slash(input[i + 1]) && (WINDOWS || input[i + 1] == b'/') {
-                i += 1;
-            }
-            byte = at(i);
-            if relative && output.is_empty() {
-                i += 1;
-                continue;
-            }
-        }
-        output.push(byte);
-        i += 1;
-    }
-    if !trailing && output.last() == Some(&b'/') {
-        output.pop();
-    }
+pub(super) fn normalize_path(input: &[u8], output: &mut Vec<u8>) {
+    normalize(input, output, |byte| byte == b'/');
 }
 
-/// Cuts a value at its first zero byte, where libmodsecurity hands it on as a C string.
-pub(super) fn truncate_at_zero(output: &mut Vec<u8>) {
-    if let Some(end) = memchr(0, output) {
-        output.truncate(end);
+pub(super) fn normalize_path_win(input: &[u8], output: &mut Vec<u8>) {
+    normalize(input, output, |byte| matches!(byte, b'/' | b'\\'));
+}
+
+/// Normalizes a path. `output` is a stack: a back reference cuts it at the slash before the last segment.
+fn normalize(input: &[u8], output: &mut Vec<u8>, is_slash: impl Fn(u8) -> bool + Copy) {
+    let (Some(&first), Some(&last)) = (input.first(), input.last()) else { return };
+    let root = usize::from(is_slash(first));
+    output.extend_from_slice(&b"/"[..root]);
+    for segment in input.split(|&byte| is_slash(byte)) {
+        match segment {
+            b"" | b"." => continue,
+            b".." => {
+                let start = memrchr(b'/', output).map_or(0, |slash| slash + 1);
+                if output.len() > root && output[start..] != *b".." {
+                    output.truncate(start.saturating_sub(1).max(root));
+                    continue;
+                }
+                if root == 1 {
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        if output.len() > root {
+            output.push(b'/');
+        }
+        output.extend_from_slice(segment);
+    }
+    if is_slash(last) && output.len() > root {
+        output.push(b'/');
     }
 }
