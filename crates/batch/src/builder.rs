@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::Experiment;
-use tollgate_experiment::files::remove_folder;
 use tollgate_net::{available_cpus, pin_current_thread};
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::remove_folder;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::run;
 

@@ -5,12 +5,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::toml_file::suggestion;
-use tollgate_experiment::units::{Percent, Span};
+use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_records::error::suggestion;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::metric::Metric;
+use tollgate_records::units::{Percent, Span};
 use tollgate_stats::BLOCKS_MAX;
 
 /// A batch as written in its TOML file. Paths are relative to the folder of the file.

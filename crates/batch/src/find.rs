@@ -15,7 +15,7 @@ use crate::series::{Point, checks, confirmed, estimate, noise, points, side};
 use crate::store::{BatchDir, Purpose};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use tollgate_experiment::error::bad_input;
+use tollgate_records::error::bad_input;
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict};
 

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::Experiment;
-use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::{SubjectState, VERSION, differences};
+use tollgate_records::difference::differences;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::hash_text;
+use tollgate_records::manifest::VERSION;
+use tollgate_records::subject::SubjectState;
 use tollgate_runner::run;
 use tollgate_runner::trial::config_dir;
 
@@ -147,7 +149,7 @@ fn system(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_experiment::experiment::Adjustments;
+    use tollgate_experiment::adjust::Adjustments;
 
     const SYSTEM: &str = "title = 'a system'\nversion = [['echo', '1']]\ntemplates = ['a.conf']\n\
                           [option.binary]\ndefault = '/nowhere'\npath = true\nabout = ''\n\

@@ -7,8 +7,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::files::write_json;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::write_json;
 
 pub const SCHEMA: u32 = 3;
 

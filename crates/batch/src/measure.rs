@@ -15,13 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::files::{remove_folder, write_atomic, write_json};
+use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::{EndedBy, ended_by};
+use tollgate_records::error::io_error;
+use tollgate_records::files::{remove_folder, write_atomic, write_json};
+use tollgate_records::replay::ended_by;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::EndedBy;
 use tollgate_report as report;
 use tollgate_report::source::Source;
 use tollgate_runner::process::Interrupted;
@@ -293,7 +295,7 @@ impl Builder<'_> {
     fn anchor_ran(&self, out: &Path) -> anyhow::Result<()> {
         let run = RunRecords::read(out)?;
         let Some(case) = run.manifest.experiment.cases.first() else { return Ok(()) };
-        if tollgate_experiment::metric::measured(&run, &case.name, ANCHOR).next().is_some() {
+        if tollgate_records::metric::measured(&run, &case.name, ANCHOR).next().is_some() {
             return Ok(());
         }
         let anchor = self.manifest.anchor.as_deref().unwrap_or_default();

@@ -18,11 +18,12 @@ use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::{ProgramEnd, ProgramRun};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::files::{files_below, remove_folder};
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::{EndedBy, ended_by};
+use tollgate_records::error::io_error;
+use tollgate_records::files::{files_below, remove_folder};
+use tollgate_records::replay::ended_by;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::EndedBy;
+use tollgate_records::subject::SubjectState;
 use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_stats::number::counted;
 

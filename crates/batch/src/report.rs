@@ -7,7 +7,7 @@ use csv::{QuoteStyle, WriterBuilder};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
-use tollgate_experiment::files::{json, write_atomic};
+use tollgate_records::files::{json, write_atomic};
 use tollgate_report::analysis::Range;
 use tollgate_report::document::Table;
 use tollgate_report::html::svg::{LevelChange, Revision, history};

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::files::remove_folder;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::remove_folder;
 use tollgate_runner::process::{Interrupt, command};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::toml_file::Source;
+use tollgate_records::error::{bad_input, io_error};
 use toml::{Table, Value};
 
 pub(crate) const ANCHOR: &str = "anchor";
@@ -221,8 +221,8 @@ mod tests {
     use super::*;
     use crate::config::BatchFile;
     use crate::config::{Settings, Wanted};
+    use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::experiment::Adjustments;
     use tollgate_experiment::toml_file;
 
     #[test]

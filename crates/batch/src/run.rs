@@ -12,9 +12,9 @@ use crate::{builder, report};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::VERSION;
+use tollgate_records::error::bad_input;
+use tollgate_records::files::hash_text;
+use tollgate_records::manifest::VERSION;
 
 #[derive(Debug, Clone)]
 pub struct BatchOptions {

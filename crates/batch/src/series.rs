@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::{Display, IntoStaticStr};
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::metric::{self, Metric, Valid};
-use tollgate_experiment::plan::TrialStatus;
-use tollgate_experiment::record::{self, Measurement, Outcome, TrialRecord};
+use tollgate_records::metric::{self, Metric, Valid};
+use tollgate_records::schedule::TrialStatus;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{self, Measurement, Outcome, TrialRecord};
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 
@@ -64,7 +64,7 @@ fn why(outcome: &Outcome) -> Vec<String> {
     }
 }
 
-pub(crate) fn not_started(failure: &record::Failure) -> Failure {
+pub(crate) fn not_started(failure: &trial::Failure) -> Failure {
     let reason = format!("{}: {}", failure.step, failure.reason);
     Failure { reason, log: failure.log.clone() }
 }
@@ -323,7 +323,7 @@ fn log_ratio(pair: &Pair) -> f64 {
 mod tests {
     use super::*;
     use crate::store::SCHEMA;
-    use tollgate_experiment::record::Step;
+    use tollgate_records::trial::Step;
 
     fn build(outcome: BuildOutcome) -> BuildRecord {
         BuildRecord {
@@ -337,13 +337,13 @@ mod tests {
     }
 
     fn failed_trial() -> TrialRecord {
-        let failure = record::Failure {
+        let failure = trial::Failure {
             step: Step::Start,
             reason: "`server` ended".to_owned(),
             log: vec!["Segmentation fault".to_owned()],
         };
         TrialRecord {
-            schema: record::SCHEMA,
+            schema: trial::SCHEMA,
             case: "c".to_owned(),
             subject: "r".to_owned(),
             block: 1,

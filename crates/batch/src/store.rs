@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::files::{Log, complete_lines};
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::{Log, complete_lines};
+use tollgate_records::run_dir::RunRecords;
 
 pub const SCHEMA: u32 = 3;
 

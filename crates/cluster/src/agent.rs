@@ -25,8 +25,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tollgate_experiment::files::remove_folder;
-use tollgate_experiment::manifest::VERSION;
+use tollgate_records::files::remove_folder;
+use tollgate_records::manifest::VERSION;
 use tollgate_runner::process::{self, Interrupt};
 
 /// Longest delay before a signal is noticed. Each check wakes a CPU of the host.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
-use tollgate_experiment::machine::Environment;
-use tollgate_experiment::manifest::VERSION;
 use tollgate_net::available_cpus;
+use tollgate_records::machine::Environment;
+use tollgate_records::manifest::VERSION;
 use tollgate_runner::environment;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,8 +12,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
-use tollgate_experiment::files::remove_folder;
 use tollgate_net::available_cpus;
+use tollgate_records::files::remove_folder;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};
 

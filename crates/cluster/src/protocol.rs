@@ -10,11 +10,11 @@ use crate::shard::{LoadPlan, RequestPlan, ShardResult};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tollgate_experiment::experiment::Protocol;
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::options::Options;
-use tollgate_experiment::record::Failure;
 use tollgate_load::Progress;
+use tollgate_records::case::Protocol;
+use tollgate_records::subject::Options;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::Failure;
 use tollgate_runner::run::FixedPlace;
 use tollgate_runner::trial::role::{RoleReadings, StartedSystem};
 

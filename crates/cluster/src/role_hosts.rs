@@ -17,11 +17,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Case, Experiment, Subject, Window};
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::manifest::{HostManifest, SubjectState};
-use tollgate_experiment::record::{Failure, Measurement, Step};
+use tollgate_experiment::experiment::{Case, Experiment, Subject};
+use tollgate_experiment::load_shape::Window;
 use tollgate_load::Plan;
+use tollgate_records::machine::CpuLayout;
+use tollgate_records::manifest::HostManifest;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Failure, Measurement, Step};
 use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_runner::run::FixedPlace;
 use tollgate_runner::trial::hosts::{

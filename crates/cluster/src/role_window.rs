@@ -8,14 +8,14 @@ use crate::role_hosts::{SERVERS, SYSTEM};
 use crate::shard::LoadPlan;
 use anyhow::Context;
 use std::time::{Duration, Instant};
-use tollgate_experiment::experiment::WarmUp;
-use tollgate_experiment::record::{
-    CpuRecord, CpuTime, GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise, WarmUpRecord,
-};
-use tollgate_experiment::validity::Invalid;
+use tollgate_experiment::load_shape::WarmUp;
 use tollgate_load::{
     GeneratorResult, LATENESS_MAX, ThreadUsage, becomes_steady, clock_skew, window_skew,
 };
+use tollgate_records::trial::{
+    CpuRecord, CpuTime, GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise, WarmUpRecord,
+};
+use tollgate_records::validity::Invalid;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::trial::hosts::MeasureRequest;
 use tollgate_runner::trial::role::RoleReadings;

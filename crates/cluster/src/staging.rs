@@ -4,7 +4,7 @@ use anyhow::Context;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use tollgate_experiment::files::hash_file;
+use tollgate_records::files::hash_file;
 
 /// The program that agents run: the file of the running program.
 #[derive(Debug, Clone, PartialEq, Eq)]

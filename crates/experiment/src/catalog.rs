@@ -1,9 +1,7 @@
 //! Experiments, systems, mixes and builds, from folders on disk or from the binary.
 
-use crate::error::{BadInput, bad_input, io_error};
-use crate::files::hash_file;
 use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
-use crate::toml_file::{self, Source, suggestion};
+use crate::toml_file::{self, Source};
 use anyhow::Context;
 use include_dir::{Dir, File, include_dir};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +10,9 @@ use std::fs;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tollgate_records::error::suggestion;
+use tollgate_records::error::{BadInput, bad_input, io_error};
+use tollgate_records::files::hash_file;
 use tollgate_traffic::{ListError, Mix, MixFile, MixTree, RequestList};
 
 /// Folders on disk, the first one taking precedence. All take precedence over the binary.

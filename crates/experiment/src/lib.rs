@@ -1,23 +1,28 @@
-//! Data of experiments, from input to result: catalog, recipes, experiments, plan, records and run directory.
+//! Inputs of runs: experiments, the catalog of systems and mixes, and the requests of their load.
+//!
+//! An experiment is loaded by a pipeline, each step a function from one type to the next: a [`toml_file::Source`] is parsed
+//! into a `file`, adjusted by the command line (`adjust`), expanded by its matrix (`matrix`), and resolved by the catalog
+//! (`loading`) into an [`experiment::Experiment`]. `manifest` describes it for the records.
 
+pub mod adjust;
 pub mod catalog;
-pub mod error;
+pub mod corpus;
 pub mod experiment;
-pub mod files;
-pub mod machine;
+pub mod external;
+mod file;
+pub mod load_shape;
+mod loading;
 pub mod manifest;
-pub mod metric;
+pub mod matrix;
 pub mod options;
-pub mod plan;
 pub mod recipe;
-pub mod record;
-pub mod run_dir;
-pub mod stop;
+pub mod side_by_side;
 pub mod toml_file;
-pub mod units;
-pub mod validity;
+mod validate;
 pub mod workload;
 
 #[cfg(test)]
 #[path = "../../../tests/schemas.rs"]
 mod schemas;
+#[cfg(test)]
+mod tests;

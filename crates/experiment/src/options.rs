@@ -1,21 +1,13 @@
 //! Options of a subject: those that its recipe offers, and the values that the experiment chooses.
 
-use crate::toml_file::suggestion;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{self, Path};
 use thiserror::Error;
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a whole number, or text in quotes")]
-pub enum OptionValue {
-    Integer(i64),
-    /// A word or a path.
-    Text(String),
-}
+use tollgate_records::error::suggestion;
+use tollgate_records::subject::{OptionValue, Options};
 
 /// An option of a recipe.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -38,8 +30,6 @@ pub struct OptionSpec {
     #[serde(default)]
     pub requires: Options,
 }
-
-pub type Options = BTreeMap<String, OptionValue>;
 
 /// Error in the value of an option.
 #[derive(Debug, Error)]
@@ -137,15 +127,6 @@ impl OptionSpec {
                     && self.minimum.is_none_or(|low| low <= *number)
                     && self.maximum.is_none_or(|high| *number <= high)
             }
-        }
-    }
-}
-
-impl fmt::Display for OptionValue {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(number) => number.fmt(formatter),
-            Self::Text(text) => text.fmt(formatter),
         }
     }
 }

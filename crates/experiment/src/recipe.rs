@@ -7,16 +7,15 @@
 //! evaluated before there is a trial: expressions have the options and `prefix`, these templates also the parts found
 //! so far.
 
-use crate::experiment::Protocol;
-use crate::options::{OptionSpec, OptionValue, Options};
+use crate::options::OptionSpec;
 use crate::toml_file::Source;
-use crate::units::Span;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
+use tollgate_records::case::Protocol;
+use tollgate_records::subject::{OptionValue, Options};
+use tollgate_records::units::Span;
 
 /// Contents of `system.toml`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -324,48 +323,4 @@ pub struct Build {
     pub file: BuildFile,
     /// All files of the folder, with names relative to it.
     pub sources: Vec<Source>,
-}
-
-/// A system found on this machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Installed {
-    pub programs: BTreeMap<String, PathBuf>,
-    /// Folders of build results.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub builds: BTreeMap<String, PathBuf>,
-    /// Required files that have a name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub found: BTreeMap<String, PathBuf>,
-    /// First line of each version command.
-    pub version: Vec<String>,
-    /// SHA-256 of each required program, file and build folder.
-    pub hashes: BTreeMap<PathBuf, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule_set: Option<RuleSetHash>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleSetHash {
-    pub name: String,
-    /// Hash over names and contents of the loaded files, in load order.
-    pub hash: String,
-}
-
-/// A part of a system that is not installed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Missing {
-    /// Description of the part.
-    pub message: String,
-    /// A command that installs it, or other advice.
-    pub hint: Option<String>,
-}
-
-/// The hint is on its own indented line, to be copied.
-impl fmt::Display for Missing {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.hint {
-            Some(hint) => write!(formatter, "{}. To fix this:\n    {hint}", self.message),
-            None => write!(formatter, "{}.", self.message),
-        }
-    }
 }

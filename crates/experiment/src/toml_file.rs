@@ -3,11 +3,11 @@
 //! Unknown keys are found by comparing the document with the JSON Schema of its type, which lists the keys of every
 //! level.
 
-use crate::error::BadInput;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Schema;
 use std::ops::Range;
+use tollgate_records::error::{BadInput, suggestion};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -80,28 +80,6 @@ pub fn place(source: &Source, path: &[Step]) -> String {
         }
     }
     source.position(start)
-}
-
-/// Returns the known word that is closest to `word`, if it is close enough for a typing error.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 2)
-        .map(|(_, candidate)| candidate)
-}
-
-/// Returns "; did you mean `x`?" or, if no known word is close, a list of all.
-pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    if let Some(near) = nearest(word, known.clone()) {
-        return format!("; did you mean `{near}`?");
-    }
-    let list: Vec<String> = known.into_iter().map(|key| format!("`{key}`")).collect();
-    if list.is_empty() {
-        return "; none is known".to_owned();
-    }
-    format!("; known: {}", list.join(", "))
 }
 
 fn check_table(

@@ -44,7 +44,6 @@ mod schemas;
 #[cfg(test)]
 mod tests;
 
-pub use failures::Failures;
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use http2::Http2Request;
@@ -58,6 +57,7 @@ pub use series::{Interval, Series};
 pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
 pub use steady_state::{STEADY_AFTER, Slice, becomes_steady};
 pub use summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
+pub use tollgate_stats::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 pub use url::{ServerUrl, UrlError};
-pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};
+pub use verdict::{Measured, SATURATED_SHARE, Verdict};
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

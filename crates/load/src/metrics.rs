@@ -286,7 +286,7 @@ impl Metrics {
                 histogram.record(nanos(now - in_flight.sent));
             }
         }
-        self.summary.failures.count(failure);
+        failure.count(&mut self.summary.failures);
     }
 
     pub(crate) fn needs_first_head(&self) -> bool {

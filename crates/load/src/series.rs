@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use tollgate_stats::LatencyHistogram;
+use tollgate_stats::{Failures, LatencyHistogram};
 
-use crate::failures::Failures;
 use crate::rate::Rate;
 use crate::summary::Summary;
 
@@ -338,7 +337,7 @@ mod tests {
                 }
                 summary.sent += 1;
                 if event.is_failure {
-                    summary.failures.count(Failure::Reset);
+                    Failure::Reset.count(&mut summary.failures);
                 } else {
                     summary.responses += 1;
                     summary.latency.record(event.latency_us * 1_000);

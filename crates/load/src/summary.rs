@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate_stats::LatencyHistogram;
+use tollgate_stats::{Failures, LatencyHistogram};
 
 use crate::distribution::{
     Distribution, distribution, from_distribution, from_micros, from_optional_distribution,
     from_optional_ms, from_seconds, micros, optional_distribution, optional_ms, seconds,
 };
-use crate::failures::{Failures, keep_first};
 use crate::workload::Workload;
 
 /// Result of a load. Counts what finished in the window, whenever it was sent; only `sent`, `warm_up`,
@@ -368,6 +367,12 @@ impl TemplateSummary {
         if other.latency.count() > 0 {
             self.latency.merge(&other.latency);
         }
+    }
+}
+
+fn keep_first<T>(first: &mut Option<T>, other: Option<T>) {
+    if first.is_none() {
+        *first = other;
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, percent, significant};
+use tollgate_stats::{LATENESS_MAX, LatencyHistogram, UNSENT_SHARE_MAX};
 
 use crate::distribution::ns_to_ms;
 use crate::plan::Plan;
@@ -41,13 +41,6 @@ pub enum Measured {
 
 /// Share of its window in which a saturated thread has run or waited for a CPU.
 pub const SATURATED_SHARE: f64 = 0.9;
-
-/// Limit of the 99th percentile of the lateness of a generator that is on schedule. Well above the time
-/// to wake a thread (some tens of microseconds).
-pub const LATENESS_MAX: Duration = Duration::from_millis(1);
-
-/// Limit of the share of requests that are due, but not sent, in a load that is delivered.
-pub const UNSENT_SHARE_MAX: f64 = 0.01;
 
 /// Limits of the shares of requests that wait for a connection, or that get no expected response.
 const QUEUED_SHARE_MAX: f64 = 0.01;

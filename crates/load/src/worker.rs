@@ -18,13 +18,13 @@ use tollgate_http2::Fields;
 use tollgate_net::{
     Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
 };
+use tollgate_stats::LATENESS_MAX;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
 use crate::pacing::{Pacer, Schedule};
 use crate::plan::{Arrivals, Plan, share};
 use crate::series::Recorder;
-use crate::verdict::LATENESS_MAX;
 use crate::waiting::{Coalescing, RequestWait};
 use crate::workload::RequestSequence;
 use replay::Sessions;

@@ -26,13 +26,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
-use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
-use tollgate_experiment::metric::{ByBlock, Metric};
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Failure, Measurement, Outcome, Step, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::{EndedBy, ended_by};
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::case::CaseManifest;
+use tollgate_records::metric::{ByBlock, Metric};
+use tollgate_records::replay::ended_by;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::EndedBy;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::trial::{Failure, Measurement, Outcome, Step, TrialRecord};
+use tollgate_records::validity::Invalid;
 
 /// Schema version of report.json.
 const SCHEMA: u32 = 3;

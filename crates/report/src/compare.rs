@@ -13,14 +13,14 @@ use crate::analysis::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::{
-    CaseManifest, Difference, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
-    differences,
-};
-use tollgate_experiment::metric::{self, Metric};
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::case::CaseManifest;
+use tollgate_records::difference::{Difference, differences};
+use tollgate_records::error::bad_input;
+use tollgate_records::files::hash_text;
+use tollgate_records::manifest::{ExperimentManifest, Manifest};
+use tollgate_records::metric::{self, Metric};
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::{SubjectManifest, SubjectState};
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
 
 /// Schema version of the JSON output.

@@ -7,7 +7,7 @@
 //! ```
 
 use thiserror::Error;
-use tollgate_experiment::toml_file::suggestion;
+use tollgate_records::error::suggestion;
 
 /// The use of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use document::of_run;
 pub use export::NoFigure;
 use source::Source;
 use std::path::Path;
-use tollgate_experiment::files::{json, write_atomic};
+use tollgate_records::files::{json, write_atomic};
 use tollgate_stats::text::Screen;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,28 +5,13 @@ use crate::document::{Block, NONE, Table, range};
 use crate::source::Source;
 use crate::text;
 use std::collections::BTreeMap;
-use std::time::Duration;
-use tollgate_experiment::experiment::{Experiment, WarmUp};
-use tollgate_experiment::metric::{Metric, pairs};
-use tollgate_experiment::stop::Stop;
+use tollgate_records::metric::{Metric, pairs};
 use tollgate_stats::number::{counted, percent, relative};
 use tollgate_stats::text::Screen;
-use tollgate_stats::{BLOCKS_MAX, ratio, smallest_visible_difference};
-
-/// The experiment of the check, and the one for machines without nginx.
-pub const EXPERIMENTS: [&str; 2] = ["noise", "noise-direct"];
+use tollgate_stats::{ratio, smallest_visible_difference};
 
 /// Number of blocks of the run that the smallest visible difference refers to.
 const BLOCKS: usize = 10;
-
-/// Two more than [`BLOCKS`], because trials may be disturbed.
-const BLOCKS_TO_FIT: u32 = 12;
-/// The warm-up is this part of a trial.
-const WARMUP_PART: u32 = 6;
-/// Approximate duration of a trial besides its load.
-const START_AND_STOP: Duration = Duration::from_millis(150);
-/// Minimum duration of the measurement of a trial.
-const WINDOW_MIN: Duration = Duration::from_millis(150);
 
 /// The figures of the check, the steadiest first.
 const FIGURES: [(Metric, &str); 3] = [
@@ -56,22 +41,6 @@ pub struct Figure {
     pub ratio: Range,
     /// The smallest difference, as a share, that a run of ten blocks can detect. `None` with too few blocks.
     pub visible: Option<f64>,
-}
-
-/// Adapts the experiment to a duration, with trials so short that a dozen blocks fit.
-pub fn fit(experiment: &mut Experiment, time: Duration) {
-    let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
-    experiment.stop =
-        Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()), extra_blocks: 0 };
-    let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
-    let of_trial = time / BLOCKS_TO_FIT / subjects;
-    for case in &mut experiment.cases {
-        let warmup = (of_trial / WARMUP_PART).min(case.load.warmup_longest());
-        let window = of_trial.saturating_sub(warmup).saturating_sub(START_AND_STOP);
-        case.load.warmup = WarmUp::For(warmup);
-        let window = window.max(WINDOW_MIN).min(case.load.window().longest());
-        case.load = case.load.lasting(window);
-    }
 }
 
 pub fn findings(source: &Source) -> Noise {

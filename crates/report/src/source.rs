@@ -6,10 +6,10 @@ use anyhow::Context;
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::metric::{self, ByBlock};
-use tollgate_experiment::run_dir::{CONFIGS, RunRecords};
-use tollgate_experiment::toml_file::suggestion;
+use tollgate_records::error::suggestion;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::metric::{self, ByBlock};
+use tollgate_records::run_dir::{CONFIGS, RunRecords};
 use tollgate_stats::LatencyHistogram;
 
 #[derive(Debug)]

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{fmt, fs};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::{bad_input, io_error};
-use tollgate_experiment::experiment::{AblatedFile, Ablation, Experiment, Subject};
-use tollgate_experiment::files::{hash_text, remove_folder};
-use tollgate_experiment::options::OptionValue;
-use tollgate_experiment::toml_file::suggestion;
+use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_records::error::suggestion;
+use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::files::{hash_text, remove_folder};
+use tollgate_records::manifest::{AblatedFile, Ablation};
+use tollgate_records::subject::OptionValue;
 
 /// The subject and rule files of an ablation: `SUBJECT` or `SUBJECT=FILE,FILE,...`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use crate::system::build;
 use crate::system::go::{self, Release, ToolChain};
 use std::time::Duration;
 use tollgate_experiment::catalog::{Catalog, Kind};
-use tollgate_experiment::error::error_chain;
-use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::recipe::Build;
-use tollgate_experiment::validity::Limits;
 use tollgate_net::available_cpus;
+use tollgate_records::error::error_chain;
+use tollgate_records::machine::{CpuLayout, Environment};
+use tollgate_records::validity::Limits;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tollgate_experiment::machine::Environment;
-use tollgate_experiment::record::{Noise, as_f64};
+use tollgate_records::machine::Environment;
+use tollgate_records::trial::{Noise, as_f64};
 
 /// Reads the fingerprint of this machine.
 pub fn read() -> nix::Result<Environment> {

@@ -19,18 +19,26 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Protocol, Subject};
-use tollgate_experiment::files::hash_text;
-use tollgate_experiment::machine::{CpuLayout, Environment};
-use tollgate_experiment::manifest::{CaseManifest, Difference, Invocation, Manifest, SubjectState};
-use tollgate_experiment::plan::{TrialPlan, TrialStatus, ValidThroughput, rate};
-use tollgate_experiment::recipe::{Installed, Missing};
-use tollgate_experiment::record::{Noise, Step, TrialRecord};
-use tollgate_experiment::run_dir::{RunDir, RunRecords};
-use tollgate_experiment::stop::{EndedBy, Replay, ending, replay, so_far};
-use tollgate_experiment::validity::{Invalid, Limits};
+use tollgate_experiment::experiment::{Case, Experiment, Subject};
+use tollgate_experiment::load_shape::LoadFile;
+use tollgate_experiment::load_shape::{ValidThroughput, rate};
+use tollgate_experiment::manifest::Invocation;
 use tollgate_net::{available_cpus, pin_current_thread};
+use tollgate_records::case::CaseManifest;
+use tollgate_records::case::Protocol;
+use tollgate_records::difference::Difference;
+use tollgate_records::error::bad_input;
+use tollgate_records::files::hash_text;
+use tollgate_records::machine::{CpuLayout, Environment};
+use tollgate_records::manifest::Manifest;
+use tollgate_records::replay::{Replay, ending, replay, so_far};
+use tollgate_records::run_dir::{RunDir, RunRecords};
+use tollgate_records::schedule::{TrialPlan, TrialStatus};
+use tollgate_records::stop::EndedBy;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Installed, Missing};
+use tollgate_records::trial::{Noise, Step, TrialRecord};
+use tollgate_records::validity::{Invalid, Limits};
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {
@@ -155,7 +163,7 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
             SubjectState::Skipped { .. } | SubjectState::Broken { .. } => None,
         })
         .collect();
-    let manifest = Manifest::of(experiment, states, &layout, environment, hosts, invocation);
+    let manifest = experiment.manifest(states, &layout, environment, hosts, invocation);
     let mut run = match request.resumes {
         false => {
             run_dir.write_manifest(&manifest)?;
@@ -520,7 +528,7 @@ fn prepare_process(layout: &CpuLayout) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_experiment::units::Percent;
+    use tollgate_records::units::Percent;
 
     #[test]
     fn nothing_counts_if_every_measured_trial_is_disturbed() {

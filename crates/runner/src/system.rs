@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::files::{hash_file, hash_text};
-use tollgate_experiment::recipe::{Build, Installed, Missing, Need, RuleSetHash};
+use tollgate_experiment::recipe::{Build, Need};
+use tollgate_records::error::io_error;
+use tollgate_records::files::{hash_file, hash_text};
+use tollgate_records::subject::{Installed, Missing, RuleSetHash};
 
 /// Finds everything that the recipe needs under the options of the subject, with hashes.
 pub fn check(catalog: &Catalog, subject: &Subject) -> anyhow::Result<Result<Installed, Missing>> {
@@ -299,8 +300,8 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-    use tollgate_experiment::options::{OptionValue, Options};
     use tollgate_experiment::recipe::{Recipe, RecipeFile};
+    use tollgate_records::subject::{OptionValue, Options};
 
     fn subject(recipe: &str, options: &[(&str, &str)]) -> Subject {
         let file: RecipeFile = toml::from_str(&format!("title = 'a system'\n{recipe}")).unwrap();

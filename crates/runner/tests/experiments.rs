@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
-use tollgate_experiment::experiment::{Adjustments, Case, Experiment, RateOfFile, Subject, Window};
+use tollgate_experiment::experiment::{Case, Experiment, Subject};
+use tollgate_experiment::load_shape::{RateOfFile, Window};
 use tollgate_runner::trial::requests;
 
 fn load(name: &str, adjustments: &Adjustments) -> Experiment {

@@ -3,9 +3,9 @@
 use crate::bracket::Verdict;
 use std::fmt;
 use std::str::FromStr;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::record::{Bottleneck, Measurement, OpenLoopRecord, Outcome, as_f64};
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::error::bad_input;
+use tollgate_records::trial::{Bottleneck, Measurement, OpenLoopRecord, Outcome, as_f64};
+use tollgate_records::validity::Invalid;
 use tollgate_report::condition::{Condition, Dimension, Form, Relation};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{percent, significant};

@@ -3,12 +3,13 @@
 use crate::bracket::BracketOptions;
 use crate::goal::Goals;
 use std::time::Duration;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::experiment::{LoadFile, SpacingFile, Window};
-use tollgate_experiment::record::as_f64;
-use tollgate_experiment::run_dir::{SEARCH_SCHEMA, SearchRecord};
-use tollgate_experiment::units::Percent;
+use tollgate_experiment::load_shape::{LoadFile, Window};
 use tollgate_load::MAX_RATE;
+use tollgate_records::case::SpacingFile;
+use tollgate_records::error::bad_input;
+use tollgate_records::run_dir::{SEARCH_SCHEMA, SearchRecord};
+use tollgate_records::trial::as_f64;
+use tollgate_records::units::Percent;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchParameters {
@@ -103,8 +104,9 @@ impl SearchParameters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::experiment::{Adjustments, Experiment};
+    use tollgate_experiment::experiment::Experiment;
 
     fn parameters(goals: &str) -> SearchParameters {
         SearchParameters {

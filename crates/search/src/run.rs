@@ -10,11 +10,13 @@ use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Case, Corpus, Experiment};
-use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
-use tollgate_experiment::plan::TrialPlan;
-use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::run_dir::{RunDir, SearchEnd};
+use tollgate_experiment::corpus::Corpus;
+use tollgate_experiment::experiment::{Case, Experiment};
+use tollgate_experiment::manifest::Invocation;
+use tollgate_records::run_dir::{RunDir, SearchEnd};
+use tollgate_records::schedule::TrialPlan;
+use tollgate_records::subject::Installed;
+use tollgate_records::subject::SubjectState;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::process::machine_lock::MachineLock;
 use tollgate_runner::run::{self, Machine, NotInstalled};
@@ -67,7 +69,7 @@ pub fn search(
     let states = run::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
     let mut searches = searches(experiment, &states, &record.subjects, parameters);
     let open_loop = as_open_loop(experiment, parameters);
-    let manifest = Manifest::of(&open_loop, states, &layout, environment, Vec::new(), invocation);
+    let manifest = open_loop.manifest(states, &layout, environment, Vec::new(), invocation);
     run_dir.write_manifest(&manifest)?;
 
     let context = RunContext {

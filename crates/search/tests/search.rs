@@ -9,15 +9,16 @@ mod records;
 use records::{costing, measured, refused, run, set_state};
 use serde_json::json;
 use std::time::Duration;
-use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{
+use tollgate_load::Failures;
+use tollgate_records::case::OpenLoopManifest;
+use tollgate_records::case::SpacingFile;
+use tollgate_records::run_dir::{RunRecords, SearchEnd};
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{
     Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
 };
-use tollgate_experiment::run_dir::{RunRecords, SearchEnd};
-use tollgate_experiment::validity::Invalid;
-use tollgate_load::Failures;
+use tollgate_records::validity::Invalid;
 use tollgate_search::bracket::{End, Verdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
@@ -248,7 +249,7 @@ fn table_fits_80_columns_and_describes_the_load() {
 #[test]
 fn json_contains_every_trial() {
     let found = report(&["nginx"], settled("nginx"));
-    let text = tollgate_experiment::files::json(&found).unwrap();
+    let text = tollgate_records::files::json(&found).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["schema"], json!(2));
     assert_eq!(value["parameters"]["goals"], json!("p99<5ms,errors<1%"));

@@ -1,9 +1,10 @@
-//! Statistics of runs: latency histograms, summaries, prices with intervals, verdicts, change points; and the number and
-//! text formats of reports.
+//! Statistics of runs: latency histograms, summaries, prices with intervals, verdicts, change points; failures of a load;
+//! and the number and text formats of reports.
 //!
 //! Pure functions. Randomness is seeded, so that the same records give the same report.
 
 mod change_points;
+mod delivery;
 mod distributions;
 mod interval;
 mod latency;
@@ -16,6 +17,7 @@ mod two_samples;
 mod verdict;
 
 pub use change_points::{ChangePoint, Division, DivisionTest, SERIES_MAX, e_divisive};
+pub use delivery::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 pub use latency::{DecodeError, EncodeError, LatencyHistogram, PercentileStep};
 pub use paired::{
     BLOCKS_MAX, BLOCKS_MIN, Estimate, Interval, Pair, difference, difference_p, half_width, ratio,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use terminal_size::{Width, terminal_size_of};
 use tollgate_batch::measure::NoAnchor;
 use tollgate_cluster::connection::is_interrupted;
-use tollgate_experiment::error::BadInput;
+use tollgate_records::error::BadInput;
 use tollgate_runner::run::NoPrices;
 use tollgate_stats::text::{COLUMNS, Screen};
 

@@ -34,7 +34,7 @@ use cmd::{
 };
 use console::EXIT_CODES;
 use std::process::ExitCode;
-use tollgate_experiment::manifest::VERSION;
+use tollgate_records::manifest::VERSION;
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|mut error| {

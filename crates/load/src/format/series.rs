@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use csv::Writer;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_stats::Failures;
 
 use crate::distribution::Distribution;
-use crate::failures::Failures;
 use crate::rate::Rate;
 use crate::series::Interval;
 

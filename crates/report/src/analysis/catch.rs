@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::{Display, IntoStaticStr};
-use tollgate_experiment::experiment::CorpusRequest;
-use tollgate_experiment::record::{Measurement, ProbeOutcome, as_f64};
+use tollgate_records::manifest::CorpusRequest;
+use tollgate_records::trial::{Measurement, ProbeOutcome, as_f64};
 use tollgate_stats::{Proportion, holm, mcnemar_p, mean_of_two, proportion};
 use tollgate_traffic::Class;
 

@@ -3,8 +3,8 @@
 use super::catch::{TemplateFigures, blocked_rate};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_experiment::metric::ByBlock;
-use tollgate_experiment::record::{Bottleneck, Measurement, as_f64};
+use tollgate_records::metric::ByBlock;
+use tollgate_records::trial::{Bottleneck, Measurement, as_f64};
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;
 

@@ -3,14 +3,15 @@
 use super::catch::{TemplateFigures, TemplateVerdict, weighted_share};
 use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_experiment::experiment::ExternalManifest;
-use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
-use tollgate_experiment::metric;
-use tollgate_experiment::metric::{ByBlock, Metric, judged_by};
-use tollgate_experiment::recipe::RuleSetHash;
-use tollgate_experiment::record::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::{HeavyProcess, Invalid};
+use tollgate_records::case::CaseManifest;
+use tollgate_records::metric;
+use tollgate_records::metric::{ByBlock, Metric, judged_by};
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::ExternalManifest;
+use tollgate_records::subject::RuleSetHash;
+use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::trial::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
+use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, percent, significant};
 use tollgate_traffic::Class;
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tollgate_experiment::metric::{ByBlock, Metric, pairs};
+use tollgate_records::metric::{ByBlock, Metric, pairs};
 use tollgate_stats::{
     Estimate, Interval, OUTLIER_Z, Verdict, difference, difference_p, holm, modified_z_scores,
     ratio, ratio_p, verdict, verdict_of_difference,

@@ -6,9 +6,10 @@ use crate::analysis::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::{Display, IntoStaticStr};
-use tollgate_experiment::manifest::{ExperimentManifest, SubjectManifest};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::stop::EndedBy;
+use tollgate_records::manifest::ExperimentManifest;
+use tollgate_records::metric::Metric;
+use tollgate_records::stop::EndedBy;
+use tollgate_records::subject::SubjectManifest;
 use tollgate_stats::number::{counted, percent, relative, share, significant};
 use tollgate_stats::{BLOCKS_MIN, Verdict};
 

@@ -5,7 +5,7 @@ use crate::document::{
     Block, Cell, Column, Document, Media, NONE, Row, Section, Table, capitalized, range,
 };
 use crate::{markdown, text};
-use tollgate_experiment::metric::Metric;
+use tollgate_records::metric::Metric;
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{share, significant};
 use tollgate_stats::text::Screen;

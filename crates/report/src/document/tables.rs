@@ -8,10 +8,11 @@ use crate::analysis::{
 };
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_experiment::experiment::ExternalManifest;
-use tollgate_experiment::manifest::{Manifest, SubjectManifest, SubjectState};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::{Bottleneck, as_f64};
+use tollgate_records::manifest::Manifest;
+use tollgate_records::metric::Metric;
+use tollgate_records::subject::ExternalManifest;
+use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::trial::{Bottleneck, as_f64};
 use tollgate_stats::Summary;
 use tollgate_stats::number::{count, counted, percent, signed, significant};
 use tollgate_traffic::Class;

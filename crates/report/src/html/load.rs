@@ -8,8 +8,8 @@ use crate::document::{
 };
 use anyhow::Context;
 use std::time::Duration;
-use tollgate_experiment::record::as_f64;
 use tollgate_load::{Interval, Measured, Rate, Report, Verdict};
+use tollgate_records::trial::as_f64;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, in_full, percent, significant};
 

@@ -9,8 +9,8 @@ use crate::document::{Cell, NONE, Plot, Row, Table, load_unit, range};
 use crate::source::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::as_f64;
+use tollgate_records::metric::Metric;
+use tollgate_records::trial::as_f64;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{in_full, signed, significant};
 

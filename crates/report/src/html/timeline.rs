@@ -6,8 +6,8 @@ use crate::document::{Cell, Row, Table};
 use crate::source::Source;
 use anyhow::Context;
 use std::collections::BTreeSet;
-use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
-use tollgate_experiment::validity::Limits;
+use tollgate_records::trial::{Measurement, Outcome, TrialRecord};
+use tollgate_records::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 
 pub(super) struct Trials<'a> {

@@ -1,9 +1,9 @@
 //! Ablation: the cost of each file of a rule set.
 
 use crate::records::{CASE, costing, markdown, measured, run, table, template};
-use tollgate_experiment::experiment::{AblatedFile, Ablation};
-use tollgate_experiment::record::{Measurement, ProbeOutcome, TemplateRecord, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::manifest::{AblatedFile, Ablation};
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::trial::{Measurement, ProbeOutcome, TemplateRecord, TrialRecord};
 use tollgate_report::analysis::{AblationFigures, analyse};
 use tollgate_report::export::ablation_csv;
 use tollgate_stats::Verdict;

@@ -3,8 +3,8 @@
 use crate::records::{
     blocks, case, costing, failed, found, measured, run, template, without_processes,
 };
-use tollgate_experiment::record::{Step, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::trial::{Step, TrialRecord};
 use tollgate_report::analysis::analyse;
 use tollgate_traffic::Class;
 

@@ -4,11 +4,9 @@ use crate::records::{
     analysed, blocks, costing, figures, flat, markdown, measured, page, run, table, template,
 };
 use serde_json::json;
-use tollgate_experiment::experiment::CorpusRequest;
-use tollgate_experiment::record::{
-    Measurement, Outcome, ProbeOutcome, TemplateRecord, TrialRecord,
-};
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::manifest::CorpusRequest;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::trial::{Measurement, Outcome, ProbeOutcome, TemplateRecord, TrialRecord};
 use tollgate_report::analysis::{Catch, TemplateVerdict, analyse};
 use tollgate_report::export::catch_csv;
 use tollgate_traffic::Class;

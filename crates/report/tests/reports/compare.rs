@@ -2,9 +2,10 @@
 
 use crate::records::{assert_close, blocks, case, flat, run};
 use std::collections::BTreeMap;
-use tollgate_experiment::manifest::{HostManifest, SubjectState};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_records::manifest::HostManifest;
+use tollgate_records::metric::Metric;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::SubjectState;
 use tollgate_report::compare::{
     Change, Comparison, Line, check_layouts, compare, render, render_markdown,
 };
@@ -68,7 +69,7 @@ fn lower_throughput_costs_more() {
     let old = priced(&[10; 6], &[20; 6]);
     let mut new = priced(&[10; 6], &[20; 6]);
     for trial in new.trials.iter_mut().filter(|trial| trial.subject == "full") {
-        if let tollgate_experiment::record::Outcome::Measured(measurement) = &mut trial.outcome {
+        if let tollgate_records::trial::Outcome::Measured(measurement) = &mut trial.outcome {
             measurement.throughput_per_s = 500.0;
         }
     }

@@ -4,11 +4,11 @@ use crate::records::{
     MIB, blocks, costing, measured, refused, report, run, set_state, template, without_processes,
 };
 use serde_json::{Value, json};
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::TemplateRecord;
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::TemplateRecord;
+use tollgate_records::validity::Invalid;
 use tollgate_report::Format;
 use tollgate_traffic::Class;
 

@@ -4,8 +4,8 @@ use crate::records::{
     CASE, MIB, analysed, assert_close, blocks, costing, figures, measured, run, template,
     without_processes,
 };
-use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TemplateRecord, TrialRecord};
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::trial::{Bottleneck, CpuTime, Measurement, TemplateRecord, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_traffic::Class;
 
 /// One trial per block, each with one of the values.

@@ -4,12 +4,12 @@
 use crate::records::{
     MIB, costing, markdown, measured, report, run, set_state, table, template, without_processes,
 };
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::Stop;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::Stop;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Bottleneck, CpuTime, Measurement, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_report::Format;
 use tollgate_traffic::Class;
 

@@ -2,9 +2,9 @@
 
 use crate::records::{assert_close, blocks, costing, measured, report, run, without_processes};
 use serde_json::{Value, json};
-use tollgate_experiment::record::Measurement;
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::trial::Measurement;
+use tollgate_records::validity::Invalid;
 use tollgate_report::export::write_hgrm;
 use tollgate_report::source::Source;
 use tollgate_report::{Format, NoFigure, render};

@@ -3,10 +3,10 @@
 use crate::records::{
     CASE, blocks, case, costing, measured, page, refused, run, without_processes,
 };
-use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::manifest::OpenLoopManifest;
-use tollgate_experiment::record::{Measurement, TrialRecord};
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::case::OpenLoopManifest;
+use tollgate_records::case::SpacingFile;
+use tollgate_records::trial::{Measurement, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_report::document::File;
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};

@@ -1,13 +1,10 @@
 //! The noise of a machine, from an A/A run.
 
 use crate::records::{blocks, costing, flat, measured, run, without_processes};
-use std::time::Duration;
-use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::TrialRecord;
-use tollgate_experiment::validity::Invalid;
-use tollgate_report::noise::{EXPERIMENTS, Noise, findings, fit, render};
+use tollgate_records::metric::Metric;
+use tollgate_records::trial::TrialRecord;
+use tollgate_records::validity::Invalid;
+use tollgate_report::noise::{Noise, findings, render};
 use tollgate_report::source::Source;
 use tollgate_stats::text::Screen;
 
@@ -84,32 +81,4 @@ fn reports_throughput_without_a_proxy() {
     let metrics: Vec<Metric> = noise.figures.iter().map(|figure| figure.metric).collect();
     assert_eq!(metrics, [Metric::ThroughputPerS, Metric::LatencyP50Ms]);
     assert!(rendered(&noise).contains("detects a difference in requests/s of 0 % or more"));
-}
-
-#[test]
-fn a_dozen_blocks_fit_into_the_time() {
-    for name in EXPERIMENTS {
-        let load =
-            || Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap();
-        // 30 s are 12 blocks of 2.5 s: two trials of 1.25 s, of which 0.15 s are to start and stop.
-        let mut half_a_minute = load();
-        fit(&mut half_a_minute, Duration::from_secs(30));
-        let of = half_a_minute.cases[0].load;
-        assert_eq!(
-            (of.warmup_longest().as_millis(), of.window().longest().as_millis()),
-            (200, 900),
-            "{name}"
-        );
-        let stop = half_a_minute.stop;
-        assert_eq!((stop.blocks, stop.width, stop.budget_s), (1_000, None, Some(30.0)));
-        let mut short = load();
-        fit(&mut short, Duration::from_secs(3));
-        assert_eq!(short.cases[0].load.window().longest().as_millis(), 150);
-        let mut long = load();
-        fit(&mut long, Duration::from_secs(600));
-        assert_eq!(long.cases[0].load.window().longest().as_millis(), 1_000);
-        let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
-        assert_eq!(names[0], names[1], "the subjects are identical");
-        assert_eq!(long.subjects[0].options, long.subjects[1].options);
-    }
 }

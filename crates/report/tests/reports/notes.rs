@@ -3,12 +3,12 @@
 use crate::records::{
     analysed, blocks, case, costing, failed, measured, refused, run, set_state, table,
 };
-use tollgate_experiment::experiment::ExternalManifest;
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Measurement, Step, TrialRecord, WarmUpRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::{HeavyProcess, Invalid};
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::ExternalManifest;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Measurement, Step, TrialRecord, WarmUpRecord};
+use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};
 
 /// A measured baseline, and `full` with these trials.

@@ -1,14 +1,14 @@
 //! Open loops: rate, legend, and notes on missed rates and a late generator.
 
 use crate::records::{CASE, case, costing, flat, measured, run};
-use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::manifest::{OpenLoopManifest, RateOfManifest};
-use tollgate_experiment::record::{
+use tollgate_records::case::SpacingFile;
+use tollgate_records::case::{OpenLoopManifest, RateOfManifest};
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::Stop;
+use tollgate_records::trial::{
     Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
 };
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::Stop;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::analyse;
 
 /// A trial with `unsent` of 5,000 scheduled requests.

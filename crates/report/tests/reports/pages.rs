@@ -4,13 +4,14 @@ use crate::records::{
     MIB, blocks, case, costing, flat, markdown, measured, refused, run, set_state, table,
     without_processes,
 };
-use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Bottleneck, Measurement, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::Stop;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::case::OpenLoopManifest;
+use tollgate_records::case::SpacingFile;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::Stop;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Bottleneck, Measurement, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;

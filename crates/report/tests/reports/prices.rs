@@ -5,9 +5,9 @@ use crate::records::{
     run, without_processes,
 };
 use proptest::prelude::*;
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::TrialRecord;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::metric::Metric;
+use tollgate_records::trial::TrialRecord;
+use tollgate_records::validity::Invalid;
 use tollgate_report::Format;
 use tollgate_report::analysis::Range;
 use tollgate_report::source::Source;

@@ -1,21 +1,21 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
-use tollgate_experiment::experiment::Protocol;
-use tollgate_experiment::machine::{CpuLayout, Environment};
-use tollgate_experiment::manifest::{
-    self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
-};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::record::{
+use tollgate_load::Failures;
+use tollgate_records::case::CaseManifest;
+use tollgate_records::case::Protocol;
+use tollgate_records::machine::{CpuLayout, Environment};
+use tollgate_records::manifest::{self, ExperimentManifest, Manifest};
+use tollgate_records::metric::Metric;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::Stop;
+use tollgate_records::subject::Installed;
+use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::trial::{
     self, Bottleneck, CpuRecord, CpuTime, Failure, LatencyRecord, Measurement, Noise, Outcome,
     Refusal, Step, TemplateRecord, TrialRecord,
 };
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::Stop;
-use tollgate_experiment::validity::Limits;
-use tollgate_load::Failures;
+use tollgate_records::validity::Limits;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};
@@ -127,7 +127,7 @@ pub(crate) fn set_state(run: &mut RunRecords, name: &str, state: SubjectState) {
 
 pub(crate) fn trial(subject: &str, block: u32, outcome: Outcome) -> TrialRecord {
     TrialRecord {
-        schema: record::SCHEMA,
+        schema: trial::SCHEMA,
         case: CASE.to_owned(),
         subject: subject.to_owned(),
         block,

@@ -1,13 +1,13 @@
 //! Verdicts, the status of a run, and the noise floor.
 
 use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
-use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::manifest::OpenLoopManifest;
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::{Step, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::{EndedBy, Stop};
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::case::OpenLoopManifest;
+use tollgate_records::case::SpacingFile;
+use tollgate_records::metric::Metric;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::{EndedBy, Stop};
+use tollgate_records::trial::{Step, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::{RunStatus, analyse};
 use tollgate_stats::Verdict;
 

@@ -4,9 +4,10 @@
 use crate::records::{
     CASE, blocks, case, costing, drifting, flat, markdown, measured, page, report, run, table,
 };
-use tollgate_experiment::record::{Measurement, Outcome};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::{EndedBy, ended_by};
+use tollgate_records::replay::ended_by;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::stop::EndedBy;
+use tollgate_records::trial::{Measurement, Outcome};
 use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, analyse};
 

@@ -3,11 +3,11 @@
 use crate::records::{
     DRIFT, MIB, assert_close, blocks, case, costing, drifting, measured, refused, run, template,
 };
-use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Bottleneck, Measurement, TemplateRecord};
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::Invalid;
+use tollgate_records::run_dir::RunRecords;
+use tollgate_records::subject::Missing;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Bottleneck, Measurement, TemplateRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_report::junit;
 use tollgate_report::source::Source;
 use tollgate_report::threshold::{Judged, Outcome, Threshold, overall, render, render_markdown};
@@ -323,7 +323,7 @@ fn interval_of_a_change_decides() {
 fn thresholds_and_goals_take_the_same_quantiles() {
     let mut run = run(&["nginx"], blocks("nginx", &[10; 6]));
     for trial in &mut run.trials {
-        if let tollgate_experiment::record::Outcome::Measured(measurement) = &mut trial.outcome {
+        if let tollgate_records::trial::Outcome::Measured(measurement) = &mut trial.outcome {
             measurement.latency.p95_ms = Some(4.0);
             measurement.latency.p999_ms = None;
         }

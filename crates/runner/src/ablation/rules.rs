@@ -5,7 +5,7 @@
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
-use tollgate_experiment::error::bad_input;
+use tollgate_records::error::bad_input;
 use tollgate_waf::source::{self, Directive};
 
 /// The parts of a rule file that other files may depend on.

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tollgate_experiment::experiment::Attach;
+use tollgate_experiment::external::Attach;
 
 /// The processes of a server, some of which may end or start.
 #[derive(Debug)]

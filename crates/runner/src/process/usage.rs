@@ -12,8 +12,8 @@ use procfs::{ProcError, ProcResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_experiment::record::{CpuTime, as_f64};
-use tollgate_experiment::validity::HeavyProcess;
+use tollgate_records::trial::{CpuTime, as_f64};
+use tollgate_records::validity::HeavyProcess;
 
 /// Processes that were alive at one moment.
 #[derive(Debug)]

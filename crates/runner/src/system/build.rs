@@ -12,9 +12,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::{env, fs, io};
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::files::{files_below, hash_file, hash_text, hex, remove_folder};
 use tollgate_experiment::recipe::Build;
+use tollgate_records::error::io_error;
+use tollgate_records::files::{files_below, hash_file, hash_text, hex, remove_folder};
 
 /// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
 pub fn cache() -> anyhow::Result<PathBuf> {

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fmt, io};
-use tollgate_experiment::files::hash_text;
 use tollgate_experiment::recipe::Build;
+use tollgate_records::files::hash_text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolChain {

@@ -6,10 +6,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, Value};
 use std::fs;
 use std::path::Path;
-use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::options::OptionValue;
 use tollgate_experiment::recipe::{CONFIG_OPTION, ConfigLine, OwnConfig};
+use tollgate_records::error::io_error;
+use tollgate_records::subject::OptionValue;
 
 /// Returns the path of the file that replaces a template.
 pub(super) fn path<'a>(subject: &'a Subject, template: &str) -> Option<&'a Path> {

@@ -14,11 +14,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Protocol, Subject};
-use tollgate_experiment::files::{hash_file, hash_text};
-use tollgate_experiment::options::OptionValue;
-use tollgate_experiment::recipe::Installed;
+use tollgate_experiment::experiment::Subject;
+use tollgate_records::case::Protocol;
+use tollgate_records::error::io_error;
+use tollgate_records::files::{hash_file, hash_text};
+use tollgate_records::subject::Installed;
+use tollgate_records::subject::OptionValue;
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]

@@ -6,10 +6,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tollgate_experiment::experiment::Protocol;
 use tollgate_http1::{BodySearch, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan};
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Request, Request};
+use tollgate_records::case::Protocol;
 use tollgate_tls::{ClientOptions, TlsClient, Trust};
 
 /// A server: address, protocol and, over TLS, its name and the certificates that clients trust.

@@ -9,9 +9,11 @@ use anyhow::{Context, anyhow};
 use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
-use tollgate_experiment::error::bad_input;
-use tollgate_experiment::experiment::{Experiment, External, Protocol};
-use tollgate_experiment::machine::CpuLayout;
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::external::External;
+use tollgate_records::case::Protocol;
+use tollgate_records::error::bad_input;
+use tollgate_records::machine::CpuLayout;
 use tollgate_tls::{Rejection, Trust, certificate_rejection, describe_failure};
 
 /// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,

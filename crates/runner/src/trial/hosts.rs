@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::machine::{CpuLayout, Environment};
-use tollgate_experiment::manifest::{HostManifest, SubjectState};
-use tollgate_experiment::record::Measurement;
 use tollgate_load::{Request, Workload};
+use tollgate_records::machine::{CpuLayout, Environment};
+use tollgate_records::manifest::HostManifest;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::Measurement;
 
 /// Hosts of the roles of a run. Hosts that are lost in a trial are replaced before the next one.
 pub trait RoleHosts: fmt::Debug {

@@ -9,14 +9,14 @@ use anyhow::{Context, bail};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tollgate_experiment::experiment::{LoadFile, Window};
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::record::{
+use tollgate_experiment::load_shape::{LoadFile, Window};
+use tollgate_load::{Summary, TemplateSummary};
+use tollgate_records::machine::CpuLayout;
+use tollgate_records::trial::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, ProbeOutcome,
     TemplateRecord, WarmUpRecord, as_f64,
 };
-use tollgate_experiment::validity::{HeavyProcess, Limits};
-use tollgate_load::{Summary, TemplateSummary};
+use tollgate_records::validity::{HeavyProcess, Limits};
 use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
 

@@ -37,16 +37,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Case, Corpus, External, Protocol, Subject};
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::plan::TrialPlan;
-use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::record::{
+use tollgate_experiment::corpus::Corpus;
+use tollgate_experiment::experiment::{Case, Subject};
+use tollgate_experiment::external::External;
+use tollgate_experiment::toml_file::{self, Source};
+use tollgate_records::case::Protocol;
+use tollgate_records::error::io_error;
+use tollgate_records::machine::CpuLayout;
+use tollgate_records::schedule::TrialPlan;
+use tollgate_records::subject::Installed;
+use tollgate_records::trial::{
     Failure, Measurement, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
 };
-use tollgate_experiment::toml_file::{self, Source};
-use tollgate_experiment::validity::Limits;
+use tollgate_records::validity::Limits;
 use tollgate_tls::SelfSigned;
 use tollgate_traffic::Mix;
 

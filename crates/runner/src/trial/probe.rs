@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::recipe::DetectionLog;
-use tollgate_experiment::record::{ProbeOutcome, ProbeResponse};
 use tollgate_http1::Response;
 use tollgate_load::{Expectation, Request};
+use tollgate_records::trial::{ProbeOutcome, ProbeResponse};
 use tollgate_traffic::{Class, Template};
 
 /// Sends one request of each template and compares the responses with the expected ones. The error may be

@@ -2,7 +2,8 @@
 
 use crate::system::render;
 use anyhow::{Context, ensure};
-use tollgate_experiment::experiment::{Case, Corpus, Experiment, Subject};
+use tollgate_experiment::corpus::Corpus;
+use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::workload::{self, Blocking, Delivery, WorkloadError};
 use tollgate_load::{Expectation, Request, Workload};
 use tollgate_traffic::{Class, Template};
@@ -140,9 +141,9 @@ fn cannot_send(case: &Case) -> String {
 mod tests {
     use super::*;
     use std::fs;
+    use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::experiment::Adjustments;
-    use tollgate_experiment::options::OptionValue;
+    use tollgate_records::subject::OptionValue;
 
     fn experiment(name: &str) -> Experiment {
         Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap()

@@ -20,12 +20,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Protocol, Subject};
-use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::record::{CpuTime, Noise, Step};
-use tollgate_experiment::validity::HeavyProcess;
+use tollgate_experiment::experiment::Subject;
 use tollgate_load::Request;
+use tollgate_records::case::Protocol;
+use tollgate_records::error::io_error;
+use tollgate_records::subject::Installed;
+use tollgate_records::trial::{CpuTime, Noise, Step};
+use tollgate_records::validity::HeavyProcess;
 
 /// The processes of one role on this host. Dropping stops them.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use crate::process::{Interrupt, Interrupted};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use tollgate_experiment::record::{Failure, Step};
 use tollgate_load::Request;
+use tollgate_records::trial::{Failure, Step};
 
 /// The processes of one role. Dropping stops them in reverse order.
 #[derive(Debug, Default)]

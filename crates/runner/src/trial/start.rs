@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::record::Step;
 use tollgate_load::{Expectation, Request};
+use tollgate_records::trial::Step;
 
 const ORIGIN_READY: Duration = Duration::from_secs(10);
 

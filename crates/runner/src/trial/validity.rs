@@ -1,11 +1,11 @@
 //! Validity and bottleneck of a trial. The rules are fixed before the run and do not depend on the prices.
 
 use std::time::Duration;
-use tollgate_experiment::experiment::Window;
-use tollgate_experiment::record::{Bottleneck, as_f64};
-use tollgate_experiment::units::Percent;
-use tollgate_experiment::validity::{HeavyProcess, Invalid, Limits};
+use tollgate_experiment::load_shape::Window;
 use tollgate_load::SATURATED_SHARE;
+use tollgate_records::trial::{Bottleneck, as_f64};
+use tollgate_records::units::Percent;
+use tollgate_records::validity::{HeavyProcess, Invalid, Limits};
 
 /// Input of the rules.
 #[derive(Debug, Clone, PartialEq)]

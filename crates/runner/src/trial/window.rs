@@ -11,14 +11,15 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tollgate_experiment::experiment::{LoadFile, SpacingFile, WarmUp, Window};
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
-use tollgate_experiment::validity::Limits;
+use tollgate_experiment::load_shape::{LoadFile, WarmUp, Window};
 use tollgate_load::{
     Arrivals, Generator, Plan, Protocol, Rate, Shard, Slice, Spacing, Target, Workload,
     becomes_steady,
 };
+use tollgate_records::case::SpacingFile;
+use tollgate_records::machine::CpuLayout;
+use tollgate_records::trial::{CpuTime, WarmUpRecord, as_f64};
+use tollgate_records::validity::Limits;
 use tollgate_traffic::Template;
 
 /// A started subject and its load.

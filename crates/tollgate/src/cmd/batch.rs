@@ -17,9 +17,9 @@ use tollgate_batch::run::{BatchOptions, run as run_batch};
 use tollgate_batch::store::{self, BatchRecords, BuildOutcome, Purpose};
 use tollgate_cluster::carrier::{Carrier, MAX_HOSTS};
 use tollgate_experiment::catalog::{self, Catalog};
-use tollgate_experiment::files;
 use tollgate_experiment::toml_file;
-use tollgate_experiment::units::Span;
+use tollgate_records::files;
+use tollgate_records::units::Span;
 use tollgate_runner::process::Interrupted;
 use tollgate_stats::number::{counted, significant};
 

@@ -14,18 +14,22 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tollgate_cluster::carrier::Carrier;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
+use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::record::TrialRecord;
-use tollgate_experiment::stop::EndedBy;
+use tollgate_records::stop::EndedBy;
+use tollgate_records::trial::TrialRecord;
 use tollgate_report as report;
-use tollgate_report::noise::{self, EXPERIMENTS};
+use tollgate_report::noise;
 use tollgate_report::source::Source;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
 use tollgate_runner::run::{self, Event, RunRequest};
 use tollgate_runner::system;
+
+/// The experiment of the check, and the one for machines without nginx.
+const EXPERIMENTS: [&str; 2] = ["noise", "noise-direct"];
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -133,7 +137,7 @@ fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
 /// Compares a subject with itself for a time and prints the noise.
 fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Result<Exit, Failure> {
     let mut experiment = noise_experiment(catalog)?;
-    noise::fit(&mut experiment, time);
+    experiment.fit_into(time);
     let (dir, folder) = match out {
         Some(out) => (out.to_owned(), None),
         None => {

@@ -6,9 +6,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
-use tollgate_experiment::experiment::{Adjustments, Experiment, SideBySide};
-use tollgate_experiment::units::Span;
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::side_by_side::SideBySide;
+use tollgate_records::units::Span;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -10,10 +10,10 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
-use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
-use tollgate_experiment::options;
-use tollgate_experiment::recipe::Installed;
+use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_records::subject::{Installed, OptionValue, Options};
 use tollgate_runner::system::{self, Versions};
 
 /// Arguments of `tollgate list` and `tollgate systems list`.
@@ -198,7 +198,7 @@ pub(crate) fn packaged(catalog: &Catalog, name: &str) -> anyhow::Result<BTreeSet
 }
 
 fn default_subject(catalog: &Catalog, name: &str) -> anyhow::Result<Subject> {
-    Ok(Subject::new(name, catalog.recipe(name)?, &options::Options::new())?)
+    Ok(Subject::new(name, catalog.recipe(name)?, &Options::new())?)
 }
 
 /// Returns the subject with each other value of one option: option, value, subject.
@@ -207,7 +207,7 @@ fn variants(subject: &Subject) -> Vec<(&str, &str, Subject)> {
     for (option, spec) in &subject.recipe.file.option {
         for value in spec.values.iter().flatten() {
             let mut variant = subject.clone();
-            let chosen = options::OptionValue::Text(value.clone());
+            let chosen = OptionValue::Text(value.clone());
             variant.options.insert(option.clone(), chosen);
             variants.push((option.as_str(), value.as_str(), variant));
         }

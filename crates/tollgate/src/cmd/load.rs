@@ -22,11 +22,11 @@ use std::env::args_os;
 use std::ffi::OsString;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::files::write_atomic;
 use tollgate_load::{
     Arrivals, Generator, GeneratorResult, Plan, Report, Shard, Spacing, Summary, UNSENT_SHARE_MAX,
 };
 use tollgate_net::available_cpus;
+use tollgate_records::files::write_atomic;
 use tollgate_report::html;
 use tollgate_runner::process;
 use tollgate_traffic::import::{mask_body, mask_header, mask_url};

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, roman};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::manifest::VERSION;
+use tollgate_records::manifest::VERSION;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

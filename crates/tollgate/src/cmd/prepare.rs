@@ -5,8 +5,10 @@ use crate::signals;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment, SideBySide};
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::side_by_side::SideBySide;
 use tollgate_runner::process::{Interrupt, group};
 
 #[derive(Debug, clap::Args)]

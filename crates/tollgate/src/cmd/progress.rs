@@ -4,8 +4,8 @@ use crate::console::eprint_line;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use tollgate_experiment::experiment::Experiment;
-use tollgate_experiment::record::{Outcome, TrialRecord};
-use tollgate_experiment::stop::Stop;
+use tollgate_records::stop::Stop;
+use tollgate_records::trial::{Outcome, TrialRecord};
 use tollgate_runner::run::{Event, shortest_time};
 use tollgate_stats::number::{counted, share};
 

@@ -3,7 +3,7 @@
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use std::path::PathBuf;
-use tollgate_experiment::files::write_atomic;
+use tollgate_records::files::write_atomic;
 use tollgate_report as report;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;

@@ -1,9 +1,11 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Kind;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::options::{self, Options};
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::options;
+use tollgate_records::subject::Options;
 
 fn programs() -> Installed {
     let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);

@@ -2,15 +2,14 @@
 //!
 //! CPU times are in microseconds over the measured window, latencies in milliseconds, memory in bytes.
 
-use crate::experiment::SpacingFile;
+use crate::case::SpacingFile;
 use crate::validity::Invalid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strum::Display;
 use thiserror::Error;
-use tollgate_load::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
-use tollgate_stats::LatencyHistogram;
+use tollgate_stats::{Failures, LATENESS_MAX, LatencyHistogram, UNSENT_SHARE_MAX};
 use tollgate_traffic::Class;
 
 /// Version of the format; readers reject other versions.

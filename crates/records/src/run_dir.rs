@@ -5,7 +5,7 @@
 use crate::error::{bad_input, io_error};
 use crate::files::{Log, complete_lines, write_json};
 use crate::manifest::{self, Manifest};
-use crate::record::{self, TrialRecord};
+use crate::trial::{self, TrialRecord};
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
@@ -209,7 +209,7 @@ pub fn read_records(dir: &Path) -> anyhow::Result<RunRecords> {
     let (path, text) = read_trials(dir)?;
     let (lines, cut_off) = complete_lines(&text);
     let trials = lines
-        .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
+        .map(|(number, line)| parse(&path, number, line, trial::SCHEMA))
         .collect::<Result<_, _>>()?;
     Ok(RunRecords { manifest, trials, cut_off })
 }

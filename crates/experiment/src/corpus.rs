@@ -1,14 +1,13 @@
 //! Corpora: lists of requests, each of which every trial sends once, to see if the subject blocks it.
 
 use crate::catalog::Catalog;
-use crate::error::bad_input;
 use crate::toml_file::Source;
 use crate::workload;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tollgate_traffic::{Class, Mix};
+use tollgate_records::error::bad_input;
+use tollgate_records::manifest::CorpusRequest;
+use tollgate_traffic::Mix;
 
 /// Each request takes a connection of its own in every trial, and a place in every record.
 const REQUESTS_MAX: usize = 50_000;
@@ -23,21 +22,9 @@ pub struct Corpus {
     names: Vec<String>,
 }
 
-/// A request of a corpus.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CorpusRequest {
-    /// List and template, with a number if the template has several requests.
-    pub name: String,
-    pub class: Class,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub family: Option<String>,
-    /// The request in one line, shortened.
-    pub request: String,
-}
-
 impl Corpus {
     /// Reads lists.
-    pub(super) fn read(catalog: &Catalog, paths: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(crate) fn read(catalog: &Catalog, paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut corpus = Self::default();
         for path in paths {
             if path.extension().is_none_or(|extension| extension != "mix") {
@@ -101,6 +88,7 @@ impl Corpus {
 mod tests {
     use super::*;
     use std::fs;
+    use tollgate_traffic::Class;
 
     const LIST: &str = r#"{"tollgate_mix":1,"title":"t","requests":3,"templates":[{"name":"a","class":"benign"},{"name":"b","class":"malicious","family":"xss"}]}
 {"template":"b","path":"/?x=<b>","headers":["Host: h","User-Agent: u"]}

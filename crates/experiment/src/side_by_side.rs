@@ -1,9 +1,9 @@
 //! An experiment from names of systems, for `tollgate run SYSTEM...` and `tollgate init`.
 
 use crate::toml_file::Source;
-use crate::units::Span;
 use std::fmt::Write as _;
 use std::path::Path;
+use tollgate_records::units::Span;
 
 /// Systems side by side under one load.
 #[derive(Debug, Clone, Copy)]
@@ -111,10 +111,12 @@ fn string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adjust::Adjustments;
     use crate::catalog::Catalog;
-    use crate::experiment::{Adjustments, Experiment, Window};
-    use crate::options::OptionValue;
+    use crate::experiment::Experiment;
+    use crate::load_shape::Window;
     use std::time::Duration;
+    use tollgate_records::subject::OptionValue;
 
     fn load(systems: &[&str], mix: &str) -> anyhow::Result<Experiment> {
         let systems: Vec<String> = systems.iter().map(|&system| system.to_owned()).collect();

@@ -1,18 +1,17 @@
 //! Servers that run already: subjects with a `url` instead of a `system`.
 
-use super::Protocol;
-use super::file::SubjectFile;
-use crate::options::Options;
+use crate::file::{AttachFile, SubjectFile};
 use crate::recipe::{Blocks, Ready, Recipe, RecipeFile};
-use crate::units::Span;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tollgate_load::{ServerUrl, UrlError};
+use tollgate_records::case::Protocol;
+use tollgate_records::subject::ExternalManifest;
+use tollgate_records::subject::Options;
+use tollgate_records::units::Span;
 use tollgate_tls::Trust;
 
 /// Name in place of a system.
@@ -49,37 +48,9 @@ pub enum Attach {
     Container(String),
 }
 
-/// The processes of a server on this machine, whose CPU time and memory are measured; exactly one key. They are neither
-/// moved to other CPUs nor stopped.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct AttachFile {
-    /// A process, with its descendants.
-    #[schemars(example = 4711)]
-    pid: Option<i32>,
-    /// A unit of systemd, by the control group or the main process that `systemctl show` names.
-    #[schemars(example = "nginx.service")]
-    unit: Option<String>,
-    /// A control group, with those below it: a folder, or a path below `/sys/fs/cgroup`.
-    #[schemars(example = "/system.slice/nginx.service")]
-    cgroup: Option<String>,
-    /// A container, by the process that `docker inspect` or `podman inspect` names.
-    #[schemars(example = "shop-proxy")]
-    container: Option<String>,
-}
-
-/// A server that runs already, in a manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExternalManifest {
-    pub url: String,
-    /// Description of its processes on this machine; absent if their CPU time and memory are not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attach: Option<String>,
-}
-
 impl External {
     /// Returns the server of a subject with a `url`, which was checked.
-    pub(super) fn of(file: &SubjectFile, folder: &Path, allow_hosts: &[String]) -> Option<Self> {
+    pub(crate) fn of(file: &SubjectFile, folder: &Path, allow_hosts: &[String]) -> Option<Self> {
         let server = ServerUrl::parse(file.url.as_deref()?).ok()?;
         // An address in `Host` is not that of a site, and firewalls have rules against it.
         let is_name = server.hostname.parse::<IpAddr>().is_err();
@@ -106,7 +77,7 @@ impl External {
     }
 
     /// Returns a recipe without processes. The rules of the server are not known, so that it may block any request.
-    pub(super) fn recipe(&self, blocked_status: Option<u16>) -> Recipe {
+    pub(crate) fn recipe(&self, blocked_status: Option<u16>) -> Recipe {
         let protocols = match self.server.is_tls {
             true => vec![Protocol::Https, Protocol::HttpsH2],
             false => vec![Protocol::H1, Protocol::H2],
@@ -148,7 +119,7 @@ impl External {
 }
 
 impl AttachFile {
-    pub(super) fn checked(&self) -> Result<Attach, String> {
+    fn checked(&self) -> Result<Attach, String> {
         let Self { pid, unit, cgroup, container } = self.clone();
         let given = [
             pid.map(Attach::Pid),
@@ -196,7 +167,7 @@ impl fmt::Display for Attach {
 }
 
 /// Checks the keys of a subject. The error has the key.
-pub(super) fn check(file: &SubjectFile) -> Result<(), (&'static str, String)> {
+pub(crate) fn check(file: &SubjectFile) -> Result<(), (&'static str, String)> {
     let of_url = [
         ("host", file.host.is_some()),
         ("blocked_status", file.blocked_status.is_some()),

@@ -1,18 +1,26 @@
 //! Tests of loading: valid files, adjustments, and error messages.
 
-use super::*;
+use crate::adjust::Adjustments;
+use crate::catalog::Catalog;
 use crate::catalog::Kind;
+use crate::experiment::{Experiment, Subject};
+use crate::external::Attach;
+use crate::file::ExperimentFile;
+use crate::load_shape::{LoadFile, RateOfFile, Window};
 use crate::recipe::RecipeFile;
 use crate::schemas;
-use crate::units::Percent;
+use crate::toml_file::Source;
 use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
+use tollgate_records::case::{Protocol, SpacingFile};
+use tollgate_records::stop::Stop;
+use tollgate_records::units::Percent;
 use tollgate_tls::Trust;
 use tollgate_traffic::MixFile;
 
 /// An experiment whose text tests change.
-pub(super) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
+pub(crate) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
 
 #[test]
 fn built_in_experiments_load() {
@@ -574,5 +582,36 @@ fn invalid_keys_of_a_server_are_errors() {
         let found = with_server(keys, protocol).unwrap_err();
         assert!(found.contains(error), "{keys}: {found}");
         assert!(found.contains("own.toml:"), "no place: {found}");
+    }
+}
+
+#[test]
+fn a_dozen_blocks_fit_into_the_time() {
+    for name in ["noise", "noise-direct"] {
+        let load =
+            || Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap();
+        // 30 s are 12 blocks of 2.5 s: two trials of 1.25 s, of which 0.15 s are to start and stop.
+        let mut half_a_minute = load();
+        half_a_minute.fit_into(Duration::from_secs(30));
+        let load_of_trial = half_a_minute.cases[0].load;
+        assert_eq!(
+            (
+                load_of_trial.warmup_longest().as_millis(),
+                load_of_trial.window().longest().as_millis()
+            ),
+            (200, 900),
+            "{name}"
+        );
+        let stop = half_a_minute.stop;
+        assert_eq!((stop.blocks, stop.width, stop.budget_s), (1_000, None, Some(30.0)));
+        let mut short = load();
+        short.fit_into(Duration::from_secs(3));
+        assert_eq!(short.cases[0].load.window().longest().as_millis(), 150);
+        let mut long = load();
+        long.fit_into(Duration::from_secs(600));
+        assert_eq!(long.cases[0].load.window().longest().as_millis(), 1_000);
+        let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
+        assert_eq!(names[0], names[1], "the subjects are identical");
+        assert_eq!(long.subjects[0].options, long.subjects[1].options);
     }
 }

@@ -1,12 +1,15 @@
 //! Adjustments of an experiment by the command line.
 
-use super::file::{CaseFile, DesignFile, ExperimentFile, QUICK_DIVISOR};
-use super::matrix::{self, Axis};
-use super::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
-use crate::toml_file::suggestion;
-use crate::units::{Percent, Span};
-use crate::validity::Limit;
+use crate::file::{CaseFile, DesignFile, ExperimentFile};
+use crate::load_shape::QUICK_DIVISOR;
+use crate::matrix::{self, Axis};
+use crate::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+use tollgate_records::error::suggestion;
+use tollgate_records::units::{Percent, Span};
+use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
 
 /// Adjustments of an experiment by the command line. Values replace those of the file.
@@ -36,7 +39,7 @@ pub struct Adjustments {
 
 impl Adjustments {
     /// Checks the adjustments against a file and applies all except `quick` and `matrix`, which are separate steps.
-    pub(super) fn apply(&self, mut file: ExperimentFile) -> Result<ExperimentFile, String> {
+    pub(crate) fn apply(&self, mut file: ExperimentFile) -> Result<ExperimentFile, String> {
         self.check(&file)?;
         if let Some(baseline) = &self.baseline {
             file.baseline.clone_from(baseline);
@@ -58,7 +61,7 @@ impl Adjustments {
         file.subject.retain(|subject| keeps(&subject.name) || subject.name == file.baseline);
         file.design = self.design(&file.design);
         for limit in &self.limits {
-            file.limits.set(limit)?;
+            limit.apply(&mut file.limits)?;
         }
         Ok(file)
     }
@@ -122,11 +125,56 @@ impl Adjustments {
     }
 }
 
+/// A limit with its key, such as `background_cpu=50%`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    key: String,
+    percent: Percent,
+}
+
+impl Limit {
+    /// Sets the limit of this key.
+    fn apply(&self, limits: &mut Limits) -> Result<(), String> {
+        let keys = [
+            ("steal", &mut limits.steal),
+            ("background_cpu", &mut limits.background_cpu),
+            ("pause", &mut limits.pause),
+            ("window_skew", &mut limits.window_skew),
+            ("imbalance", &mut limits.imbalance),
+        ];
+        let known: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
+        let (_, value) = keys.into_iter().find(|(key, _)| *key == self.key).ok_or_else(|| {
+            format!("unknown limit `{}`{}", self.key, suggestion(&self.key, known))
+        })?;
+        *value = self.percent;
+        Ok(())
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, percent) =
+            text.split_once('=').ok_or("expected LIMIT=PERCENT, such as background_cpu=50%")?;
+        let percent: Percent = percent.parse().map_err(|error| format!("{error}"))?;
+        let limit = Self { key: key.to_owned(), percent };
+        limit.apply(&mut Limits::default())?;
+        Ok(limit)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.key, self.percent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stop::Stop;
     use std::time::Duration;
+    use tollgate_records::stop::Stop;
 
     const FILE: DesignFile = DesignFile {
         blocks: Some(9),
@@ -179,5 +227,22 @@ mod tests {
         let expected = Stop { blocks: 9, width: Some(0.02), budget_s: Some(10.0), extra_blocks: 0 };
         let quick = Adjustments { quick: true, ..Adjustments::default() };
         assert_eq!(stop_of(in_file, &quick), expected);
+    }
+
+    #[test]
+    fn limit_is_set_by_its_key() {
+        let mut limits = Limits::default();
+        let limit: Limit = "background_cpu=50%".parse().unwrap();
+        limit.apply(&mut limits).unwrap();
+        assert_eq!(limits, Limits { background_cpu: Percent(0.5), ..Limits::default() });
+        for (text, error) in [
+            ("background=50%", "unknown limit `background`; "),
+            ("steel=50%", "unknown limit `steel`; did you mean `steal`?"),
+            ("pause", "expected LIMIT=PERCENT, "),
+            ("pause=200%", "200%"),
+        ] {
+            let message = text.parse::<Limit>().unwrap_err();
+            assert!(message.contains(error), "{text}: {message}");
+        }
     }
 }

@@ -31,6 +31,28 @@ pub fn error_chain(error: &dyn Error) -> String {
     text
 }
 
+/// Returns the known word that is closest to `word`, if it is close enough for a typing error.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 2)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Returns "; did you mean `x`?" or, if no known word is close, a list of all.
+pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(near) = nearest(word, known.clone()) {
+        return format!("; did you mean `{near}`?");
+    }
+    let list: Vec<String> = known.into_iter().map(|key| format!("`{key}`")).collect();
+    if list.is_empty() {
+        return "; none is known".to_owned();
+    }
+    format!("; known: {}", list.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,12 +4,11 @@
 //! The same seed and the same outcomes give the same plan on any machine, so that a run can be resumed from its
 //! records.
 
-use crate::record::{Outcome, Step};
+use crate::trial::{Outcome, Step};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tollgate_load::MAX_RATE;
 
 /// A trial to run. Cases and subjects are indices into those of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,32 +271,6 @@ fn square(size: usize) -> Vec<Vec<usize>> {
     rows
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ValidThroughput<'a> {
-    pub subject: &'a str,
-    /// From 1.
-    pub block: u32,
-    pub throughput_per_s: f64,
-}
-
-/// Returns a share of the throughput of the slowest subject, each by its first valid trial: in requests per second, and
-/// a whole number unless it is below one. `None` without a valid trial.
-///
-/// In each block the trials at this rate come last ([`Schedule::with_last`]), so the rate is the same for all subjects
-/// of a block. It changes between blocks only if a subject that is slower than all others gets its first valid trial.
-pub fn rate(share: f64, valid: &[ValidThroughput<'_>]) -> Option<f64> {
-    let mut firsts: BTreeMap<&str, ValidThroughput<'_>> = BTreeMap::new();
-    for valid in valid.iter().filter(|valid| valid.throughput_per_s > 0.0) {
-        let first = firsts.entry(valid.subject).or_insert(*valid);
-        if valid.block < first.block {
-            *first = *valid;
-        }
-    }
-    let slowest = firsts.values().map(|valid| valid.throughput_per_s).reduce(f64::min)?;
-    let rate = slowest * share;
-    Some(if rate < 1.0 { rate } else { rate.floor().min(MAX_RATE) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -531,34 +504,5 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         assert!(Sequence::new(&[]).draw(&mut random).is_empty());
         assert_eq!(Sequence::new(&[7]).draw(&mut random), [7]);
-    }
-
-    fn valid(subject: &str, block: u32, throughput_per_s: f64) -> ValidThroughput<'_> {
-        ValidThroughput { subject, block, throughput_per_s }
-    }
-
-    #[test]
-    fn rate_is_a_share_of_the_lowest_throughput() {
-        let of_three = [valid("a", 1, 12_000.0), valid("b", 1, 193.0), valid("c", 1, 900.0)];
-        assert_eq!(rate(0.5, &of_three), Some(96.0));
-        assert_eq!(rate(1.0, &[valid("a", 1, 193.9)]), Some(193.0));
-        assert_eq!(rate(0.5, &[valid("a", 1, 1.5)]), Some(0.75));
-    }
-
-    #[test]
-    fn later_blocks_do_not_change_the_rate() {
-        let of_one = [valid("a", 2, 50.0), valid("a", 1, 200.0), valid("a", 3, 10.0)];
-        assert_eq!(rate(0.5, &of_one), Some(100.0));
-    }
-
-    #[test]
-    fn subject_counts_from_its_first_valid_trial() {
-        // Half of the throughput of `a` exceeds that of `b`.
-        let of_two = [valid("a", 1, 200.0), valid("b", 2, 30.0), valid("b", 3, 10.0)];
-        assert_eq!(rate(0.5, &of_two[..1]), Some(100.0));
-        assert_eq!(rate(0.5, &of_two), Some(15.0));
-        assert_eq!(rate(0.5, &[valid("a", 1, 0.0), valid("a", 2, 80.0)]), Some(40.0));
-        assert_eq!(rate(0.5, &[]), None);
-        assert_eq!(rate(0.5, &[valid("a", 1, 0.0)]), None);
     }
 }

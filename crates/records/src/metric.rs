@@ -1,8 +1,8 @@
 //! Metrics of trials, and the valid trials of each block.
 
-use crate::manifest::CaseManifest;
-use crate::record::{Measurement, TrialRecord, as_f64};
+use crate::case::CaseManifest;
 use crate::run_dir::RunRecords;
+use crate::trial::{Measurement, TrialRecord, as_f64};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;

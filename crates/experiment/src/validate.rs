@@ -1,22 +1,22 @@
 //! Checks of the values in an experiment's file.
 
-use super::external;
-use super::file::{CaseFile, ExperimentFile, LoadFile, STEADY_SHORTEST, WarmUp};
-use crate::toml_file::{Step, suggestion};
-use crate::units::Span;
+use crate::external;
+use crate::file::{CaseFile, ExperimentFile};
+use crate::load_shape::{LoadFile, SHORTEST_WINDOW, STEADY_SHORTEST, WarmUp};
+use crate::toml_file::Step;
 use std::time::Duration;
 use tollgate_load::{MAX_CONNECTIONS, MAX_RATE, MAX_STREAMS, MAX_THREADS};
+use tollgate_records::error::suggestion;
+use tollgate_records::units::Span;
 use tollgate_stats::BLOCKS_MAX;
 
 /// An invalid value and its place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) path: Vec<Step>,
-    pub(super) message: String,
+pub(crate) struct Flaw {
+    pub(crate) path: Vec<Step>,
+    pub(crate) message: String,
 }
 
-/// In a shorter time, a slow system answers too few requests.
-pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
 /// Log files are named after a case and a subject, and file systems allow 255 bytes.
 const LONGEST_NAME: usize = 64;
 /// Each origin is a process, and all share their CPUs.
@@ -25,11 +25,11 @@ const ORIGINS_MAX: usize = 16;
 const REQUESTS_MAX: usize = 1_000_000_000;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(3600);
-pub(super) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
-pub(super) const LONGEST_BUDGET: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(crate) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_BUDGET: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Checks all values of a file beyond their types.
-pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
+pub(crate) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
     title(&file.title).map_err(at(&["title"]))?;
     let subjects: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
@@ -89,7 +89,7 @@ fn at(path: &[&str]) -> impl Fn(String) -> Flaw {
     |message| Flaw { path: path.iter().map(|key| (*key).into()).collect(), message }
 }
 
-pub(super) fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
+pub(crate) fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
     if names.is_empty() {
         return Err(at(&[])(format!("no [[{kind}]]; add one")));
     }
@@ -225,7 +225,7 @@ fn protocol(case: &CaseFile) -> Result<(), LoadFlaw> {
 /// A key of a load, and what is wrong with its value.
 type LoadFlaw = (&'static str, String);
 
-pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
+pub(crate) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
     let LoadFile { connections, requests, quick_requests, rate, .. } = *load;
     let count = |count: Option<u32>, high| count.map_or(Ok(()), |count| between(count, high));
     let time = |time: Option<Span>, low| time.map_or(Ok(()), |time| in_range(time, low, LONGEST));
@@ -324,7 +324,7 @@ fn between(value: u32, high: usize) -> Result<(), String> {
     }
 }
 
-pub(super) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
+pub(crate) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
     match (shortest..=longest).contains(&span.0) {
         true => Ok(()),
         false => Err(format!("expected {} to {}, got {span}", Span(shortest), Span(longest))),

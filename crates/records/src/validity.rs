@@ -1,11 +1,8 @@
 //! Rules that make a trial invalid, and their limits.
 
-use crate::toml_file::suggestion;
 use crate::units::Percent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 use thiserror::Error;
 
 /// Reason that the figures of a trial do not count.
@@ -122,50 +119,6 @@ impl Default for Limits {
     }
 }
 
-/// A limit with its key, such as `background_cpu=50%`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Limit {
-    key: String,
-    percent: Percent,
-}
-
-impl Limits {
-    pub(crate) fn set(&mut self, limit: &Limit) -> Result<(), String> {
-        let keys = [
-            ("steal", &mut self.steal),
-            ("background_cpu", &mut self.background_cpu),
-            ("pause", &mut self.pause),
-            ("window_skew", &mut self.window_skew),
-            ("imbalance", &mut self.imbalance),
-        ];
-        let known: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
-        let (_, value) = keys.into_iter().find(|(key, _)| *key == limit.key).ok_or_else(|| {
-            format!("unknown limit `{}`{}", limit.key, suggestion(&limit.key, known))
-        })?;
-        *value = limit.percent;
-        Ok(())
-    }
-}
-
-impl FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (key, percent) =
-            text.split_once('=').ok_or("expected LIMIT=PERCENT, such as background_cpu=50%")?;
-        let percent: Percent = percent.parse().map_err(|error| format!("{error}"))?;
-        let limit = Self { key: key.to_owned(), percent };
-        Limits::default().set(&limit)?;
-        Ok(limit)
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}={}", self.key, self.percent)
-    }
-}
-
 impl Invalid {
     /// True if the machine, not the subject, is the cause.
     pub fn is_disturbance(&self) -> bool {
@@ -210,27 +163,6 @@ impl Invalid {
             Self::Unexpected { .. } => "responses were unexpected".to_owned(),
             Self::Failed { .. } => "requests failed".to_owned(),
             Self::ProcessDied { .. } | Self::NoResponse => self.to_string(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limit_is_set_by_its_key() {
-        let mut limits = Limits::default();
-        limits.set(&"background_cpu=50%".parse().unwrap()).unwrap();
-        assert_eq!(limits, Limits { background_cpu: Percent(0.5), ..Limits::default() });
-        for (text, error) in [
-            ("background=50%", "unknown limit `background`; "),
-            ("steel=50%", "unknown limit `steel`; did you mean `steal`?"),
-            ("pause", "expected LIMIT=PERCENT, "),
-            ("pause=200%", "200%"),
-        ] {
-            let message = text.parse::<Limit>().unwrap_err();
-            assert!(message.contains(error), "{text}: {message}");
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Expansion of `--matrix`: one subject or case for each combination of values.
 
-use super::Recipes;
-use super::file::{CaseFile, ExperimentFile, SubjectFile};
-use super::validate;
-use crate::options::{self, OptionValue};
+use crate::file::{CaseFile, ExperimentFile, SubjectFile};
+use crate::options;
 use crate::recipe::Recipe;
-use crate::toml_file::suggestion;
+use crate::validate;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use tollgate_records::error::suggestion;
+use tollgate_records::subject::OptionValue;
+
+/// Recipes of all subjects, by system.
+pub(crate) type Recipes = BTreeMap<String, Recipe>;
 
 /// An option and its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +39,7 @@ impl Axis {
     }
 }
 
-pub(super) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> Result<(), String> {
+pub(crate) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> Result<(), String> {
     for axis in axes {
         let (kind, known) = match axis.is_of_cases(subjects) {
             true => ("case", cases),
@@ -50,7 +54,7 @@ pub(super) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> R
 }
 
 /// Replaces subjects and cases by one for each combination of the values of their axes.
-pub(super) fn expand(
+pub(crate) fn expand(
     file: ExperimentFile,
     axes: &[Axis],
     recipes: &Recipes,
@@ -246,9 +250,10 @@ impl fmt::Display for Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adjust::Adjustments;
     use crate::catalog::Catalog;
-    use crate::experiment::tests::TEST_EXPERIMENT;
-    use crate::experiment::{Adjustments, Experiment};
+    use crate::experiment::Experiment;
+    use crate::tests::TEST_EXPERIMENT;
 
     fn axis(text: &str) -> Axis {
         text.parse().unwrap()

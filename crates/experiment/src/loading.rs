@@ -1,0 +1,234 @@
+//! Loading of experiments, a pipeline: source, file, file adjusted by the command line, matrix expanded, experiment.
+//!
+//! [`Experiment::ablated`] may follow, once the rule files are known.
+
+use crate::adjust::Adjustments;
+use crate::catalog::Catalog;
+use crate::corpus::Corpus;
+use crate::experiment::{Case, Experiment, Subject, add_aa_subject};
+use crate::external::External;
+use crate::file::{ExperimentFile, SubjectFile};
+use crate::matrix::{self, Recipes};
+use crate::options;
+use crate::toml_file::{self, Source, Step};
+use crate::validate;
+use std::path::Path;
+use tollgate_records::case::Protocol;
+use tollgate_records::error::{BadInput, bad_input, io_error};
+
+impl Experiment {
+    /// Loads an experiment by name or, if `name` ends in `.toml`, by path.
+    pub fn load(catalog: &Catalog, name: &str, adjustments: &Adjustments) -> anyhow::Result<Self> {
+        Self::from_source(catalog, name, catalog.experiment(name)?, adjustments)
+    }
+
+    pub fn from_source(
+        catalog: &Catalog,
+        name: &str,
+        source: Source,
+        adjustments: &Adjustments,
+    ) -> anyhow::Result<Self> {
+        let file = ExperimentFile::parse(&source)?;
+        let file = adjustments.apply(file).map_err(bad_input)?;
+        let recipes = recipes(catalog, &file, &source)?;
+        let file = with_absolute_paths(file, &recipes, &source)?;
+        let file = matrix::expand(file, &adjustments.matrix, &recipes).map_err(bad_input)?;
+        // After the matrix, which may change the connections.
+        let file = if adjustments.quick { file.quick() } else { file };
+        resolve(catalog, name, file, &recipes, source, adjustments)
+    }
+}
+
+impl ExperimentFile {
+    /// Parses a file and checks all its values. Names are resolved later.
+    pub(super) fn parse(source: &Source) -> anyhow::Result<Self> {
+        let mut file: Self = toml_file::parse(source)?;
+        for (index, case) in file.case.iter_mut().enumerate() {
+            case.index = index;
+        }
+        for (index, subject) in file.subject.iter_mut().enumerate() {
+            subject.index = index;
+        }
+        validate::check(&file).map_err(|flaw| part(source, &flaw.path, BadInput(flaw.message)))?;
+        Ok(file)
+    }
+}
+
+/// Loads the recipes of all subjects, by system.
+fn recipes(catalog: &Catalog, file: &ExperimentFile, source: &Source) -> anyhow::Result<Recipes> {
+    let mut recipes = Recipes::new();
+    for subject in &file.subject {
+        // It would be taken for a system of that name.
+        if let Some(url) = subject.url.as_ref().filter(|url| !url.contains("://")) {
+            let error =
+                anyhow::anyhow!("`{url}` has no scheme; write http://{url} or https://{url}");
+            return Err(part(source, &subject.key("url"), error));
+        }
+        let recipe = match External::of(subject, Path::new(""), &[]) {
+            Some(external) => external.recipe(subject.blocked_status),
+            None => {
+                let recipe = catalog.recipe(subject.system());
+                recipe.map_err(|error| part(source, &subject.key("system"), error))?
+            }
+        };
+        recipes.insert(subject.system().to_owned(), recipe);
+    }
+    Ok(recipes)
+}
+
+/// Makes the paths in options absolute, which are relative to the file of the experiment.
+fn with_absolute_paths(
+    mut file: ExperimentFile,
+    recipes: &Recipes,
+    source: &Source,
+) -> anyhow::Result<ExperimentFile> {
+    let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+    for subject in &mut file.subject {
+        let offered = &recipes[subject.system()].file.option;
+        let absolute = options::make_absolute(offered, &mut subject.with, folder);
+        absolute.map_err(io_error("resolve the paths of", folder))?;
+    }
+    Ok(file)
+}
+
+/// Resolves the names in a file: systems, options, mixes, and the subjects of each case.
+fn resolve(
+    catalog: &Catalog,
+    name: &str,
+    file: ExperimentFile,
+    recipes: &Recipes,
+    source: Source,
+    adjustments: &Adjustments,
+) -> anyhow::Result<Experiment> {
+    // Paths in the file are relative to its folder.
+    let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+    let mut subjects = Vec::new();
+    for subject in &file.subject {
+        let external = External::of(subject, folder, &adjustments.allow_hosts);
+        let recipe = match &external {
+            // Two subjects with one URL may differ in the status.
+            Some(external) => external.recipe(subject.blocked_status),
+            None => recipes[subject.system()].clone(),
+        };
+        let chosen = Subject::new(&subject.name, recipe, &subject.with);
+        let chosen = chosen.map_err(|error| match subject.variant_of {
+            Some(_) => bad_input(format!("--matrix, for {}: {error}", subject.name)),
+            None => {
+                let key = [subject.key("with"), vec![error.option.as_str().into()]].concat();
+                part(&source, &key, error)
+            }
+        })?;
+        let (prefix, about) = (subject.prefix.clone(), subject.about.clone());
+        let lacks_rules = external.is_some();
+        subjects.push(Subject { prefix, about, lacks_rules, external, ..chosen });
+    }
+    let baseline = subjects.iter().position(|subject| subject.name == file.baseline);
+    #[expect(clippy::expect_used, reason = "validation checks it, and no later step removes it")]
+    let baseline = baseline.expect("the baseline is a subject");
+    let aa_subject = file.design.aa.then(|| add_aa_subject(&mut subjects, baseline));
+    let mut cases = Vec::new();
+    for case in &file.case {
+        let (mut mix, mut sources) = catalog
+            .mix(&case.mix, folder)
+            .map_err(|error| part(&source, &case.key("mix"), error))?;
+        if !case.only.is_empty() {
+            let only = mix.only(&case.only);
+            mix = only.map_err(|error| part(&source, &case.key("only"), error))?;
+        }
+        let of_case = |subject: &SubjectFile| case.is_for(subject.file_name(), &file.baseline);
+        let of_case = (0..).zip(&file.subject).filter(|(_, subject)| of_case(subject));
+        let mut of_case: Vec<usize> = of_case.map(|(at, _)| at).collect();
+        if case.origins > 1 {
+            check_balancing(&subjects, &of_case)
+                .map_err(|message| part(&source, &case.key("origins"), BadInput(message)))?;
+        }
+        check_protocol(&subjects, &of_case, case.protocol)
+            .map_err(|message| part(&source, &case.key("protocol"), BadInput(message)))?;
+        of_case.extend(aa_subject);
+        let mix_included = sources.split_off(1);
+        cases.push(Case {
+            name: case.name.clone(),
+            mix,
+            mix_source: sources.remove(0),
+            mix_included,
+            origins: case.origins,
+            protocol: case.protocol,
+            load: case.load,
+            subjects: of_case,
+            rate_of: case.rate_of.clone(),
+        });
+    }
+    let corpus = match adjustments.corpus.is_empty() {
+        false => Corpus::read(catalog, &adjustments.corpus)?,
+        true => {
+            let paths: Vec<_> = file.corpus.iter().map(|path| folder.join(path)).collect();
+            let corpus = Corpus::read(catalog, &paths);
+            corpus.map_err(|error| part(&source, &["corpus".into()], error))?
+        }
+    };
+    let stem = Path::new(name).file_stem();
+    Ok(Experiment {
+        name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
+        stop: file.design.stop(),
+        margin: file.design.margin(),
+        title: file.title,
+        summary: file.summary,
+        bytes: file.bytes,
+        latency: file.latency,
+        catch: file.catch || !corpus.is_empty(),
+        corpus,
+        baseline,
+        baseline_fallback: file.baseline_fallback,
+        cases,
+        subjects,
+        aa_subject,
+        limits: file.limits,
+        cpus: file.cpus,
+        ablation: None,
+        source,
+    })
+}
+
+/// Adds a place in the file to an error, as a message or as its cause.
+fn part(source: &Source, path: &[Step], error: impl Into<anyhow::Error>) -> anyhow::Error {
+    error.into().context(BadInput(toml_file::place(source, path)))
+}
+
+fn check_protocol(
+    subjects: &[Subject],
+    of_case: &[usize],
+    protocol: Protocol,
+) -> Result<(), String> {
+    let mut of_case = of_case.iter().map(|at| &subjects[*at]);
+    match of_case.find(|subject| !subject.recipe.file.protocols.contains(&protocol)) {
+        Some(Subject { name, external: Some(external), .. }) => Err(format!(
+            "subject `{name}` has the URL {}, which does not go with `{protocol}`; change the `protocol` of the case \
+             ({}), or remove the subject from its `subjects`",
+            external.server.url,
+            if external.server.is_tls { "https or https-h2" } else { "h1 or h2" }
+        )),
+        Some(Subject { name, recipe, .. }) => {
+            let offered: Vec<String> =
+                recipe.file.protocols.iter().map(Protocol::to_string).collect();
+            Err(format!(
+                "the recipe of system `{}` does not offer `{protocol}`, only {}; remove subject `{name}` from the `subjects` of the \
+                 case, or add the protocol to `protocols` of the recipe and to its configuration",
+                recipe.name,
+                offered.join(", ")
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_balancing(subjects: &[Subject], of_case: &[usize]) -> Result<(), String> {
+    let mut of_case = of_case.iter().map(|at| &subjects[*at]);
+    match of_case.find(|subject| !subject.recipe.file.balances) {
+        Some(Subject { name, recipe, .. }) => Err(format!(
+            "subject `{name}` would send all requests to the first origin, because the recipe of system `{}` does not \
+             have `balances = true`; remove it from the `subjects` of the case, or use one origin",
+            recipe.name
+        )),
+        None => Ok(()),
+    }
+}
