@@ -13,7 +13,7 @@ use serde_saphyr::{Location, MessageFormatter as _, Spanned, UserMessageFormatte
 use crate::condition::{Condition, NumberOperator, TextOperator};
 use crate::error::{Fault, LoadError, Place, Skipped, nearest};
 use crate::rule::{BodyProcessor, Control, Disruptive, EngineMode, Flow, Link, Phase};
-use crate::rule::{Rule, Severity, Target, Test};
+use crate::rule::{Rule, Severity, Target, Test, WrittenOperator};
 use crate::seclang::directive::{Draft, Entry, INCLUDE_DEPTH_MAX};
 use crate::seclang::target;
 use crate::template::Template;
@@ -239,6 +239,7 @@ impl Draft {
             test.index = self.tests;
             self.tests += 1;
             Link {
+                place: place.clone(),
                 test: Some(test),
                 capture: false,
                 log_data: None,
@@ -259,6 +260,8 @@ impl Draft {
             severity: None,
             version: None,
             revision: None,
+            maturity: 0,
+            accuracy: 0,
             log: true,
             audit_log: true,
             disruptive: Disruptive::Deny,
@@ -307,6 +310,7 @@ impl Reader<'_> {
                     multi_match: false,
                     negated: false,
                     condition: Condition::Number(NumberOperator::Equal, Template::literal(b"0")),
+                    operator: WrittenOperator::default(),
                     index: 0,
                 });
                 let mut rule = self.rule(draft, root, id.wrapping_add(1), None, head);
@@ -440,6 +444,7 @@ impl Reader<'_> {
             multi_match: false,
             negated: comparison.value.not,
             condition: self.condition(draft, &comparison.value)?,
+            operator: WrittenOperator::default(),
             index: 0,
         })
     }

@@ -96,6 +96,8 @@ pub(crate) struct Rule {
     pub(crate) severity: Option<Severity>,
     pub(crate) version: Option<String>,
     pub(crate) revision: Option<String>,
+    pub(crate) maturity: u8,
+    pub(crate) accuracy: u8,
     pub(crate) log: bool,
     pub(crate) audit_log: bool,
     pub(crate) disruptive: Disruptive,
@@ -134,6 +136,7 @@ pub(crate) enum Flow {
 /// One condition of a rule with the actions that run when it matches.
 #[derive(Debug)]
 pub(crate) struct Link {
+    pub(crate) place: Place,
     /// `None` for an action, which always matches.
     pub(crate) test: Option<Test>,
     pub(crate) capture: bool,
@@ -147,6 +150,13 @@ pub(crate) struct Link {
     pub(crate) controls: Vec<Control>,
 }
 
+/// Operator for logs: the name as libmodsecurity prints it, such as `Rx`, and the argument.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WrittenOperator {
+    pub(crate) name: Box<str>,
+    pub(crate) argument: Box<[u8]>,
+}
+
 /// Targets, transformations and operator.
 #[derive(Debug)]
 pub(crate) struct Test {
@@ -156,6 +166,8 @@ pub(crate) struct Test {
     pub(crate) multi_match: bool,
     pub(crate) negated: bool,
     pub(crate) condition: Condition,
+    /// Name and argument of the operator, as written.
+    pub(crate) operator: WrittenOperator,
     /// Number of the test in its rule set.
     pub(crate) index: usize,
 }

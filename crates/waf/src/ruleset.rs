@@ -71,6 +71,23 @@ pub struct RuleInfo<'a> {
     pub tags: &'a [String],
     /// Severity.
     pub severity: Option<Severity>,
+    /// `ver`
+    pub version: &'a str,
+    /// `rev`
+    pub revision: &'a str,
+    /// `maturity`, or 0
+    pub maturity: u8,
+    /// `accuracy`, or 0
+    pub accuracy: u8,
+    /// True if matches belong in the audit log.
+    pub audit_log: bool,
+    /// Place of the last condition of the chain.
+    pub last_place: &'a Place,
+    /// Operator of that condition as libmodsecurity names it, such as `Rx`; empty for rules without one, and for those of
+    /// other dialects.
+    pub operator: &'a str,
+    /// Argument of the operator, as written.
+    pub argument: &'a [u8],
     /// Number of conditions, chained ones included.
     pub conditions: usize,
     /// Paranoia level according to its tag `paranoia-level/N`.
@@ -79,12 +96,22 @@ pub struct RuleInfo<'a> {
 
 impl<'a> RuleInfo<'a> {
     fn of(rule: &'a Rule) -> Self {
+        let last = rule.links.last();
+        let operator = last.and_then(|link| link.test.as_ref()).map(|test| &test.operator);
         Self {
             id: rule.id,
             place: &rule.place,
             phase: rule.phase,
             tags: &rule.tags,
             severity: rule.severity,
+            version: rule.version.as_deref().unwrap_or_default(),
+            revision: rule.revision.as_deref().unwrap_or_default(),
+            maturity: rule.maturity,
+            accuracy: rule.accuracy,
+            audit_log: rule.audit_log,
+            last_place: last.map_or(&rule.place, |link| &link.place),
+            operator: operator.map_or("", |operator| &operator.name),
+            argument: operator.map_or(&[], |operator| &operator.argument),
             conditions: rule.links.len(),
             paranoia_level: rule
                 .tags

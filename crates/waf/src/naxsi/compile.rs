@@ -6,7 +6,7 @@ use crate::condition::{Condition, NumberOperator, TextOperator};
 use crate::error::{LoadError, Place, Skipped};
 use crate::rule::{
     AllowScope, Assignment, BodyProcessor, Change, Control, Disruptive, Phase, Rule, RuleFilter,
-    Selector, Target, Test,
+    Selector, Target, Test, WrittenOperator,
 };
 use crate::seclang::directive::{Draft, Entry};
 use crate::template::Template;
@@ -339,6 +339,7 @@ fn test(targets: Vec<Target>, condition: Condition) -> Test {
         multi_match: false,
         negated: false,
         condition,
+        operator: WrittenOperator::default(),
         index: 0,
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Actions {
     pub(crate) severity: Option<Severity>,
     pub(crate) version: Option<String>,
     pub(crate) revision: Option<String>,
+    pub(crate) maturity: u8,
+    pub(crate) accuracy: u8,
     pub(crate) log: Option<bool>,
     pub(crate) audit_log: Option<bool>,
     pub(crate) disruptive: Option<WrittenDisruptive>,
@@ -202,7 +204,13 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
         "ver" => actions.version = Some(required()?.to_owned()),
         "rev" => actions.revision = Some(required()?.to_owned()),
         "maturity" | "accuracy" => {
-            number()?;
+            let value = u8::try_from(number()?)
+                .map_err(|error| Fault::invalid(offset, format!("{name}: {error}")))?;
+            if name.eq_ignore_ascii_case("maturity") {
+                actions.maturity = value;
+            } else {
+                actions.accuracy = value;
+            }
         }
         "log" => actions.log = Some(true),
         "nolog" => {

@@ -10,6 +10,7 @@ use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
+use crate::rule::WrittenOperator;
 use crate::template::Template;
 
 /// Operator as written.
@@ -17,6 +18,7 @@ use crate::template::Template;
 pub(crate) struct Operator {
     pub(crate) negated: bool,
     pub(crate) condition: Condition,
+    pub(crate) written: WrittenOperator,
     /// The reason why it never matches, if it needs a service, and where its name begins.
     pub(crate) unavailable: Option<(usize, String)>,
 }
@@ -118,6 +120,7 @@ pub(crate) fn parse(text: &[u8], folder: &Path, shared: &mut Shared) -> Result<O
         ("rx".to_owned(), at)
     };
     let argument = &text[at..];
+    let written = WrittenOperator { name: logged_name(&name), argument: argument.into() };
     if let Some((lookup, service)) = LOOKUPS.iter().find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
         let reason = format!("operator @{lookup} needs {service}");
         return if negated {
@@ -125,14 +128,29 @@ pub(crate) fn parse(text: &[u8], folder: &Path, shared: &mut Shared) -> Result<O
             Err(Fault::unsupported(name_at, message))
         } else {
             let unavailable = Some((name_at, reason));
-            Ok(Operator { negated, condition: Condition::Unavailable, unavailable })
+            Ok(Operator { negated, condition: Condition::Unavailable, written, unavailable })
         };
     }
     let condition = condition(&name, argument, folder, shared).map_err(|fault| match fault {
         Error::Name(message) => Fault::unsupported(name_at, message),
         Error::Argument(fault) => fault.shifted(at),
     })?;
-    Ok(Operator { negated, condition, unavailable: None })
+    Ok(Operator { negated, condition, written, unavailable: None })
+}
+
+/// The name of an operator as libmodsecurity logs it: its known spelling with a capital, `Rx` or `StrEq`.
+fn logged_name(name: &str) -> Box<str> {
+    let known = NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)).copied();
+    match known.unwrap_or(name) {
+        "streq" => "StrEq".into(),
+        "strmatch" => "StrMatch".into(),
+        "pmf" => "PmFromFile".into(),
+        "ipMatchF" => "IpMatchFromFile".into(),
+        known => {
+            let mut letters = known.chars();
+            letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+        }
+    }
 }
 
 enum Error {

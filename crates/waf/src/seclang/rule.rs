@@ -140,11 +140,13 @@ impl Draft {
                     multi_match: written.multi_match,
                     negated: operator.negated,
                     condition: operator.condition,
+                    operator: operator.written,
                     index: self.tests - 1,
                 })
             }
         };
         Ok(Link {
+            place: directive.place(),
             test,
             capture: written.capture,
             log_data: written.log_data.clone(),
@@ -177,6 +179,8 @@ fn new_rule(
         severity: written.severity,
         version: written.version,
         revision: written.revision,
+        maturity: written.maturity,
+        accuracy: written.accuracy,
         log,
         audit_log: written.audit_log.or(defaults.audit_log).unwrap_or(log),
         disruptive,

@@ -238,9 +238,22 @@ impl Evaluation<'_> {
             log_data,
             logged: rule.log,
             disruptive,
+            argument: self.expanded_argument(rule),
             details: self.state.record_details.then(|| self.details(rule, first_matches)),
         };
         self.state.matches.push(record);
+    }
+
+    /// The argument of the last operator, if it has macros.
+    fn expanded_argument(&self, rule: &Rule) -> Option<Vec<u8>> {
+        let argument = &rule.links.last()?.test.as_ref()?.operator.argument;
+        memchr::memmem::find(argument, b"%{")?;
+        // A text that is no template, such as a regex with `%{`, has no macro.
+        let template = Template::parse(argument).ok()?;
+        let mut text = Vec::new();
+        self.expand(Some(rule), &template, &mut text);
+        text.truncate(LOGGED_VALUE_MAX);
+        Some(text)
     }
 
     fn details(&self, rule: &Rule, first_matches: usize) -> MatchDetails {

@@ -167,6 +167,8 @@ pub struct Match {
     pub logged: bool,
     /// True if the rule's disruptive action ran.
     pub disruptive: bool,
+    /// The argument of the rule's last operator if it has macros, expanded, at most 4 kB of it.
+    pub argument: Option<Vec<u8>>,
     /// Further facts, if [`Transaction::record_details`] asked for them.
     pub details: Option<MatchDetails>,
 }
@@ -389,6 +391,16 @@ impl Transaction {
     /// Bytes that operators inspected, the same bytes again for each rule.
     pub fn inspected(&self) -> u64 {
         self.state.inspected
+    }
+
+    /// The request body as far as it is inspected.
+    pub fn request_body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The response body as far as it is inspected.
+    pub fn response_body(&self) -> &[u8] {
+        &self.response_body
     }
 
     /// Decision to end the transaction, if there is one.

@@ -242,3 +242,27 @@ fn civil_dates() {
     assert_eq!(civil_date(11_016), (2000, 2, 29));
     assert_eq!(civil_date(20_779), (2026, 11, 22));
 }
+
+#[test]
+fn match_names_the_last_operator_of_its_chain() {
+    let text = "SecRuleEngine On\n\
+        SecRule ARGS:q \"@rx ^a\" \"id:1,phase:1,pass,ver:'V',rev:'2',maturity:3,accuracy:4,noauditlog,chain\"\n\
+        SecRule ARGS:r \"!@streq %{ARGS.q}\" \"t:none\"\n\
+        SecAction \"id:2,phase:1,pass\"";
+    let rules = RuleSet::builder().text("t.conf", text).build().unwrap_or_else(|e| panic!("{e}"));
+    let mut transaction = Transaction::new(Arc::new(rules));
+    transaction.request_line(b"GET", b"/?q=ab&r=c", b"HTTP/1.1");
+    transaction.process_request_headers(&mut Worker::new());
+    let [chain, action] = transaction.matches() else { panic!("{:?}", transaction.matches()) };
+    assert_eq!(chain.argument.as_deref(), Some(&b"ab"[..]));
+    assert_eq!(action.argument, None);
+    let info = |index| transaction.rules().rule(index).unwrap_or_else(|| panic!("no rule {index}"));
+    let first = info(chain.rule);
+    assert_eq!((first.operator, first.argument), ("StrEq", &b"%{ARGS.q}"[..]));
+    assert_eq!((first.place.line, first.last_place.line), (2, 3));
+    assert_eq!((first.version, first.revision, first.maturity, first.accuracy), ("V", "2", 3, 4));
+    assert!(!first.audit_log);
+    let second = info(action.rule);
+    assert_eq!((second.operator, second.argument), ("", &b""[..]));
+    assert!(second.audit_log);
+}
