@@ -24,8 +24,8 @@ pub fn parsers(content_type: &[u8], bytes: &[u8]) {
         assert!(file.content.end <= bytes.len(), "file outside of the body");
     }
     let mut name_bytes = 0;
-    let result = json::parse(bytes, &limits, &mut |name: &[u8], _: &[u8]| {
-        name_bytes += name.len();
+    let result = json::parse(bytes, &limits, |name, _| {
+        name_bytes += name.path.len() * usize::from(name.element.is_none_or(|it| it.is_first));
         true
     });
     assert!(result.is_err() || name_bytes <= 1 << 16, "names of {name_bytes} bytes");

@@ -18,6 +18,8 @@ use crate::local_response::{LocalResponse, Reason};
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
 /// that other clients wait for at most 2 ms.
 const INLINE_BYTES_MAX: usize = 4 << 10;
+/// The same for the names and values of a body, which can be far longer than it.
+const INLINE_WORK_MAX: usize = 3 * INLINE_BYTES_MAX;
 /// Below this size a compressed body is never rejected for its ratio.
 const RATIO_FREE_BYTES: usize = 16 << 10;
 
@@ -90,7 +92,10 @@ pub(super) struct Inspection {
     has_run_head: bool,
     request: Stage,
     response: Stage,
+    /// Bytes of bodies, and what the engine made of them.
     pub(super) held_bytes: usize,
+    /// The part of them that the thread has counted.
+    pub(super) counted_bytes: usize,
     pub(super) engine_time: Duration,
     /// Part of a body passed without inspection.
     pub(super) is_partial: bool,
@@ -144,6 +149,7 @@ impl Inspection {
             request: Stage::WaitForEnd,
             response: Stage::WaitForEnd,
             held_bytes: 0,
+            counted_bytes: 0,
             engine_time: Duration::ZERO,
             is_partial: false,
             refusal: None,
@@ -241,12 +247,13 @@ impl Inspection {
         self.run_or_lend(self.head_bytes + bytes)
     }
 
-    fn run_or_lend(&self, bytes: usize) -> Next {
-        if bytes <= INLINE_BYTES_MAX || (self.has_run_head && bytes == self.head_bytes) {
-            Next::Run
+    fn run_or_lend(&mut self, bytes: usize) -> Next {
+        let is_short = if self.has_run_head && bytes > self.head_bytes {
+            bytes <= INLINE_BYTES_MAX && self.transaction.prepare_request_body() <= INLINE_WORK_MAX
         } else {
-            Next::Lend
-        }
+            self.has_run_head || bytes <= INLINE_BYTES_MAX
+        };
+        if is_short { Next::Run } else { Next::Lend }
     }
 
     /// Takes the head of the final response.
@@ -329,6 +336,7 @@ impl Inspection {
             self.run_head(worker);
         }
         let start = Instant::now();
+        let has_body = collected.is_some();
         let refusal = collected.and_then(|body| self.take_collected(direction, &body));
         if let Some((status, reason)) = refusal
             && let Some(verdict) = self.refuse(direction, status, reason)
@@ -340,6 +348,9 @@ impl Inspection {
             Direction::Response => self.transaction.process_response_body(worker),
         };
         self.engine_time += start.elapsed();
+        if has_body {
+            self.held_bytes = self.held_bytes.max(self.transaction.memory());
+        }
         self.blocked().unwrap_or(Verdict::Pass)
     }
 

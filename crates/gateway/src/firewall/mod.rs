@@ -151,7 +151,7 @@ pub(crate) struct Inspector {
     inspections: HashMap<TransactionId, Slot>,
     helper: Option<Helper>,
     audit: Option<AuditWriter>,
-    /// Bytes of bodies that inspections hold.
+    /// Bytes that inspections of messages with bodies hold.
     held_bytes: usize,
     random: ChaCha8Rng,
     /// Distinguishes the transactions of this thread from those of other threads and processes.
@@ -236,7 +236,8 @@ impl Inspector {
     pub(crate) fn take_back(&mut self) {
         let Some(helper) = &self.helper else { return };
         let done: Vec<Job> = helper.done.try_iter().collect();
-        for Job { id, inspection, .. } in done {
+        for Job { id, mut inspection, .. } in done {
+            count_held(&mut self.held_bytes, &mut inspection);
             match self.inspections.remove(&id) {
                 Some(Slot::Ended(outcome)) => self.end(*inspection, &outcome),
                 _ => {
@@ -272,7 +273,9 @@ impl Inspector {
             return Verdict::Pass;
         };
         let engine = self.engines.of(inspection.rules());
-        inspection.run(direction, &mut engine.worker)
+        let verdict = inspection.run(direction, &mut engine.worker);
+        count_held(&mut self.held_bytes, inspection);
+        verdict
     }
 
     fn lend(&mut self, id: TransactionId, direction: Direction) -> Verdict {
@@ -303,12 +306,11 @@ impl Inspector {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
             return Verdict::Pass;
         };
-        let held_before = inspection.held_bytes;
         let mut next = match direction {
             Direction::Request => inspection.request_body(piece),
             Direction::Response => inspection.response_body(piece),
         };
-        self.held_bytes += inspection.held_bytes - held_before;
+        count_held(&mut self.held_bytes, inspection);
         if self.held_bytes > inspection.firewall.held_bytes_max && inspection.is_collecting() {
             next = inspection.exceed_memory(direction);
         }
@@ -316,7 +318,7 @@ impl Inspector {
     }
 
     fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
-        self.held_bytes -= inspection.held_bytes;
+        self.held_bytes -= inspection.counted_bytes;
         let engine = self.engines.of(inspection.rules());
         if self.audit.is_some() {
             inspection.run_logging(&mut engine.worker);
@@ -330,6 +332,12 @@ impl Inspector {
             engine.spare.push(inspection.transaction);
         }
     }
+}
+
+/// Adds the bytes that an inspection took since it was counted.
+fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
+    *held_bytes += inspection.held_bytes - inspection.counted_bytes;
+    inspection.counted_bytes = inspection.held_bytes;
 }
 
 impl Filter for Inspector {

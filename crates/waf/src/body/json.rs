@@ -3,9 +3,12 @@
 use std::ops::Range;
 
 use crate::body::Limits;
+use crate::transformation::decimal;
 
 /// Name of a member whose key is empty, as in libmodsecurity.
 const EMPTY_KEY: &[u8] = b"empty-key";
+/// Stands before the index of an array's element.
+const ELEMENT: &[u8] = b".array_";
 
 /// Error of a JSON body, with the position at which it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,21 +18,41 @@ pub(crate) struct JsonError {
     pub(crate) reason: &'static str,
 }
 
-/// Calls `visit` with the name and text of each string, number, boolean and null, in the order of
+/// Name of a value. The elements of an array share their path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    /// The whole name, or that of an element up to its index.
+    pub(crate) path: &'a [u8],
+    pub(crate) element: Option<Element>,
+}
+
+/// Element of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Element {
+    pub(crate) index: u32,
+    /// Arrays and objects around it.
+    pub(crate) depth: usize,
+    /// No element of the array was visited before.
+    pub(crate) is_first: bool,
+}
+
+/// Calls `visit` with the name and text of each string, number, boolean, null and empty container, in the order of
 /// the body, until it returns false; the rest is not looked at then.
 ///
 /// Names are those of libmodsecurity: `{"a":[{"b":1}]}` has the value `1` with the name
 /// `json.a.array_0.b`; a value at the top is `json`. Duplicates are visited each time. Numbers keep
-/// their spelling, null is empty. Values before an error have been visited. The accepted syntax is
+/// their spelling; null and empty containers are empty texts, so that rules see their keys. (libmodsecurity does not visit
+/// empty containers.) Values before an error have been visited. The accepted syntax is
 /// yajl's: RFC 8259 with vertical tabs and form feeds as whitespace, any three- or four-byte form of
-/// UTF-8, and lone surrogates; a high one gives `?`. An empty body is not an error.
+/// UTF-8, and lone surrogates; a high one gives `?`. (In libmodsecurity it swallows the escape behind it.) An empty body
+/// is not an error.
 ///
-/// An error if arrays and objects are nested deeper than `limits.depth`, or if the names of all
+/// An error if arrays and objects are nested deeper than `limits.depth`, or if the paths of all
 /// values together exceed `limits.name_bytes`.
 pub(crate) fn parse(
     input: &[u8],
     limits: &Limits,
-    mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    mut visit: impl FnMut(Name<'_>, &[u8]) -> bool,
 ) -> Result<(), JsonError> {
     if input.is_empty() {
         return Ok(());
@@ -51,7 +74,7 @@ pub(crate) fn parse(
                     parser.member()?;
                     continue;
                 }
-                None
+                parser.close()
             }
             Some(b'[') => {
                 parser.open(Some(0))?;
@@ -59,7 +82,7 @@ pub(crate) fn parse(
                     parser.element(0);
                     continue;
                 }
-                None
+                parser.close()
             }
             Some(b'"') => Some(parser.string()?),
             Some(b'-' | b'0'..=b'9') => Some(parser.number()?),
@@ -73,11 +96,16 @@ pub(crate) fn parse(
             None => return Err(parser.error("unexpected end")),
         };
         if let Some(text) = scalar {
-            parser.name_bytes += parser.path.len();
+            let element = parser.count_element();
+            let path = element.map_or(parser.path.len(), |(_, path)| path);
+            if element.is_none_or(|(element, _)| element.is_first) {
+                parser.name_bytes += path;
+            }
             if parser.name_bytes > limits.name_bytes {
                 return Err(parser.error("the names of all values are too long"));
             }
-            if !visit(&parser.path, parser.text(&text)) {
+            let name = Name { path: &parser.path[..path], element: element.map(|(it, _)| it) };
+            if !visit(name, parser.text(&text)) {
                 return Ok(());
             }
         }
@@ -95,7 +123,9 @@ struct Container {
     /// Length of the name of the container.
     path_len: usize,
     /// Index of the current element of an array.
-    index: Option<usize>,
+    index: Option<u32>,
+    /// An element of the array, itself no container, was visited.
+    visited: bool,
 }
 
 /// Content of a string or the text of a number.
@@ -139,13 +169,29 @@ impl Parser<'_> {
         None
     }
 
-    fn open(&mut self, index: Option<usize>) -> Result<(), JsonError> {
+    fn open(&mut self, index: Option<u32>) -> Result<(), JsonError> {
         if self.containers.len() >= self.limits.depth {
             return Err(self.error("nested too deep"));
         }
         self.at += 1;
-        self.containers.push(Container { path_len: self.path.len(), index });
+        self.containers.push(Container { path_len: self.path.len(), index, visited: false });
         Ok(())
+    }
+
+    /// Ends a container without content. Returns its text, unless it is the whole body.
+    fn close(&mut self) -> Option<Text> {
+        self.at += 1;
+        self.containers.pop();
+        (!self.containers.is_empty()).then_some(Text::Input(0..0))
+    }
+
+    /// If the current value is an element of an array: which, and the length of its path without the index.
+    fn count_element(&mut self) -> Option<(Element, usize)> {
+        let depth = self.containers.len();
+        let container = self.containers.last_mut()?;
+        let index = container.index?;
+        let is_first = !std::mem::replace(&mut container.visited, true);
+        Some((Element { index, depth, is_first }, container.path_len + ELEMENT.len()))
     }
 
     /// Goes on to the next value after one has ended. False at the end of the outermost value.
@@ -182,20 +228,9 @@ impl Parser<'_> {
     }
 
     /// Appends the name of an array element to the path.
-    fn element(&mut self, index: usize) {
-        self.path.extend_from_slice(b".array_");
-        let mut digits = [0; 20];
-        let mut start = digits.len();
-        let mut rest = index;
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.path.extend_from_slice(&digits[start..]);
+    fn element(&mut self, index: u32) {
+        self.path.extend_from_slice(ELEMENT);
+        self.path.extend_from_slice(decimal(index.into(), &mut [0; 20]));
     }
 
     /// Reads key and colon of an object member and appends the key to the path.
@@ -312,13 +347,15 @@ impl Parser<'_> {
     fn unicode_escape(&mut self) -> Result<(), JsonError> {
         let mut code = self.code_unit()?;
         if code & 0xfc00 == 0xd800 {
-            if !self.input[self.at..].starts_with(b"\\u") {
+            let after = self.at;
+            let low = if self.input[after..].starts_with(b"\\u") { self.code_unit()? } else { 0 };
+            if low & 0xfc00 != 0xdc00 {
+                // The escape behind a lone surrogate is a character of its own.
+                self.at = after;
                 self.buffer.push(b'?');
                 return Ok(());
             }
-            // Any escape here is read as a low surrogate.
-            let low = self.code_unit()?;
-            code = ((code & 0x3f) << 10) | ((((code >> 6) & 0xf) + 1) << 16) | (low & 0x3ff);
+            code = 0x1_0000 + ((code & 0x3ff) << 10) + (low & 0x3ff);
         }
         let tail = |shift: u32| 0x80 | ((code >> shift) & 0x3f) as u8;
         match code {
@@ -395,10 +432,15 @@ mod tests {
 
     const LIMITS: Limits = Limits { depth: 8, parts: 8, name_bytes: 1000 };
 
+    fn full(name: Name<'_>) -> String {
+        let index = name.element.map_or(String::new(), |element| element.index.to_string());
+        format!("{}{index}", String::from_utf8_lossy(name.path))
+    }
+
     fn flatten(input: &str) -> String {
         let mut text = String::new();
         let result = parse(input.as_bytes(), &LIMITS, |name, value| {
-            text.push_str(&format!("{}={}\n", String::from_utf8_lossy(name), value.escape_ascii()));
+            text.push_str(&format!("{}={}\n", full(name), value.escape_ascii()));
             true
         });
         if let Err(error) = result {
@@ -416,9 +458,12 @@ mod tests {
             ),
             (
                 r#"[1,[2,3],{"a":4},[]]"#,
-                "json.array_0=1\njson.array_1.array_0=2\njson.array_1.array_1=3\njson.array_2.a=4\n",
+                "json.array_0=1\njson.array_1.array_0=2\njson.array_1.array_1=3\njson.array_2.a=4\njson.array_3=\n",
             ),
             (r#""x""#, "json=x\n"),
+            (r#"{"p":{"$ne":{}},"<b>":[ ]}"#, "json.p.$ne=\njson.<b>=\n"),
+            ("{}", ""),
+            ("[[],[{}]]", "json.array_0=\njson.array_1.array_0=\n"),
             ("", ""),
             (r#"{"":1,"a.b":{"":2}}"#, "json.empty-key=1\njson.a.b.empty-key=2\n"),
             ("\t[ 0 ,\x0b-0.0E+5\r\n]\x0c ", "json.array_0=0\njson.array_1=-0.0E+5\n"),
@@ -434,8 +479,10 @@ mod tests {
             "json=A\\n\\x08\\x0c\\r\\t\\\"\\\\/\\xc3\\xa9\\xe2\\x82\\xac\n"
         );
         assert_eq!(
-            flatten(r#""\ud83d\ude00 \ud83dx \ud83d\u0041 \udc00 \u0000""#),
-            "json=\\xf0\\x9f\\x98\\x80 ?x \\xf0\\x9f\\x91\\x81 \\xed\\xb0\\x80 \\x00\n"
+            flatten(
+                r#""\ud83d\ude00 \ud83dx \ud83d\u003cscript \ud83d\ud83d\ude00 \udc00 \u0000 \udbff\udfff""#
+            ),
+            "json=\\xf0\\x9f\\x98\\x80 ?x ?<script ?\\xf0\\x9f\\x98\\x80 \\xed\\xb0\\x80 \\x00 \\xf4\\x8f\\xbf\\xbf\n"
         );
         assert_eq!(flatten(r#"{"\u0041\"":1}"#), "json.A\"=1\n");
     }
@@ -478,8 +525,12 @@ mod tests {
         }
         let invalid = parse(b"[\"\xff\"]", &LIMITS, |_, _| true).unwrap_err();
         assert_eq!(invalid.to_string(), "invalid JSON at byte 2: invalid UTF-8 within a string");
-        let long = format!("{{\"{}\":[{}]}}", "n".repeat(200), ["1"; 5].join(","));
+        let key = "n".repeat(200);
+        let long = format!("{{\"{key}\":[{}]}}", ["[1]"; 5].join(","));
         assert!(flatten(&long).ends_with("the names of all values are too long"));
+        // Elements of one array share their path.
+        let shared = format!("{{\"{key}\":[{}]}}", ["1"; 50].join(","));
+        assert!(flatten(&shared).ends_with(".array_49=1\n"));
     }
 
     #[test]

@@ -72,7 +72,16 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         return variables;
     }
     if content_type.starts_with(b"application/json") {
-        let result = json::parse(body, &LIMITS, collect);
+        // Empty containers, and escapes behind lone surrogates, are not there for libmodsecurity.
+        let text = String::from_utf8_lossy(body);
+        let compact: String = text.split(|c: char| matches!(c, '\t'..='\r' | ' ')).collect();
+        if compact.contains("[]") || compact.contains("{}") || compact.contains("\\ud8") {
+            return Variables::new();
+        }
+        let result = json::parse(body, &LIMITS, |name, value| {
+            let index = name.element.map_or(String::new(), |it| it.index.to_string());
+            collect(&[name.path, index.as_bytes()].concat(), value)
+        });
         // yajl overlooks an incomplete string or word after the end.
         if result.is_err_and(|error| error.reason.contains("after the end")) {
             return Variables::new();

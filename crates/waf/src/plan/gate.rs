@@ -114,13 +114,13 @@ impl Gate {
             candidates: &mut self.candidates,
             touched: &mut self.touched,
         };
+        let mut name = Vec::new();
         for source in &plan.sources {
             for &index in entries.list(source.variable) {
-                let entry = entries.entry(index);
                 run.row.clear();
                 run.row.extend_from_slice(&source.all.0);
                 if !source.named.is_empty() || !source.patterns.is_empty() {
-                    let name = entries.bytes(entry.name);
+                    let name = entries.name(index, &mut name);
                     let named =
                         source.named.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
                     let patterns =
@@ -130,7 +130,7 @@ impl Gate {
                     }
                 }
                 run.row.iter_mut().zip(active).for_each(|(word, active)| *word &= active);
-                run.value(index, entries.bytes(entry.value));
+                run.value(index, entries.value(index));
             }
         }
         for &test in &self.touched {

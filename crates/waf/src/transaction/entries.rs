@@ -1,5 +1,8 @@
 //! Values of a transaction that come from the request and the response.
 
+use std::num::NonZeroU32;
+
+use crate::transformation::decimal;
 use crate::variable::{Variable, Variables};
 
 /// Bytes of an [`Entries`] buffer.
@@ -9,13 +12,40 @@ pub(crate) struct Span {
     length: u32,
 }
 
-/// Value with its variable and name.
+/// Name of a value: a text, and for elements of arrays an index behind it. Elements share the text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) variable: Variable,
-    pub(crate) name: Span,
-    pub(crate) value: Span,
+struct Name {
+    text: Span,
+    index: Option<NonZeroU32>,
 }
+
+impl Name {
+    fn whole(text: Span) -> Self {
+        Self { text, index: None }
+    }
+
+    fn element(path: Span, index: u32) -> Self {
+        // The index is stored plus one.
+        Self { text: path, index: NonZeroU32::new(index.saturating_add(1)) }
+    }
+
+    fn index(self) -> Option<u64> {
+        self.index.map(|index| u64::from(index.get()) - 1)
+    }
+}
+
+/// Value with its name, and the collections of both.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    variable: Variable,
+    /// Collection of which the name is a value, if it is one.
+    names: Option<Variable>,
+    name: Name,
+    value: Span,
+}
+
+/// Marks, in the index of an entry, its name in place of its value.
+const NAME: u32 = 1 << 31;
 
 /// The values that rules read, in one buffer that is reused by the next transaction.
 #[derive(Debug)]
@@ -38,7 +68,7 @@ impl Entries {
             all: Vec::new(),
             by_variable: vec![Vec::new(); Variable::ALL.len()],
             read,
-            limit: limit.min(u32::MAX as usize),
+            limit: limit.min(NAME as usize),
             dropped: 0,
         }
     }
@@ -46,9 +76,11 @@ impl Entries {
     /// Removes all values and returns memory above `retained` bytes to the system.
     pub(crate) fn clear(&mut self, retained: usize) {
         for entry in self.all.drain(..) {
-            let list = &mut self.by_variable[entry.variable as usize];
-            list.clear();
-            list.shrink_to(retained / 64);
+            for variable in [Some(entry.variable), entry.names].into_iter().flatten() {
+                let list = &mut self.by_variable[variable as usize];
+                list.clear();
+                list.shrink_to(retained / 64);
+            }
         }
         self.bytes.clear();
         self.bytes.shrink_to(retained);
@@ -72,11 +104,19 @@ impl Entries {
         Some(span)
     }
 
-    /// Adds a value that is already stored.
-    fn add_stored(&mut self, variable: Variable, name: Span, value: Span) {
-        if self.read.contains(variable) {
-            self.by_variable[variable as usize].push(self.all.len() as u32);
-            self.all.push(Entry { variable, name, value });
+    /// Adds a value that is already stored, and its name to another collection.
+    fn add_stored(&mut self, variable: Variable, names: Option<Variable>, name: Name, value: Span) {
+        let index = self.all.len() as u32;
+        let names = names.filter(|&names| self.read.contains(names));
+        if let Some(names) = names {
+            self.by_variable[names as usize].push(index | NAME);
+        }
+        let is_read = self.read.contains(variable);
+        if is_read {
+            self.by_variable[variable as usize].push(index);
+        }
+        if is_read || names.is_some() {
+            self.all.push(Entry { variable, names, name, value });
         }
     }
 
@@ -91,8 +131,32 @@ impl Entries {
             return true;
         }
         let (Some(name), Some(value)) = (self.store(name), self.store(value)) else { return false };
-        self.add_stored(names, name, name);
-        self.add_stored(values, name, value);
+        self.add_stored(values, Some(names), Name::whole(name), value);
+        true
+    }
+
+    /// Adds the name of the first element of an array, and returns the part of it that all elements share. `None` if it does
+    /// not fit.
+    pub(crate) fn add_path(&mut self, names: Variable, path: &[u8], index: u32) -> Option<Span> {
+        let mut digits = [0; 20];
+        let digits = decimal(index.into(), &mut digits);
+        let shared = self.store(path)?;
+        let length = shared.length + self.store(digits)?.length;
+        let whole = Span { length, ..shared };
+        self.add_stored(names, None, Name::whole(whole), whole);
+        Some(shared)
+    }
+
+    /// Adds an element of an array. Returns false if it does not fit.
+    pub(crate) fn add_element(
+        &mut self,
+        variable: Variable,
+        path: Span,
+        index: u32,
+        value: &[u8],
+    ) -> bool {
+        let Some(value) = self.store(value) else { return false };
+        self.add_stored(variable, None, Name::element(path, index), value);
         true
     }
 
@@ -102,7 +166,7 @@ impl Entries {
             return;
         }
         if let (Some(name), Some(value)) = (self.store(name), self.store(value)) {
-            self.add_stored(variable, name, value);
+            self.add_stored(variable, None, Name::whole(name), value);
         }
     }
 
@@ -117,16 +181,46 @@ impl Entries {
         self.set(variable, decimal(value as u64, &mut text));
     }
 
-    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+    fn bytes(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..][..span.length as usize]
     }
 
     pub(crate) fn value(&self, index: u32) -> &[u8] {
-        self.bytes(self.all[index as usize].value)
+        let entry = &self.all[(index & !NAME) as usize];
+        self.bytes(if index & NAME == 0 { entry.value } else { entry.name.text })
     }
 
-    pub(crate) fn entry(&self, index: u32) -> Entry {
-        self.all[index as usize]
+    /// Name of a value. That of an element is written to `buffer`.
+    pub(crate) fn name<'a>(&'a self, index: u32, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        let name = self.all[(index & !NAME) as usize].name;
+        let text = self.bytes(name.text);
+        let Some(element) = name.index() else { return text };
+        buffer.clear();
+        buffer.extend_from_slice(text);
+        buffer.extend_from_slice(decimal(element, &mut [0; 20]));
+        buffer
+    }
+
+    /// Bytes that rules inspect: all names and values.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Number of values.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let lists: usize = self.by_variable.iter().map(Vec::capacity).sum();
+        self.bytes.capacity() + self.all.capacity() * size_of::<Entry>() + lists * size_of::<u32>()
+    }
+
+    /// Variable of a value.
+    pub(crate) fn variable(&self, index: u32) -> Variable {
+        let entry = &self.all[(index & !NAME) as usize];
+        entry.names.filter(|_| index & NAME != 0).unwrap_or(entry.variable)
     }
 
     /// Indexes of the values of one physical variable, in order.
@@ -136,9 +230,10 @@ impl Entries {
 
     /// First value of a variable, under a name in lower case if it is a collection.
     pub(crate) fn first(&self, variable: Variable, name: &[u8]) -> Option<&[u8]> {
+        let mut buffer = Vec::new();
         let list = self.list(variable).iter();
         let found = list.copied().find(|&index| {
-            name.is_empty() || self.bytes(self.all[index as usize].name).eq_ignore_ascii_case(name)
+            name.is_empty() || self.name(index, &mut buffer).eq_ignore_ascii_case(name)
         });
         found.map(|index| self.value(index))
     }
@@ -146,19 +241,6 @@ impl Entries {
     /// Values that were dropped because the buffer was full.
     pub(crate) fn dropped(&self) -> usize {
         self.dropped
-    }
-}
-
-/// Writes a number as decimal digits.
-pub(crate) fn decimal(mut value: u64, buffer: &mut [u8; 20]) -> &[u8] {
-    let mut at = buffer.len();
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &buffer[at..];
-        }
     }
 }
 
@@ -205,11 +287,5 @@ mod tests {
         entries.add(Variable::ArgsGet, b"ab", b"cd");
         entries.add(Variable::ArgsGet, b"e", b"");
         assert_eq!((entries.list(Variable::ArgsGet).len(), entries.dropped()), (1, 1));
-    }
-
-    #[test]
-    fn decimals() {
-        assert_eq!(decimal(0, &mut [0; 20]), b"0");
-        assert_eq!(decimal(u64::MAX, &mut [0; 20]), b"18446744073709551615");
     }
 }

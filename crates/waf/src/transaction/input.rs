@@ -4,13 +4,19 @@ use crate::body::{json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies};
 use crate::rule::{BodyProcessor, EngineMode, Phase};
 use crate::settings::LimitAction;
+use crate::transformation::decimal;
 use crate::variable::Variable;
 
-use super::entries::Entries;
+use super::entries::{Entries, Span};
 use super::{Intervention, Transaction, Worker};
 
-/// Bytes of the names of all values of a JSON body together: deep nesting makes them long.
-const NAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the names of all values of a JSON body, in addition to so many times its length. Names repeat those of the
+/// containers around them, so that they can be far longer than the body.
+const NAME_BYTES_FREE: usize = 16 << 10;
+const NAME_RATIO_MAX: usize = 8;
+
+/// Work of one value beside that of its bytes, as so many bytes.
+const VALUE_WORK: usize = 4;
 
 impl Transaction {
     /// Sets the request line. The protocol is as in the line, such as `HTTP/1.1`.
@@ -136,9 +142,29 @@ impl Transaction {
 
     /// Parses the body and runs the rules of phase 2.
     pub fn process_request_body(&mut self, worker: &mut Worker) -> Option<&Intervention> {
-        if self.state.engine == EngineMode::Off || self.state.intervention.is_some() {
-            return self.intervention();
+        self.prepare_request_body();
+        if self.state.intervention.is_none() {
+            self.run(Phase::RequestBody, worker);
         }
+        self.intervention()
+    }
+
+    /// Parses the body, unless that was done, and returns a measure of the work that its rules will have: the bytes of all
+    /// names and values in it, and some for each of them. Names repeat, so that this can be far more than the body.
+    pub fn prepare_request_body(&mut self) -> usize {
+        if self.state.engine == EngineMode::Off || self.state.intervention.is_some() {
+            return 0;
+        }
+        if self.state.request_work.is_none() {
+            let before = self.entries.size() + VALUE_WORK * self.entries.count();
+            self.read_request_body();
+            let after = self.entries.size() + VALUE_WORK * self.entries.count();
+            self.state.request_work = Some(after - before);
+        }
+        self.state.request_work.unwrap_or_default()
+    }
+
+    fn read_request_body(&mut self) {
         if self.state.body_processor_forced
             && let Some(processor) = self.state.body_processor
         {
@@ -175,8 +201,6 @@ impl Transaction {
         if self.rules.read.contains_any(&[Variable::FullRequest, Variable::FullRequestLength]) {
             self.set_full_request();
         }
-        self.run(Phase::RequestBody, worker);
-        self.intervention()
     }
 
     fn parse_body(&mut self) {
@@ -224,10 +248,13 @@ impl Transaction {
         if body.is_empty() {
             return None;
         }
-        let limits = self.limits();
+        let limits = self.limits(body.len());
         let mut adder = self.adder(false);
-        let result =
-            json::parse(body, &limits, &mut |name: &[u8], value: &[u8]| adder.add(name, value));
+        let mut paths = Vec::new();
+        let result = json::parse(body, &limits, |name, value| match name.element {
+            None => adder.add(name.path, value),
+            Some(element) => adder.add_element(&mut paths, name.path, element, value),
+        });
         result.err().map(|error| format!("JSON parsing error: {error}"))
     }
 
@@ -235,7 +262,7 @@ impl Transaction {
         if body.is_empty() {
             return None;
         }
-        let document = xml::parse(body, &self.limits());
+        let document = xml::parse(body, &self.limits(body.len()));
         if let Some(text) = &document.text {
             self.entries.add(Variable::Xml, b"/*", text);
         }
@@ -251,7 +278,7 @@ impl Transaction {
             .first(Variable::RequestHeaders, b"content-type")
             .unwrap_or_default()
             .to_vec();
-        let form = multipart::parse(body, &content_type, &self.limits());
+        let form = multipart::parse(body, &content_type, &self.limits(body.len()));
         let mut adder = self.adder(false);
         for field in &form.fields {
             if !adder.add(&field.name, &body[field.value.clone()]) {
@@ -266,7 +293,7 @@ impl Transaction {
             self.entries.add(Variable::Files, &file.name, &file.file_name);
             self.entries.add(Variable::FilesNames, &file.name, &file.name);
             let mut digits = [0; 20];
-            let length = super::entries::decimal(file.content.len() as u64, &mut digits);
+            let length = decimal(file.content.len() as u64, &mut digits);
             self.entries.add(Variable::FilesSizes, &file.name, length);
             self.entries.add(Variable::FilesTmpContent, &file.name, &body[file.content.clone()]);
             size += file.content.len();
@@ -307,22 +334,21 @@ impl Transaction {
             .set_number(Variable::MultipartUnmatchedBoundary, flags.unmatched_boundary.into());
     }
 
-    fn limits(&self) -> crate::body::Limits {
+    fn limits(&self, body: usize) -> crate::body::Limits {
         let settings = &self.rules.settings;
         crate::body::Limits {
             depth: settings.json_depth_limit,
             parts: settings.arguments_limit,
-            name_bytes: NAME_BYTES_MAX,
+            name_bytes: NAME_BYTES_FREE + NAME_RATIO_MAX * body,
         }
     }
 
     fn set_full_request(&mut self) {
-        let mut text = Vec::new();
+        let (mut text, mut name) = (Vec::new(), Vec::new());
         for &index in self.entries.list(Variable::RequestHeaders) {
-            let entry = self.entries.entry(index);
-            text.extend_from_slice(self.entries.bytes(entry.name));
+            text.extend_from_slice(self.entries.name(index, &mut name));
             text.extend_from_slice(b": ");
-            text.extend_from_slice(self.entries.bytes(entry.value));
+            text.extend_from_slice(self.entries.value(index));
             text.push(b'\n');
         }
         text.extend_from_slice(b"\n\n");
@@ -436,10 +462,43 @@ impl Transaction {
 }
 
 impl Adder<'_> {
+    /// Adds an element of an array; false if the limit is reached. `paths` has the paths of the arrays around it, by depth.
+    fn add_element(
+        &mut self,
+        paths: &mut Vec<Span>,
+        path: &[u8],
+        element: json::Element,
+        value: &[u8],
+    ) -> bool {
+        let json::Element { index, depth, is_first } = element;
+        if !self.has_room() {
+            return false;
+        }
+        let [values, names] = self.collections;
+        if self.entries.read().contains_any(&self.collections) {
+            if is_first {
+                let Some(stored) = self.entries.add_path(names, path, index) else { return false };
+                paths.resize(depth, stored);
+                paths[depth - 1] = stored;
+            }
+            if !self.entries.add_element(values, paths[depth - 1], index, value) {
+                return false;
+            }
+        }
+        *self.count += 1;
+        *self.size += path.len() + decimal(index.into(), &mut [0; 20]).len() + value.len();
+        true
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = *self.count < self.limit;
+        *self.dropped += usize::from(!has_room);
+        has_room
+    }
+
     /// Adds an argument; false if the limit is reached.
     fn add(&mut self, name: &[u8], value: &[u8]) -> bool {
-        if *self.count >= self.limit {
-            *self.dropped += 1;
+        if !self.has_room() {
             return false;
         }
         if !self.entries.add_named(self.collections, name, value) {

@@ -90,6 +90,8 @@ struct State {
     operators_unavailable: usize,
     inbound_limit_reached: bool,
     outbound_limit_reached: bool,
+    /// Work of the request's body, once it is parsed.
+    request_work: Option<usize>,
 }
 
 /// Values that the rule which runs has matched.
@@ -120,6 +122,10 @@ impl Matched {
         slot.value.clear();
         slot.value.extend_from_slice(value);
         self.count += 1;
+    }
+
+    fn memory(&self) -> usize {
+        self.values.iter().map(|it| it.key.capacity() + it.value.capacity()).sum()
     }
 
     fn all(&self) -> &[MatchedValue] {
@@ -388,6 +394,12 @@ impl Transaction {
         }
     }
 
+    /// Bytes of memory that the bodies, names and values of this transaction take.
+    pub fn memory(&self) -> usize {
+        let bodies = self.body.capacity() + self.response_body.capacity();
+        bodies + self.entries.memory() + self.state.store.memory() + self.state.matched.memory()
+    }
+
     /// Bytes that operators inspected, the same bytes again for each rule.
     pub fn inspected(&self) -> u64 {
         self.state.inspected
@@ -508,6 +520,7 @@ impl State {
             operators_unavailable: 0,
             inbound_limit_reached: false,
             outbound_limit_reached: false,
+            request_work: None,
         }
     }
 

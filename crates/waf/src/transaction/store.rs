@@ -2,9 +2,8 @@
 
 use crate::operator::text::parse_integer;
 use crate::rule::Selector;
+use crate::transformation::decimal;
 use crate::variable::Variable;
-
-use super::entries::decimal;
 
 /// Values of all collections that rules write.
 #[derive(Debug, Default)]
@@ -144,6 +143,13 @@ impl Store {
         }
         let named = self.named.iter().filter(|n| n.variable == variable);
         named.filter(|n| selector.accepts(&n.name)).for_each(|n| visit(&n.name, &n.value));
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let slots: usize = self.slots.iter().map(|slot| slot.text.capacity()).sum();
+        let named = self.named.iter().map(|n| size_of::<Named>() + n.name.len() + n.value.len());
+        slots + named.sum::<usize>()
     }
 
     /// Counts bytes that are written; false if the limit is reached.

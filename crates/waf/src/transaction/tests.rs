@@ -38,6 +38,79 @@ fn arguments_beyond_the_limit_are_never_ignored() {
     assert_eq!((status, limits.values, matches), (None, 1, 2));
 }
 
+/// Inspects a body, and returns the transaction.
+fn post(rules: &Arc<RuleSet>, content_type: &str, body: &[u8]) -> Transaction {
+    let mut transaction = Transaction::new(Arc::clone(rules));
+    let mut worker = Worker::new();
+    transaction.request_line(b"POST", b"/", b"HTTP/1.1");
+    transaction.request_header(b"Content-Type", content_type.as_bytes());
+    transaction.process_request_headers(&mut worker);
+    transaction.append_request_body(body);
+    transaction.process_request_body(&mut worker);
+    transaction
+}
+
+fn ids(transaction: &Transaction) -> Vec<u64> {
+    transaction.matches().iter().map(|found| found.id).collect()
+}
+
+const PARSERS: &str = "SecRequestBodyAccess On\nSecArgumentsLimit 200000\n\
+    SecRule REQUEST_HEADERS:Content-Type json \"id:900,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n\
+    SecRule REQUEST_HEADERS:Content-Type xml \"id:901,phase:1,pass,nolog,ctl:requestBodyProcessor=XML\"\n";
+
+#[test]
+fn a_transaction_takes_memory_and_work_in_proportion_to_its_body() {
+    let rules = rules(&format!(
+        "{PARSERS}SecRequestBodyNoFilesLimit 1000000\n\
+         SecRule ARGS|ARGS_NAMES|REQUEST_BODY|XML:/* \"@rx (?i)<script\" \"id:1,phase:2,pass,nolog\""
+    ));
+    let key = "k".repeat(5_700);
+    let field = "------b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n".repeat(1_500);
+    for (kind, body) in [
+        ("application/json", format!("{{\"{key}\":[{}]}}", ["1"; 900].join(","))),
+        ("application/json", format!("{{\"{key}\":[{}]}}", ["[1]"; 900].join(","))),
+        ("application/json", format!("[{}]", ["1"; 60_000].join(","))),
+        ("application/json", format!("[{}]", ["[]"; 40_000].join(","))),
+        ("application/json", format!("{}1{}", "[".repeat(400), "]".repeat(400))),
+        ("application/x-www-form-urlencoded", "a&".repeat(60_000)),
+        (
+            "text/xml",
+            format!("<a {}/>", (0..9_000).map(|i| format!("a{i}='' ")).collect::<String>()),
+        ),
+        ("multipart/form-data; boundary=----b", format!("{field}------b--\r\n")),
+    ] {
+        let transaction = post(&rules, kind, body.as_bytes());
+        let (size, memory) = (body.len(), transaction.memory());
+        let name = &body[..body.len().min(20)];
+        assert!(memory <= 20 * size + 200_000, "{name}: {memory} bytes for {size}");
+        let work = transaction.state.request_work.unwrap();
+        assert!(work <= 12 * size + 20_000, "{name}: work {work} for {size}");
+    }
+}
+
+#[test]
+fn rules_see_every_name_of_a_json_body() {
+    let rules = rules(&format!(
+        "{PARSERS}SecRule ARGS_NAMES \"@contains $ne\" \"id:1,phase:2,pass\"\n\
+         SecRule ARGS \"@contains <script\" \"id:2,phase:2,pass\"\n\
+         SecRule ARGS:json.a.array_1 \"@streq x\" \"id:3,phase:2,pass,setvar:tx.name=%{{matched_var_name}}\"\n\
+         SecRule ARGS|!ARGS:json.a.array_2 \"@streq y\" \"id:4,phase:2,pass\"\n\
+         SecRule &ARGS:/array_/ \"@eq 4\" \"id:5,phase:2,pass\"\n\
+         SecRule ARGS_NAMES \"@streq json.a.array_0\" \"id:6,phase:2,pass\""
+    ));
+    for (body, expected) in [
+        (r#"{"password":{"$ne":{}}}"#, vec![1]),
+        (r#"{"q":"\ud83d\u003cscript src=//evil.example/x.js>"}"#, vec![2]),
+        (r#"{"a":["w","x","y",["z"]]}"#, vec![3, 5, 6]),
+    ] {
+        let transaction = post(&rules, "application/json", body.as_bytes());
+        assert_eq!(ids(&transaction), expected, "{body}");
+        if expected.contains(&3) {
+            assert_eq!(transaction.tx("name").unwrap(), b"ARGS:json.a.array_1");
+        }
+    }
+}
+
 /// Ids that match a request, and the limits that it reached.
 fn matches(worker: &mut Worker, rules: &Arc<RuleSet>, target: &str) -> (Vec<u64>, LimitsReached) {
     let mut transaction = Transaction::new(Arc::clone(rules));

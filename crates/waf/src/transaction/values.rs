@@ -28,6 +28,7 @@ impl Evaluation<'_> {
             Source::Entries(_) if target.variable.is_computed() => self.computed(running, target),
             Source::Entries(variables) => {
                 let mut matched = false;
+                let mut buffer = Vec::new();
                 for &variable in variables {
                     let list = match self.gate.and_then(|gate| gate.candidates(running.test.index))
                     {
@@ -35,11 +36,10 @@ impl Evaluation<'_> {
                         None => entries.list(variable),
                     };
                     for &index in list {
-                        let entry = entries.entry(index);
-                        if entry.variable != variable {
+                        if entries.variable(index) != variable {
                             continue;
                         }
-                        let name = entries.bytes(entry.name);
+                        let name = entries.name(index, &mut buffer);
                         let key = Key { variable: target.variable, name, count: false };
                         if target.selector.accepts(name) && !is_excluded(running, key) {
                             matched |= self.value(running, key, entries.value(index));
@@ -64,13 +64,12 @@ impl Evaluation<'_> {
         match target.variable.source() {
             Source::Entries(variables) => {
                 let lists = variables.iter().flat_map(|&variable| self.entries.list(variable));
+                let mut buffer = Vec::new();
                 match target.selector {
                     Selector::All => lists.count(),
                     _ => lists
                         .filter(|&&index| {
-                            target
-                                .selector
-                                .accepts(self.entries.bytes(self.entries.entry(index).name))
+                            target.selector.accepts(self.entries.name(index, &mut buffer))
                         })
                         .count(),
                 }
