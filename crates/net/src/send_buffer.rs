@@ -15,37 +15,68 @@ pub fn try_io<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T
     }
 }
 
-/// Bytes to be sent on one connection, in order. Holds no memory while it is empty.
+/// Bytes to be sent on one connection, in order.
+///
+/// Empty again after the last byte is sent, it keeps a capacity of at most `KEPT_BYTES`: none by default, so that an idle
+/// connection holds no memory. Buffers that connections use in turn keep theirs.
 #[derive(Debug, Default)]
-pub struct SendBuffer {
+pub struct SendBuffer<const KEPT_BYTES: usize = 0> {
     bytes: Vec<u8>,
+    /// Number of bytes at the start that are sent.
     sent: usize,
 }
 
-impl SendBuffer {
+impl<const KEPT_BYTES: usize> SendBuffer<KEPT_BYTES> {
     /// Creates a buffer of `bytes` without copying them.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }
 
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Returns the bytes for a caller that appends to them, such as a renderer. Others must not change.
+    #[inline]
+    pub fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    #[inline]
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
+    /// True if all bytes are sent.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.bytes.len() == self.sent
     }
 
-    /// Marks the first `count` unsent bytes as sent. Releases the memory after the last.
+    /// Marks the first `count` unsent bytes as sent. Empties the buffer after the last.
+    #[inline]
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         assert!(self.sent <= self.bytes.len(), "more bytes sent than were there");
-        if self.sent == self.bytes.len() {
-            *self = Self::default();
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Frees the memory of sent bytes, for a buffer that is appended to before all of it is sent.
+    pub fn discard_sent(&mut self) {
+        self.bytes.drain(..self.sent);
+        self.sent = 0;
+    }
+
+    /// Drops all bytes, sent or not.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
         }
     }
 
@@ -82,7 +113,7 @@ mod tests {
                 }
             }
         };
-        let mut buffer = SendBuffer::new(b"abc".to_vec());
+        let mut buffer: SendBuffer = SendBuffer::new(b"abc".to_vec());
         buffer.push(b"de");
         assert_eq!(buffer.send(&mut narrow).unwrap(), 2);
         assert_eq!(buffer.unsent(), b"cde");
@@ -97,9 +128,29 @@ mod tests {
 
     #[test]
     fn keeps_bytes_on_error() {
-        let mut buffer = SendBuffer::new(b"ab".to_vec());
+        let mut buffer: SendBuffer = SendBuffer::new(b"ab".to_vec());
         let error = buffer.send(|_| Err(ErrorKind::ConnectionReset.into())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         assert_eq!(buffer.unsent(), b"ab");
+    }
+
+    #[test]
+    fn keeps_capacity_up_to_its_limit() {
+        let mut buffer: SendBuffer<64> = SendBuffer::new(Vec::with_capacity(64));
+        buffer.tail().extend_from_slice(&[b'a'; 64]);
+        buffer.advance(64);
+        assert_eq!((buffer.unsent().len(), buffer.bytes.capacity()), (0, 64));
+        buffer.push(&[b'a'; 65]);
+        buffer.clear();
+        assert_eq!((buffer.unsent().len(), buffer.bytes.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn bytes_follow_those_that_wait() {
+        let mut buffer: SendBuffer = SendBuffer::new(b"abc".to_vec());
+        buffer.advance(2);
+        buffer.discard_sent();
+        buffer.push(b"d");
+        assert_eq!((buffer.unsent(), buffer.bytes.as_slice()), (&b"cd"[..], &b"cd"[..]));
     }
 }

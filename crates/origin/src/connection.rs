@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use tollgate_accesslog::ThreadLog;
 use tollgate_http1::MAX_HEAD_BYTES;
-use tollgate_http2::PREFACE;
 use tollgate_net::{Event, Poller};
-use tollgate_tls::{Received, TlsSession, Transport, is_plain_http};
+use tollgate_tls::{HttpProtocol, Received, Transport, is_plain_http};
 
 use crate::config::Timeouts;
 use crate::endpoints::ByteSource;
@@ -51,9 +50,6 @@ impl Scratch {
         }
     }
 }
-
-/// Name of HTTP/2 in ALPN.
-pub(crate) const HTTP2: &[u8] = b"h2";
 
 pub(crate) struct Connection {
     transport: Transport,
@@ -491,20 +487,12 @@ fn is_after(time: Instant, stop_by: Option<Instant>) -> bool {
 }
 
 impl Http {
-    /// Selects the protocol: over TLS by ALPN, otherwise HTTP/2 by its preface ("prior knowledge", RFC 9113,
-    /// section 3.3). Undecided while the input may be the start of a preface.
+    /// Selects the protocol by the first bytes of the client.
     fn select(transport: &Transport, input: &[u8], context: &mut Context<'_>) -> Self {
-        let is_http2 = match transport.session().and_then(TlsSession::protocol) {
-            Some(protocol) => protocol == HTTP2,
-            None if input.len() < PREFACE.len() && PREFACE.starts_with(input) => {
-                return Self::Undecided;
-            }
-            None => input.starts_with(PREFACE),
-        };
-        if is_http2 {
-            Self::Http2(Box::new(Http2Connection::new(context)))
-        } else {
-            Self::Http1(Http1Connection::default())
+        match transport.client_protocol(input) {
+            None => Self::Undecided,
+            Some(HttpProtocol::Http1) => Self::Http1(Http1Connection::default()),
+            Some(HttpProtocol::Http2) => Self::Http2(Box::new(Http2Connection::new(context))),
         }
     }
 

@@ -14,10 +14,10 @@ use tollgate_http2::Fields;
 use tollgate_net::{
     Address, UnixSocket, Waker, listen_per_thread, minimize_timer_slack, pin_current_thread,
 };
-use tollgate_tls::{ServerOptions, TlsServer, TlsVersion};
+use tollgate_tls::{HttpProtocol, ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};
-use crate::connection::{HTTP2, Scratch};
+use crate::connection::Scratch;
 use crate::endpoints::ByteSource;
 use crate::state::{PageCache, Shared, ThreadCounters};
 use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
@@ -29,7 +29,7 @@ const MAX_THREADS: usize = 256;
 pub const STOP_TIMEOUT_MAX: Duration = STOP_TIMEOUT.saturating_add(FINISH_TIMEOUT);
 
 /// Offered by ALPN, the preferred one first.
-const PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
+const PROTOCOLS: &[&[u8]] = &[HttpProtocol::Http2.alpn(), HttpProtocol::Http1.alpn()];
 
 /// Name in messages.
 const PROGRAM: &str = "tollgate origin";

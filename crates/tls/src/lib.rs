@@ -2,6 +2,7 @@
 //! with or without such a session.
 
 mod client;
+mod protocol;
 mod self_signed;
 mod server;
 mod session;
@@ -18,11 +19,12 @@ pub use client::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
     describe_failure,
 };
+pub use protocol::{HttpProtocol, is_plain_http};
 pub use self_signed::{SelfSigned, SelfSignedError};
 pub use server::{
     Certificate, CertificateFiles, CertificateWarning, ServerError, ServerOptions, TlsServer,
 };
-pub use session::{SessionFacts, StreamEnd, TlsSession, WireBytes, is_plain_http};
+pub use session::{SessionFacts, StreamEnd, TlsSession, WireBytes};
 pub use transport::{Received, Transport};
 
 /// Error in reading a certificate chain, its key or its OCSP response.

@@ -1,11 +1,12 @@
 //! A session between a socket and plain bytes.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
 use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
 use tollgate_net::{Socket, try_io};
+
+use crate::protocol::{HttpProtocol, PlainHttp};
 
 /// TLS state of one connection.
 pub struct TlsSession {
@@ -116,9 +117,9 @@ impl TlsSession {
         }
     }
 
-    /// Protocol chosen by ALPN.
-    pub fn protocol(&self) -> Option<&[u8]> {
-        self.connection.alpn_protocol()
+    /// Protocol chosen by ALPN. Without ALPN it is HTTP/1.1.
+    pub fn protocol(&self) -> HttpProtocol {
+        HttpProtocol::of_alpn(self.connection.alpn_protocol())
     }
 
     /// Returns `None` before the end of the handshake.
@@ -222,11 +223,7 @@ impl TlsSession {
                 is_emptied = carrier.was_short && count > 0 && !is_shut;
                 let is_handshaking = self.connection.is_handshaking();
                 let processed = self.connection.process_new_packets();
-                // The first byte of a TLS record is below 32.
-                if processed.is_err()
-                    && is_handshaking
-                    && self.first_byte.is_some_and(|byte| byte.is_ascii_alphabetic())
-                {
+                if processed.is_err() && is_handshaking && PlainHttp::starts_with(self.first_byte) {
                     return Err(io::Error::new(ErrorKind::InvalidData, PlainHttp));
                 }
                 // Sends handshake messages and alerts, even after an error.
@@ -290,16 +287,6 @@ impl fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSession").finish_non_exhaustive()
     }
-}
-
-/// The peer sent plain HTTP instead of TLS.
-#[derive(Debug, thiserror::Error)]
-#[error("peer sent plain HTTP instead of TLS")]
-struct PlainHttp;
-
-/// True if a client has sent plain HTTP to a TLS listener. Nothing was sent to it.
-pub fn is_plain_http(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<PlainHttp>)
 }
 
 /// Adapts the socket to rustls.

@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tollgate_net::{Address, Event, Interest, Poller, Socket, try_io};
 
-use crate::{SessionFacts, StreamEnd, TlsClient, TlsServer, TlsSession};
+use crate::client::TlsClient;
+use crate::protocol::HttpProtocol;
+use crate::server::TlsServer;
+use crate::session::{SessionFacts, StreamEnd, TlsSession};
 
 /// Upper bound of a TCP packet; loopback packets are nearly as large.
 const PACKET_BYTES_MAX: usize = 1 << 16;
@@ -118,6 +121,15 @@ impl Transport {
 
     pub fn is_tls(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// Returns the protocol of a client whose first bytes are `input`, after its TLS handshake; `None` while more bytes are
+    /// needed.
+    pub fn client_protocol(&self, input: &[u8]) -> Option<HttpProtocol> {
+        match &self.session {
+            Some(session) => Some(session.protocol()),
+            None => HttpProtocol::of_first_bytes(input),
+        }
     }
 
     /// The TLS session, if there is one.

@@ -10,7 +10,7 @@ use tollgate_accesslog::RateLimit;
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
 use tollgate_net::{Events, Interest, Poller, Waker};
-use tollgate_tls::{TlsClient, TlsSession, describe_failure};
+use tollgate_tls::{HttpProtocol, TlsClient, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
 use crate::config::{Address, Backend, HealthCheck, Pool, Protocol};
@@ -368,7 +368,7 @@ impl Probe {
         }
         if matches!(self.exchange, Exchange::Http2(_))
             && let Some(session) = self.transport.session()
-            && TlsSession::protocol(session) != Some(b"h2")
+            && session.protocol() != HttpProtocol::Http2
         {
             return Some(Err(CheckError::Protocol));
         }

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use tollgate_tls::TlsClient;
+use tollgate_tls::{HttpProtocol, TlsClient};
 
 use super::Worker;
 use crate::connection::{Connection, InFlight, State, Stream};
@@ -89,7 +89,7 @@ impl Worker {
             return false;
         };
         self.metrics.handshake(self.now - connection.since, tls);
-        if http2.is_some() && tls.protocol() != Some(b"h2") {
+        if http2.is_some() && tls.protocol() != HttpProtocol::Http2 {
             let reason = "the server does not choose HTTP/2 (h2) by ALPN";
             self.fail_connect(index, Failure::Malformed(reason.to_owned()));
             return false;

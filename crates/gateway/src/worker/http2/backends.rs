@@ -8,7 +8,7 @@ use std::io;
 
 use tollgate_http1::MAX_HEAD_BYTES;
 use tollgate_http2::{ErrorCode, Event, Limits, Rate, ResetCause};
-use tollgate_tls::TlsSession;
+use tollgate_tls::{HttpProtocol, TlsSession};
 
 use super::connections::{Carrier, Stream, StreamEnd};
 use crate::headers::RequestSummary;
@@ -201,8 +201,8 @@ impl Worker {
             Ok(false) => return Some(false),
             Ok(true) => {
                 let Link::Connection(transport) = &self.upstreams[at].link else { return None };
-                let protocol = transport.session().and_then(TlsSession::protocol);
-                if protocol == Some(b"h2") {
+                let protocol = transport.session().map(TlsSession::protocol);
+                if protocol == Some(HttpProtocol::Http2) {
                     self.http2.schedule_turn(connection);
                     return Some(true);
                 }

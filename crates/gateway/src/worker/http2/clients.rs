@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use tollgate_http2::{Event, FieldLimits, Limits, PREFACE, ResetCause, StreamError};
-use tollgate_tls::TlsSession;
+use tollgate_http2::{Event, FieldLimits, Limits, ResetCause, StreamError};
+use tollgate_tls::HttpProtocol;
 
 use super::connections::{Carrier, Connections, Stream};
 use super::message;
@@ -49,15 +49,9 @@ impl Worker {
         let client = &mut self.clients[key];
         let Link::Connection(transport) = &client.link else { return Detected::Http1 };
         let input = &self.scratch.input[start..end];
-        let is_http2 = match transport.is_tls() {
-            true => transport.session().and_then(TlsSession::protocol) == Some(b"h2"),
-            false if input.len() < PREFACE.len() && PREFACE.starts_with(input) => {
-                return Detected::Unknown;
-            }
-            false => input.starts_with(PREFACE),
-        };
+        let Some(protocol) = transport.client_protocol(input) else { return Detected::Unknown };
         client.may_be_http2 = false;
-        if !is_http2 {
+        if protocol == HttpProtocol::Http1 {
             return Detected::Http1;
         }
         client.keep_unread(input);
