@@ -219,8 +219,7 @@ pub(crate) fn replacements(chosen: &[usize], which: usize, count: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BatchFile;
-    use crate::config::{Settings, Wanted};
+    use crate::config::{BatchFile, Settings, Wanted};
     use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
     use tollgate_experiment::toml_file;

@@ -10,8 +10,7 @@ use std::fs;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tollgate_records::error::suggestion;
-use tollgate_records::error::{BadInput, bad_input, io_error};
+use tollgate_records::error::{BadInput, bad_input, io_error, suggestion};
 use tollgate_records::files::hash_file;
 use tollgate_traffic::{ListError, Mix, MixFile, MixTree, RequestList};
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tollgate_load::{ServerUrl, UrlError};
 use tollgate_records::case::Protocol;
-use tollgate_records::subject::ExternalManifest;
-use tollgate_records::subject::Options;
+use tollgate_records::subject::{ExternalManifest, Options};
 use tollgate_records::units::Span;
 use tollgate_tls::Trust;
 

@@ -1,8 +1,7 @@
 //! Tests of loading: valid files, adjustments, and error messages.
 
 use crate::adjust::Adjustments;
-use crate::catalog::Catalog;
-use crate::catalog::Kind;
+use crate::catalog::{Catalog, Kind};
 use crate::experiment::{Experiment, Subject};
 use crate::external::Attach;
 use crate::file::ExperimentFile;

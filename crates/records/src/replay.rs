@@ -11,6 +11,7 @@ use crate::subject::SubjectManifest;
 use crate::trial::TrialRecord;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use thiserror::Error;
 use tollgate_stats::{half_width, ratio};
 
 /// Position in the plan of a run after its records.
@@ -19,9 +20,14 @@ pub struct Replay {
     pub schedule: Schedule,
     /// First trial without a record in an incomplete block.
     pub pending: Option<TrialPlan>,
-    /// Number of records that do not match the plan.
-    pub foreign_records: usize,
+    /// Number of records that do not match the plan: duplicates, and those after a missing one.
+    foreign_records: usize,
 }
+
+/// Number of records that are not those of the plan.
+#[derive(Debug, Error)]
+#[error("{0} of its records do not match its plan (duplicated, modified, or after a missing one)")]
+pub struct ForeignRecords(usize);
 
 /// Replays the plan of a run as far as there are records.
 pub fn replay(run: &RunRecords) -> Replay {
@@ -45,6 +51,14 @@ pub fn replay(run: &RunRecords) -> Replay {
         }
     }
     Replay { schedule, pending: None, foreign_records: records.len() + duplicates }
+}
+
+/// Checks that the records are those of the plan, up to some trial.
+pub fn check(run: &RunRecords) -> Result<(), ForeignRecords> {
+    match replay(run).foreign_records {
+        0 => Ok(()),
+        count => Err(ForeignRecords(count)),
+    }
 }
 
 pub fn ended_by(run: &RunRecords) -> EndedBy {

@@ -31,8 +31,7 @@ use tollgate_records::metric::{ByBlock, Metric};
 use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::EndedBy;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::subject::{Missing, SubjectManifest, SubjectState};
 use tollgate_records::trial::{Failure, Measurement, Outcome, Step, TrialRecord};
 use tollgate_records::validity::Invalid;
 

@@ -6,9 +6,9 @@ use anyhow::Context;
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use tollgate_records::error::suggestion;
-use tollgate_records::error::{bad_input, io_error};
+use tollgate_records::error::{bad_input, io_error, suggestion};
 use tollgate_records::metric::{self, ByBlock};
+use tollgate_records::replay;
 use tollgate_records::run_dir::{CONFIGS, RunRecords};
 use tollgate_stats::LatencyHistogram;
 
@@ -23,7 +23,15 @@ pub struct Source {
 
 impl Source {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
-        let source = Self::from(RunRecords::read(dir)?);
+        let records = RunRecords::read(dir)?;
+        let refused = |error| {
+            let dir = dir.display();
+            bad_input(format!(
+                "cannot report {dir}: {error}; restore its files, or start a new run"
+            ))
+        };
+        replay::check(&records).map_err(refused)?;
+        let source = Self::from(records);
         let (configs, configs_left_out) = configs(&dir.join(CONFIGS))?;
         Ok(Self { configs, configs_left_out, ..source })
     }

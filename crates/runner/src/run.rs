@@ -6,8 +6,7 @@ use crate::process::{self, Interrupt, Interrupted};
 use crate::system;
 use crate::system::render::{self, Place};
 use crate::trial::hosts::{HostsDescription, RoleHosts};
-use crate::trial::{self, RunContext, config_dir};
-use crate::trial::{external, requests};
+use crate::trial::{self, RunContext, config_dir, external, requests};
 use anyhow::Context;
 use nix::sys::prctl::set_child_subreaper;
 use serde::{Deserialize, Serialize};
@@ -20,23 +19,20 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::load_shape::LoadFile;
-use tollgate_experiment::load_shape::{ValidThroughput, rate};
+use tollgate_experiment::load_shape::{LoadFile, ValidThroughput, rate};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_net::{available_cpus, pin_current_thread};
-use tollgate_records::case::CaseManifest;
-use tollgate_records::case::Protocol;
+use tollgate_records::case::{CaseManifest, Protocol};
 use tollgate_records::difference::Difference;
 use tollgate_records::error::bad_input;
 use tollgate_records::files::hash_text;
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::Manifest;
-use tollgate_records::replay::{Replay, ending, replay, so_far};
+use tollgate_records::replay::{Replay, check, ending, replay, so_far};
 use tollgate_records::run_dir::{RunDir, RunRecords};
 use tollgate_records::schedule::{TrialPlan, TrialStatus};
 use tollgate_records::stop::EndedBy;
-use tollgate_records::subject::SubjectState;
-use tollgate_records::subject::{Installed, Missing};
+use tollgate_records::subject::{Installed, Missing, SubjectState};
 use tollgate_records::trial::{Noise, Step, TrialRecord};
 use tollgate_records::validity::{Invalid, Limits};
 
@@ -317,13 +313,10 @@ fn resume(
     for difference in &machine {
         report(Event::Changed(difference));
     }
-    match replay(&records).foreign_records {
-        0 => Ok(records),
-        foreign_records => Err(bad_input(format!(
-            "{foreign_records} of its records do not match its plan (modified, or of another run); start a new run"
-        ))
-        .context(CannotResume)),
-    }
+    check(&records).map_err(|error| {
+        bad_input(format!("{error}; restore the file, or start a new run")).context(CannotResume)
+    })?;
+    Ok(records)
 }
 
 fn run_trial(

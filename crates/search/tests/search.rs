@@ -10,11 +10,9 @@ use records::{costing, measured, refused, run, set_state};
 use serde_json::json;
 use std::time::Duration;
 use tollgate_load::Failures;
-use tollgate_records::case::OpenLoopManifest;
-use tollgate_records::case::SpacingFile;
+use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::run_dir::{RunRecords, SearchEnd};
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{
     Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
 };

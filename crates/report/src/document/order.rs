@@ -4,8 +4,9 @@ use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use crate::source::Source;
 use serde::Serialize;
-use tollgate_records::case::{CaseManifest, OpenLoopManifest, RateOfManifest};
-use tollgate_records::case::{Protocol, SpacingFile};
+use tollgate_records::case::{
+    CaseManifest, OpenLoopManifest, Protocol, RateOfManifest, SpacingFile,
+};
 use tollgate_stats::number::{count, counted, in_full, share, significant};
 
 /// A plot, with the index of its case.

@@ -5,8 +5,7 @@ use crate::records::{
 };
 use serde_json::{Value, json};
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::TemplateRecord;
 use tollgate_records::validity::Invalid;
 use tollgate_report::Format;

@@ -6,8 +6,7 @@ use crate::records::{
 };
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{Bottleneck, CpuTime, Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::Format;

@@ -3,8 +3,7 @@
 use crate::records::{
     CASE, blocks, case, costing, measured, page, refused, run, without_processes,
 };
-use tollgate_records::case::OpenLoopManifest;
-use tollgate_records::case::SpacingFile;
+use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::trial::{Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::document::File;

@@ -4,9 +4,7 @@ use crate::records::{
     analysed, blocks, case, costing, failed, measured, refused, run, set_state, table,
 };
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::subject::ExternalManifest;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
 use tollgate_records::trial::{Measurement, Step, TrialRecord, WarmUpRecord};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};

@@ -1,8 +1,7 @@
 //! Open loops: rate, legend, and notes on missed rates and a late generator.
 
 use crate::records::{CASE, case, costing, flat, measured, run};
-use tollgate_records::case::SpacingFile;
-use tollgate_records::case::{OpenLoopManifest, RateOfManifest};
+use tollgate_records::case::{OpenLoopManifest, RateOfManifest, SpacingFile};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
 use tollgate_records::trial::{

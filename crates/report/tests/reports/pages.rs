@@ -4,12 +4,10 @@ use crate::records::{
     MIB, blocks, case, costing, flat, markdown, measured, refused, run, set_state, table,
     without_processes,
 };
-use tollgate_records::case::OpenLoopManifest;
-use tollgate_records::case::SpacingFile;
+use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{Bottleneck, Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::source::Source;

@@ -1,16 +1,13 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
-use tollgate_load::Failures;
-use tollgate_records::case::CaseManifest;
-use tollgate_records::case::Protocol;
+use tollgate_records::case::{CaseManifest, Protocol};
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::{self, ExperimentManifest, Manifest};
 use tollgate_records::metric::Metric;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
-use tollgate_records::subject::Installed;
-use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_records::subject::{Installed, SubjectManifest, SubjectState};
 use tollgate_records::trial::{
     self, Bottleneck, CpuRecord, CpuTime, Failure, LatencyRecord, Measurement, Noise, Outcome,
     Refusal, Step, TemplateRecord, TrialRecord,
@@ -19,8 +16,8 @@ use tollgate_records::validity::Limits;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};
-use tollgate_stats::LatencyHistogram;
 use tollgate_stats::text::Screen;
+use tollgate_stats::{Failures, LatencyHistogram};
 use tollgate_traffic::Class;
 
 /// The case of all records that do not set another one.

@@ -1,14 +1,14 @@
 //! Verdicts, the status of a run, and the noise floor.
 
 use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
-use tollgate_records::case::OpenLoopManifest;
-use tollgate_records::case::SpacingFile;
+use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::metric::Metric;
-use tollgate_records::run_dir::RunRecords;
+use tollgate_records::run_dir::{RunDir, RunRecords};
 use tollgate_records::stop::{EndedBy, Stop};
 use tollgate_records::trial::{Step, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::{RunStatus, analyse};
+use tollgate_report::source::Source;
 use tollgate_stats::Verdict;
 
 /// A run of as many blocks as the trials have.
@@ -258,4 +258,25 @@ fn outlier_is_marked_and_kept() {
     assert_eq!(marked, [7]);
     assert_eq!(a.blocks[6].ratio, Some(6.0));
     assert_eq!(a.prices[&Metric::CpuUsPerRequest].n, 7);
+}
+
+#[test]
+fn duplicated_and_missing_records_are_refused() {
+    let complete = [blocks("nginx", &[100; 6]), blocks("full", &[300; 6])].concat();
+    let read = |trials: &[TrialRecord]| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let mut run_dir = RunDir::create(&path).unwrap();
+        run_dir.write_manifest(&ended(&["nginx", "full"], trials.to_vec()).manifest).unwrap();
+        trials.iter().for_each(|trial| run_dir.append(trial).unwrap());
+        Source::read(&path).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(&complete), Ok(()));
+    let duplicated = [&complete[..], &complete[3..4]].concat();
+    let error = read(&duplicated).unwrap_err();
+    assert!(error.contains("1 of its records do not match its plan"), "{error}");
+    // Block 3 lacks the baseline, so blocks 4 to 6 cannot have followed.
+    let missing = [&complete[..2], &complete[3..]].concat();
+    let error = read(&missing).unwrap_err();
+    assert!(error.contains("of its records do not match its plan"), "{error}");
 }

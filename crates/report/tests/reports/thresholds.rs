@@ -4,8 +4,7 @@ use crate::records::{
     DRIFT, MIB, assert_close, blocks, case, costing, drifting, measured, refused, run, template,
 };
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::subject::Missing;
-use tollgate_records::subject::SubjectState;
+use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{Bottleneck, Measurement, TemplateRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::junit;

@@ -4,8 +4,7 @@
 //! several checkouts and tool chains lie side by side. It is made beside its place and renamed when it is complete.
 
 use super::go::{self, ToolChain};
-use crate::process::Interrupt;
-use crate::process::command;
+use crate::process::{Interrupt, command};
 use anyhow::{Context, anyhow};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;

@@ -1,8 +1,7 @@
 //! The Go tool chain: the installed release, the release that a build requires, and the settings that affect built
 //! programs.
 
-use crate::process::Interrupt;
-use crate::process::command;
+use crate::process::{Interrupt, command};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::OnceLock;

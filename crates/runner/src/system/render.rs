@@ -18,8 +18,7 @@ use tollgate_experiment::experiment::Subject;
 use tollgate_records::case::Protocol;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{hash_file, hash_text};
-use tollgate_records::subject::Installed;
-use tollgate_records::subject::OptionValue;
+use tollgate_records::subject::{Installed, OptionValue};
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]

@@ -6,7 +6,6 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tollgate_records::files;
-use tollgate_records::run_dir::RunRecords;
 use tollgate_report as report;
 use tollgate_report::compare;
 use tollgate_report::source::Source;
@@ -64,7 +63,7 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let read = |dir: &Path| {
-        let source = Source::from(RunRecords::read(dir)?);
+        let source = Source::read(dir)?;
         match &args.baseline {
             Some(baseline) => source.over(baseline).with_context(|| dir.display().to_string()),
             None => Ok(source),
