@@ -102,6 +102,8 @@ fn finds_commit_with_regression() {
     assert_eq!(changes[0]["conclusion"], "regression", "{findings:#}");
     let ratio = confirmation["ratio"]["estimate"].as_f64().expect("a ratio");
     assert!((5.0..40.0).contains(&ratio), "{findings:#}");
+    let output = workspace.run(&["batch", "find", "--fail-on", "regression"]);
+    assert_eq!(output.status.code(), Some(99), "{}", show(&output));
 
     let output = workspace.run(&["batch", "stats", "--format", "json"]);
     let stats: Value = serde_json::from_str(&stdout(&output)).expect("JSON");

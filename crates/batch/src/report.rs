@@ -194,9 +194,12 @@ fn is_within(ratio: &Range, margin: f64) -> bool {
 /// A price with its interval, as a factor.
 pub(crate) fn interval(range: &Range) -> String {
     let [estimate, low, high] = [range.estimate, range.low, range.high].map(factor);
-    match range.interval {
-        true => format!("{estimate} [{low} {high}]"),
-        false => format!("{estimate} ({low} {high})"),
+    if range.interval {
+        format!("{estimate} [{low} {high}]")
+    } else if range.is_one_value() {
+        estimate
+    } else {
+        format!("{estimate} ({low} {high})")
     }
 }
 

@@ -132,6 +132,27 @@ impl Invalid {
         )
     }
 
+    /// Returns the key of the limit in [`Limits`] that the trial exceeds, and its value in percent. `None` for rules without
+    /// a limit of this kind.
+    pub fn exceeded(&self) -> Option<(&'static str, f64)> {
+        match self {
+            Self::Steal { percent, .. } => Some(("steal", *percent)),
+            Self::BackgroundCpu { percent, .. } => Some(("background_cpu", *percent)),
+            Self::Paused { percent, .. } => Some(("pause", *percent)),
+            Self::WindowSkew { percent, .. } => Some(("window_skew", *percent)),
+            Self::Imbalance { percent, even_percent, .. } => {
+                Some(("imbalance", (percent - even_percent).abs()))
+            }
+            Self::ProcessDied { .. }
+            | Self::Unexpected { .. }
+            | Self::Failed { .. }
+            | Self::NoResponse
+            | Self::Stalled { .. }
+            | Self::Unfinished { .. }
+            | Self::ClockSkew { .. } => None,
+        }
+    }
+
     /// Describes the rule without the figures of one trial.
     pub fn rule(&self) -> String {
         match self {

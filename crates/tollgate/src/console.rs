@@ -71,7 +71,7 @@ Exit codes:
        or more than 1 % of an open loop's requests were due and never sent
   4    no result: no response, no price, no rate
   75   a --threshold is not settled: the 95 % interval contains the limit
-  99   a --threshold failed
+  99   a --threshold failed, or `batch find --fail-on` found a change
   130  stopped by Ctrl-C, TERM or HUP; finished trials are kept and shown
   128+N  killed by signal N (137: kill -9); continue a run with --resume
 

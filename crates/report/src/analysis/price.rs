@@ -55,6 +55,11 @@ impl Range {
     pub fn excludes_one(&self) -> bool {
         self.interval && (self.low > 1.0 || self.high < 1.0)
     }
+
+    /// True for the range of one block, whose ends are its estimate.
+    pub fn is_one_value(&self) -> bool {
+        !self.interval && self.low == self.high
+    }
 }
 
 /// Prices a subject: only blocks in which both sides are valid and have the figure count.

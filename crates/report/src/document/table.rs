@@ -230,9 +230,12 @@ impl<T: Into<String>> From<T> for Column {
 /// An estimate with its interval, or with the observed range in braces.
 pub(crate) fn range(range: &Range, number: impl Fn(f64) -> String) -> String {
     let [estimate, low, high] = [range.estimate, range.low, range.high].map(number);
-    match range.interval {
-        true => format!("{estimate} [{low}, {high}]"),
-        false => format!("{estimate} {{{low}, {high}}}"),
+    if range.interval {
+        format!("{estimate} [{low}, {high}]")
+    } else if range.is_one_value() {
+        estimate
+    } else {
+        format!("{estimate} {{{low}, {high}}}")
     }
 }
 

@@ -90,7 +90,10 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
         legend += "[a, b]: the 95 % interval of the price, over n blocks. ";
     }
     if prices().any(|price| !price.difference.interval) {
-        legend += "n too small: no 95 % interval below 6 blocks; {a, b} is the observed range. ";
+        legend += "n too small: no 95 % interval below 6 blocks";
+        let has_range =
+            |price: &Price| !price.difference.interval && !price.difference.is_one_value();
+        legend += if prices().any(has_range) { "; {a, b} is the observed range. " } else { ". " };
     }
     let has_own_n = |subject: &SubjectAnalysis| {
         let mut ratios = subject.prices.values().filter(|price| price.ratio.is_some());

@@ -6,6 +6,7 @@ use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
+use tollgate_batch::bisect_report::Conclusion;
 use tollgate_batch::builder::{Event, Request};
 use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
@@ -231,6 +232,7 @@ Examples:
   tollgate batch find                         the batch in batch/
   tollgate batch run revisions.toml --steps 10 && tollgate batch find
                                               a long history, coarse then fine
+  tollgate batch find --fail-on regression    exits with 99 if one is confirmed
 
 Where the level of the series changes, the commits between are bisected: each is
 measured beside the anchor until its interval lies on one side of the middle, in
@@ -250,9 +252,29 @@ pub(crate) struct FindArgs {
     retry: bool,
     #[command(flatten)]
     nodes: NodesArgs,
+    /// Exit with 99 if a confirmed change of this kind is found
+    #[arg(long, value_enum, value_name = "CHANGE")]
+    fail_on: Option<FailOn>,
     /// Output format
     #[arg(long, value_enum, default_value_t = FindFormat::Text)]
     format: FindFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FailOn {
+    /// A revision that costs more
+    Regression,
+    /// A revision that costs more or less
+    Change,
+}
+
+impl FailOn {
+    fn includes(self, conclusion: Conclusion) -> bool {
+        match self {
+            Self::Regression => conclusion == Conclusion::Regression,
+            Self::Change => matches!(conclusion, Conclusion::Regression | Conclusion::Improvement),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -404,7 +426,10 @@ impl FindArgs {
             }
             FindFormat::Json => files::json(&found)?,
         })?;
-        Ok(Exit::Success)
+        let fails = |fail_on: FailOn| {
+            found.changes.iter().any(|change| fail_on.includes(change.conclusion))
+        };
+        Ok(if self.fail_on.is_some_and(fails) { Exit::ThresholdFailed } else { Exit::Success })
     }
 }
 

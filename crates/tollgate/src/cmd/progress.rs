@@ -2,10 +2,12 @@
 
 use crate::console::eprint_line;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
 use tollgate_experiment::experiment::Experiment;
 use tollgate_records::stop::Stop;
 use tollgate_records::trial::{Outcome, TrialRecord};
+use tollgate_records::validity::Invalid;
 use tollgate_runner::run::{Event, shortest_time};
 use tollgate_stats::number::{counted, share};
 
@@ -16,6 +18,20 @@ pub(crate) struct Progress {
     spent_s: f64,
     bar: ProgressBar,
     terminal: bool,
+    invalid: InvalidTrials,
+}
+
+/// Invalid trials by subject, case and violated rules.
+#[derive(Debug, Default)]
+struct InvalidTrials {
+    groups: BTreeMap<(String, String, Vec<String>), InvalidGroup>,
+}
+
+#[derive(Debug, Default)]
+struct InvalidGroup {
+    trials: usize,
+    /// Largest percentage of each exceeded limit; empty if a rule without such a limit is violated.
+    exceeded: BTreeMap<&'static str, f64>,
 }
 
 impl Progress {
@@ -26,6 +42,7 @@ impl Progress {
             at_least_s: shortest_time(experiment).as_secs(),
             bar: ProgressBar::hidden(),
             terminal: stderr().is_terminal(),
+            invalid: InvalidTrials::default(),
         }
     }
 
@@ -58,6 +75,7 @@ impl Progress {
 
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
+        self.invalid.summary().iter().for_each(|line| eprint_line(line));
     }
 
     fn begin(&mut self, trials: Option<usize>, done: &[TrialRecord]) {
@@ -122,24 +140,29 @@ impl Progress {
         }
     }
 
-    fn record(&self, record: &TrialRecord) {
-        let TrialRecord { block, subject, .. } = record;
+    /// Prints a trial that is not measured, invalid or unsteady. Of equal invalid trials, prints the first.
+    fn record(&mut self, record: &TrialRecord) {
+        let TrialRecord { block, case, subject, .. } = record;
+        if !self.invalid.is_news(record) {
+            return;
+        }
         let reasons = record.outcome.why_not_valid().join("; ");
         let what = match &record.outcome {
             Outcome::Measured(measurement) => {
                 let rate = format!("{:.0} responses/s", measurement.throughput_per_s);
                 let cpu = measurement.system_cpu_us_per_request();
                 let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} µs CPU/request"));
-                let unsteady = measurement.warm_up.filter(|it| it.steady == Some(false));
+                let unsteady = measurement.warm_up.filter(|warm_up| warm_up.steady == Some(false));
                 if reasons.is_empty() && unsteady.is_none() && self.terminal {
                     return;
                 }
                 let unsteady = unsteady.map_or(String::new(), |warm_up| {
                     format!("; not steady after a warm-up of {:.1} s", warm_up.duration_s)
                 });
-                match reasons.is_empty() {
-                    true => format!("{rate}{cpu}{unsteady}"),
-                    false => format!("invalid: {reasons}"),
+                if reasons.is_empty() {
+                    format!("{rate}{cpu}{unsteady}")
+                } else {
+                    format!("invalid: {reasons}")
                 }
             }
             Outcome::Refused(_) => reasons,
@@ -147,10 +170,116 @@ impl Progress {
                 failure.log.iter().fold(reasons, |text, line| text + &format!("\n    | {line}"))
             }
         };
-        self.line(&format!("{}: {subject}: {what}", self.place(*block)));
+        self.line(&format!("{}: {subject} ({case}): {what}", self.place(*block)));
     }
 
     fn line(&self, text: &str) {
         self.bar.suspend(|| eprint_line(text));
+    }
+}
+
+impl InvalidTrials {
+    /// Counts an invalid trial. Returns false if its subject has violated the same rules in the same case before.
+    fn is_news(&mut self, record: &TrialRecord) -> bool {
+        let Some(measurement) = record.outcome.measurement() else { return true };
+        if measurement.invalid.is_empty() {
+            return true;
+        }
+        let rules = measurement.invalid.iter().map(Invalid::rule).collect();
+        let key = (record.subject.clone(), record.case.clone(), rules);
+        let group = self.groups.entry(key).or_default();
+        group.trials += 1;
+        let limits: Option<Vec<_>> = measurement.invalid.iter().map(Invalid::exceeded).collect();
+        for (key, percent) in limits.unwrap_or_default() {
+            let largest = group.exceeded.entry(key).or_default();
+            *largest = largest.max(percent);
+        }
+        group.trials == 1
+    }
+
+    /// Describes the groups with several trials, with the limits that would accept them.
+    fn summary(&self) -> Vec<String> {
+        let several = self.groups.iter().filter(|(_, group)| group.trials > 1);
+        let line =
+            |((subject, case, rules), group): (&(String, String, Vec<String>), &InvalidGroup)| {
+                let limits: Vec<String> = group
+                    .exceeded
+                    .iter()
+                    .map(|(key, percent)| format!("--limit {key}={}%", percent.ceil()))
+                    .collect();
+                let advice = if limits.is_empty() {
+                    String::new()
+                } else {
+                    format!("; to accept such trials: {}", limits.join(" "))
+                };
+                format!(
+                    "{subject} ({case}): {} invalid: {}{advice}",
+                    counted(group.trials, "trial"),
+                    rules.join("; ")
+                )
+            };
+        several.map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn trial(subject: &str, invalid: &serde_json::Value) -> TrialRecord {
+        let record = json!({
+            "schema": 3, "case": "browse", "subject": subject, "block": 1, "position": 1,
+            "started_at": "2026-01-02T03:04:05Z", "startup_ms": null,
+            "outcome": { "measured": {
+                "window_s": 1.0, "responses": 1, "throughput_per_s": 1.0,
+                "latency": {
+                    "mean_ms": null, "min_ms": null, "max_ms": null, "p50_ms": null, "p90_ms": null,
+                    "p95_ms": null, "p99_ms": null, "p999_ms": null, "histogram_v2_base64": ""
+                },
+                "cpu": {
+                    "servers_window_s": 1.0, "system": null, "origin": null,
+                    "generator": { "user_us": 0, "system_us": 0 }
+                },
+                "memory_peak_bytes": null, "templates": [], "unexpected": 0,
+                "failures": {
+                    "refused": 0, "reset": 0, "connect_timeout": 0, "response_timeout": 0,
+                    "closed_early": 0, "malformed": 0, "other": 0,
+                    "malformed_example": null, "other_example": null
+                },
+                "in_flight": 0, "oldest_in_flight_ms": null,
+                "noise": {
+                    "steal_percent": 0.0, "background_cpu_percent": 0.0,
+                    "cpu_pressure_percent": null, "context_switches": 0
+                },
+                "bottleneck": "none", "invalid": invalid
+            } }
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn equal_invalid_trials_are_counted_and_a_limit_is_proposed() {
+        let busy = |percent: f64| json!([{ "rule": "background-cpu", "percent": percent, "limit_percent": 10.0 }]);
+        let mut trials = InvalidTrials::default();
+        let seen = [
+            trial("nginx", &busy(14.2)),
+            trial("nginx", &busy(12.0)),
+            trial("full", &busy(11.0)),
+            trial("nginx", &json!([{ "rule": "no-response" }])),
+            trial("nginx", &json!([])),
+            trial("full", &json!([{ "rule": "no-response" }])),
+            trial("full", &json!([{ "rule": "no-response" }])),
+        ]
+        .map(|trial| trials.is_news(&trial));
+        assert_eq!(seen, [true, false, true, true, true, true, false]);
+        assert_eq!(
+            trials.summary(),
+            [
+                "full (browse): 2 trials invalid: no response was received",
+                "nginx (browse): 2 trials invalid: other processes took more than 10 % of the CPUs (limit \
+                 `background_cpu`); to accept such trials: --limit background_cpu=15%"
+            ]
+        );
     }
 }
