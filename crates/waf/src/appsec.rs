@@ -239,7 +239,6 @@ impl Draft {
             test.index = self.tests;
             self.tests += 1;
             Link {
-                place: place.clone(),
                 test: Some(test),
                 capture: false,
                 log_data: None,

@@ -136,7 +136,6 @@ pub(crate) enum Flow {
 /// One condition of a rule with the actions that run when it matches.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) place: Place,
     /// `None` for an action, which always matches.
     pub(crate) test: Option<Test>,
     pub(crate) capture: bool,

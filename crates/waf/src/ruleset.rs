@@ -81,10 +81,8 @@ pub struct RuleInfo<'a> {
     pub accuracy: u8,
     /// True if matches belong in the audit log.
     pub audit_log: bool,
-    /// Place of the last condition of the chain.
-    pub last_place: &'a Place,
-    /// Operator of that condition as libmodsecurity names it, such as `Rx`; empty for rules without one, and for those of
-    /// other dialects.
+    /// Operator of the last condition of the chain as libmodsecurity names it, such as `Rx`; empty for rules without one, and
+    /// for those of other dialects.
     pub operator: &'a str,
     /// Argument of the operator, as written.
     pub argument: &'a [u8],
@@ -96,8 +94,8 @@ pub struct RuleInfo<'a> {
 
 impl<'a> RuleInfo<'a> {
     fn of(rule: &'a Rule) -> Self {
-        let last = rule.links.last();
-        let operator = last.and_then(|link| link.test.as_ref()).map(|test| &test.operator);
+        let last = rule.links.last().and_then(|link| link.test.as_ref());
+        let operator = last.map(|test| &test.operator);
         Self {
             id: rule.id,
             place: &rule.place,
@@ -109,7 +107,6 @@ impl<'a> RuleInfo<'a> {
             maturity: rule.maturity,
             accuracy: rule.accuracy,
             audit_log: rule.audit_log,
-            last_place: last.map_or(&rule.place, |link| &link.place),
             operator: operator.map_or("", |operator| &operator.name),
             argument: operator.map_or(&[], |operator| &operator.argument),
             conditions: rule.links.len(),

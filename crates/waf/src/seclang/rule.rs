@@ -146,7 +146,6 @@ impl Draft {
             }
         };
         Ok(Link {
-            place: directive.place(),
             test,
             capture: written.capture,
             log_data: written.log_data.clone(),

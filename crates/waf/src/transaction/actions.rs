@@ -246,12 +246,17 @@ impl Evaluation<'_> {
 
     /// The argument of the last operator, if it has macros.
     fn expanded_argument(&self, rule: &Rule) -> Option<Vec<u8>> {
-        let argument = &rule.links.last()?.test.as_ref()?.operator.argument;
-        memchr::memmem::find(argument, b"%{")?;
-        // A text that is no template, such as a regex with `%{`, has no macro.
-        let template = Template::parse(argument).ok()?;
+        let (Condition::Text(_, argument)
+        | Condition::Number(_, argument)
+        | Condition::RegexTemplate(argument)) = &rule.links.last()?.test.as_ref()?.condition
+        else {
+            return None;
+        };
+        if argument.as_text().is_some() {
+            return None;
+        }
         let mut text = Vec::new();
-        self.expand(Some(rule), &template, &mut text);
+        self.expand(Some(rule), argument, &mut text);
         text.truncate(LOGGED_VALUE_MAX);
         Some(text)
     }
