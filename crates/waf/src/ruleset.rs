@@ -42,12 +42,14 @@ pub struct RuleSet {
     inert: Vec<Skipped>,
     never_matching: Vec<Skipped>,
     removed: usize,
+    files: Vec<PathBuf>,
 }
 
 /// Reads rules from files and texts.
 #[derive(Debug, Default)]
 pub struct Builder {
-    sources: Vec<SourceText>,
+    /// Sources of the place that the rules are for, then those of the places around it.
+    places: Vec<Vec<SourceText>>,
     skip_unsupported: bool,
 }
 
@@ -120,14 +122,27 @@ impl<'a> RuleInfo<'a> {
 
 impl Builder {
     /// Adds a file with everything that it includes.
-    pub fn file(mut self, path: impl AsRef<Path>) -> Self {
-        self.sources.push(SourceText::File(path.as_ref().to_owned()));
-        self
+    pub fn file(self, path: impl AsRef<Path>) -> Self {
+        self.add(SourceText::File(path.as_ref().to_owned()))
     }
 
     /// Adds a text; files that it names are searched in the current folder.
-    pub fn text(mut self, name: &str, text: impl Into<Vec<u8>>) -> Self {
-        self.sources.push(SourceText::Text(name.to_owned(), text.into()));
+    pub fn text(self, name: &str, text: impl Into<Vec<u8>>) -> Self {
+        self.add(SourceText::Text(name.to_owned(), text.into()))
+    }
+
+    fn add(mut self, source: SourceText) -> Self {
+        match self.places.last_mut() {
+            Some(place) => place.push(source),
+            None => self.places.push(vec![source]),
+        }
+        self
+    }
+
+    /// Continues with the sources of the place around, as a server around a location. Their rules run after those that were
+    /// added before, whose settings win. `SecDefaultAction` has effect in its own place only.
+    pub fn around(mut self) -> Self {
+        self.places.push(Vec::new());
         self
     }
 
@@ -144,13 +159,18 @@ impl Builder {
     /// A file cannot be read, or a directive is invalid or not supported.
     pub fn build(self) -> Result<RuleSet, LoadError> {
         let mut draft = Draft::new(self.skip_unsupported);
-        for source in self.sources {
-            match source {
-                SourceText::File(path) => draft.file(&path, 0)?,
-                SourceText::Text(name, text) => {
-                    draft.text(&Arc::from(name), &text, Path::new(""), 0)?;
+        // From the outermost place on, so that the last setting is that of the innermost.
+        for sources in self.places.into_iter().rev() {
+            let around = draft.begin_place();
+            for source in sources {
+                match source {
+                    SourceText::File(path) => draft.file(&path, 0)?,
+                    SourceText::Text(name, text) => {
+                        draft.text(&Arc::from(name), &text, Path::new(""), 0)?;
+                    }
                 }
             }
+            draft.end_place(around)?;
         }
         draft.finish()?;
         complete(draft)
@@ -241,6 +261,11 @@ impl RuleSet {
         self.plan.plant(error);
     }
 
+    /// Files and folders on which the rules depend: rule files, data files, and folders in which `Include` searched.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Number of rules that `SecRuleRemove...` removed.
     pub fn removed(&self) -> usize {
         self.removed
@@ -298,6 +323,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         inert: draft.inert,
         never_matching: draft.never_matching,
         removed,
+        files: draft.shared.files_read,
     };
     resolve_names(&mut set);
     let of_body =

@@ -64,6 +64,7 @@ impl Draft {
     pub(crate) fn file(&mut self, path: &Path, depth: usize) -> Result<(), LoadError> {
         let text = std::fs::read(path)
             .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        self.shared.files_read.push(path.to_owned());
         let folder = path.parent().unwrap_or(Path::new(""));
         self.text(&Arc::from(path.display().to_string()), &text, folder, depth)
     }
@@ -104,14 +105,25 @@ impl Draft {
         Ok(())
     }
 
+    /// Starts with another place. Returns the rules of the places around it.
+    pub(crate) fn begin_place(&mut self) -> Vec<Entry> {
+        self.defaults = Default::default();
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Ends a place; the rules of those around it run after its own.
+    pub(crate) fn end_place(&mut self, around: Vec<Entry>) -> Result<(), LoadError> {
+        if let Some((_, place)) = self.open_chain.take() {
+            let message = "chain without a following rule".into();
+            return Err(LoadError::Invalid { place, message });
+        }
+        self.entries.extend(around);
+        Ok(())
+    }
+
     /// Completes the draft.
     pub(crate) fn finish(&mut self) -> Result<(), LoadError> {
-        match self.open_chain.take() {
-            None => self.finish_naxsi(),
-            Some((_, place)) => {
-                Err(LoadError::Invalid { place, message: "chain without a following rule".into() })
-            }
-        }
+        self.finish_naxsi()
     }
 
     fn directive(
@@ -186,6 +198,7 @@ impl Draft {
             return Err(invalid(format!("Include is nested more than {INCLUDE_DEPTH_MAX} times")));
         }
         let pattern = folder.join(&*argument.as_str());
+        self.shared.files_read.extend(pattern.parent().map(Path::to_owned));
         let matches = glob::glob(&pattern.to_string_lossy())
             .map_err(|error| invalid(format!("invalid pattern: {error}")))?;
         let mut files: Vec<PathBuf> =

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     /// Necessary conditions of the regexes.
     pub(crate) requirements: Requirements,
     files: HashMap<PathBuf, Arc<PhraseSet>>,
+    /// Files and folders on which the rules depend.
+    pub(crate) files_read: Vec<PathBuf>,
 }
 
 impl Shared {
@@ -204,7 +206,7 @@ fn condition(
         "lt" => number(NumberOperator::Less)?,
         "ipmatch" => Condition::Ip(IpSet::parse(&String::from_utf8_lossy(argument))?),
         "ipmatchfromfile" | "ipmatchf" => {
-            let list = read(argument, folder)?;
+            let list = read(argument, folder, shared)?;
             Condition::Ip(IpSet::from_file(&String::from_utf8_lossy(&list))?)
         }
         "validatebyterange" => {
@@ -253,7 +255,7 @@ fn phrase_file(
     }
     let mut lines = Vec::new();
     for name in names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()) {
-        lines.extend(read(name, folder)?);
+        lines.extend(read(name, folder, shared)?);
         lines.push(b'\n');
     }
     let set = Arc::new(PhraseSet::from_file(&lines)?);
@@ -261,11 +263,13 @@ fn phrase_file(
     Ok(set)
 }
 
-fn read(name: &[u8], folder: &Path) -> Result<Vec<u8>, Error> {
+fn read(name: &[u8], folder: &Path, shared: &mut Shared) -> Result<Vec<u8>, Error> {
     let path = folder.join(&*String::from_utf8_lossy(name.trim_ascii()));
-    std::fs::read(&path).map_err(|error| {
-        Fault::invalid(0, format!("cannot read data file \"{}\": {error}", path.display())).into()
-    })
+    let bytes = std::fs::read(&path).map_err(|error| {
+        Fault::invalid(0, format!("cannot read data file \"{}\": {error}", path.display()))
+    })?;
+    shared.files_read.push(path);
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -120,6 +120,7 @@ impl Draft {
         let map = UnicodeMap::parse(&String::from_utf8_lossy(&text), page)
             .map_err(|reason| Fault::invalid(0, format!("{}: {reason}", path.display())));
         self.settings.unicode = Arc::new(parsed(directive, file, map)?);
+        self.shared.files_read.push(path);
         Ok(())
     }
 

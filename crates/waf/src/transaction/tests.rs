@@ -338,3 +338,62 @@ fn match_names_the_last_operator_of_its_chain() {
     assert_eq!((second.operator, second.argument), ("", &b""[..]));
     assert!(second.audit_log);
 }
+
+#[test]
+fn rules_around_run_after_those_of_a_place_whose_settings_win() {
+    let rules = RuleSet::builder()
+        .text("location", "SecRuleEngine On\nSecRule ARGS \"@streq b\" \"id:1,phase:1,block\"\nSecRuleRemoveById 4")
+        .around()
+        .text("server", "SecRuleEngine Off\nSecResponseBodyLimit 7\nSecAction \"id:2,phase:1,pass\"")
+        .around()
+        .text("http", "SecDefaultAction \"phase:1,deny,status:406\"\nSecResponseBodyLimit 9\nSecRule ARGS \"@streq a\" \"id:3,phase:1,block\"\nSecAction \"id:4,phase:1,pass\"")
+        .build()
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        (rules.settings().engine, rules.settings().response_body_limit),
+        (EngineMode::On, 7)
+    );
+    let mut transaction = Transaction::new(Arc::new(rules));
+    transaction.request_line(b"GET", b"/?x=a&y=b", b"HTTP/1.1");
+    transaction.process_request_headers(&mut Worker::new());
+    let matched: Vec<u64> = transaction.matches().iter().map(|matched| matched.id).collect();
+    assert_eq!(matched, [1, 2, 3]);
+    // The default action of its own place.
+    assert_eq!(
+        transaction.intervention().map(|found| (found.rule, found.status)),
+        Some((Some(3), 406))
+    );
+}
+
+#[test]
+fn place_ends_with_its_chains() {
+    let error = RuleSet::builder()
+        .text("location", "SecRule ARGS b \"t:none\"")
+        .around()
+        .text("server", "SecRule ARGS a \"id:1,phase:1,pass,chain\"")
+        .build();
+    let error = error.map(drop).unwrap_err().to_string();
+    assert_eq!(error, "server:1:1: chain without a following rule");
+}
+
+#[test]
+fn rule_set_names_the_files_that_it_depends_on() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(
+        path("main.conf"),
+        "Include rules/*.conf\nSecRule ARGS \"@pmFromFile a.data b.data\" \"id:1\"",
+    )?;
+    std::fs::create_dir(path("rules"))?;
+    std::fs::write(
+        path("rules/one.conf"),
+        "SecRule REMOTE_ADDR \"@ipMatchFromFile ips\" \"id:2\"",
+    )?;
+    for name in ["a.data", "b.data", "rules/ips"] {
+        std::fs::write(path(name), "10.0.0.1\n")?;
+    }
+    let rules = RuleSet::builder().file(path("main.conf")).build()?;
+    let names = ["main.conf", "rules", "rules/one.conf", "rules/ips", "a.data", "b.data"];
+    assert_eq!(rules.files(), names.map(path));
+    Ok(())
+}
