@@ -43,7 +43,6 @@ impl<'a> AgentRole<'a> {
             Command::StartOrigins(plan) => {
                 let OriginsPlan { ip, count, busy_poll, ready } = *plan;
                 let tollgate = current_exe().context("cannot find the running program")?;
-                let ready = ready.to_request()?;
                 let started = self.role.start_origins(
                     &tollgate,
                     ip,
@@ -69,7 +68,7 @@ impl<'a> AgentRole<'a> {
                     origins: &origins,
                     connections,
                     protocol,
-                    ready: &ready.to_request()?,
+                    ready: &ready,
                 };
                 let started = self.role.start_system(&start, self.interrupt);
                 reply(started, |started| Reply::System(Box::new(started)))

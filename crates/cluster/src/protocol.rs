@@ -6,11 +6,11 @@
 
 use crate::describe::HostFacts;
 use crate::program::{ProgramCommand, ProgramReply};
-use crate::shard::{LoadPlan, RequestPlan, ShardResult};
+use crate::shard::{LoadPlan, ShardResult};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tollgate_load::Progress;
+use tollgate_load::{Progress, Request as LoadRequest};
 use tollgate_records::case::Protocol;
 use tollgate_records::subject::{Options, SubjectState};
 use tollgate_records::trial::Failure;
@@ -166,7 +166,7 @@ pub struct OriginsPlan {
     pub count: u16,
     pub busy_poll: bool,
     /// Request of the readiness check.
-    pub ready: RequestPlan,
+    pub ready: LoadRequest,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -177,7 +177,7 @@ pub struct SystemPlan {
     pub origins: Vec<SocketAddr>,
     pub connections: u32,
     pub protocol: Protocol,
-    pub ready: RequestPlan,
+    pub ready: LoadRequest,
 }
 
 /// Counts of a running load.

@@ -8,7 +8,7 @@ use crate::describe::HostFacts;
 use crate::hosts::{Host, Hosts};
 use crate::protocol::{Command, OriginsPlan, Reply, SubjectPlan, SystemPlan};
 use crate::role_window::WindowOnHosts;
-use crate::shard::{LoadPlan, RequestPlan};
+use crate::shard::LoadPlan;
 use crate::slurm::{self, ListedNode, NodeChoice};
 use crate::staging::Binary;
 use anyhow::{Context, anyhow, bail};
@@ -364,7 +364,7 @@ impl RoleHosts for RemoteHosts {
                 ip: live.addresses[ORIGIN],
                 count: case.origins,
                 busy_poll: case.load.busy_poll,
-                ready: RequestPlan::of(ready),
+                ready: ready.clone(),
             }));
             match live.agents[ORIGIN].call(command, limit, interrupt) {
                 Ok(Reply::Origins { addresses }) => origins = addresses,
@@ -386,7 +386,7 @@ impl RoleHosts for RemoteHosts {
             origins,
             connections: case.load.connections_most(),
             protocol: case.protocol,
-            ready: RequestPlan::of(ready),
+            ready: ready.clone(),
         }));
         match live.agents[SYSTEM].call(command, limit, interrupt) {
             Ok(Reply::System(started)) => {

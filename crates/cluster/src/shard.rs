@@ -1,7 +1,5 @@
 //! A load that several hosts send together: the plan of one of them in its form on the pipe, and its result.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,18 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tollgate_load::{
-    Arrivals, Error as LoadError, Expectation, Plan, Protocol, Request, Shard, ShardSummary,
-    Target, Workload,
+    Arrivals, Error as LoadError, Plan, Protocol, Shard, ShardSummary, Target, Workload,
 };
 use tollgate_tls::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
 
 /// One host's part of a load. Rate, requests and connections are those of all hosts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadPlan {
     pub target: SocketAddr,
     pub tls: Option<TlsPlan>,
     /// The same for all hosts.
-    workload: Arc<WorkloadPlan>,
+    workload: Arc<Workload>,
     protocol: Protocol,
     arrivals: Arrivals,
     connections: usize,
@@ -40,12 +37,6 @@ pub struct LoadPlan {
     pub(crate) lead_time: Duration,
 }
 
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct WorkloadPlan {
-    requests: Vec<RequestPlan>,
-    order: Vec<u32>,
-}
-
 /// Options of TLS. Files were stored before, under their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsPlan {
@@ -60,18 +51,6 @@ pub struct TlsPlan {
     pub resume: bool,
     /// Protocols of ALPN.
     pub protocols: Vec<String>,
-}
-
-/// A request and its expected response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RequestPlan {
-    bytes_base64: String,
-    is_head: bool,
-    status: Option<u16>,
-    body_bytes: Option<u64>,
-    body_contains_base64: Option<String>,
-    or_status: Option<u16>,
-    template: usize,
 }
 
 /// Result of one host.
@@ -90,8 +69,6 @@ pub enum PlanError {
     Replay,
     #[error("cannot divide the load: {0}")]
     Invalid(#[from] LoadError),
-    #[error("malformed base64 in the plan")]
-    Base64(#[from] base64::DecodeError),
     #[error("cannot use TLS with these options")]
     Tls(#[from] ClientError),
     #[error("cannot use TLS 1.{0}; use 1.2 or 1.3")]
@@ -122,10 +99,7 @@ impl LoadPlan {
         Ok(Self {
             target,
             tls,
-            workload: Arc::new(WorkloadPlan {
-                requests: plan.workload.requests().iter().map(RequestPlan::of).collect(),
-                order: plan.workload.order().to_vec(),
-            }),
+            workload: Arc::clone(&plan.workload),
             protocol: plan.protocol,
             arrivals: plan.arrivals.clone(),
             connections: plan.connections,
@@ -147,13 +121,10 @@ impl LoadPlan {
 
     /// Returns the plan of this host. `folder` has the stored files.
     pub(crate) fn to_plan(&self, folder: &Path) -> Result<Plan, PlanError> {
-        let WorkloadPlan { requests, order } = &*self.workload;
-        let requests = requests.iter().map(RequestPlan::to_request);
-        let workload = Workload::new(requests.collect::<Result<_, PlanError>>()?, order.clone())?;
         let plan = Plan {
             target: Target::Tcp(self.target),
             tls: self.tls.as_ref().map(|tls| tls.client(folder)).transpose()?,
-            workload: Arc::new(workload),
+            workload: Arc::clone(&self.workload),
             protocol: self.protocol,
             arrivals: self.arrivals.clone(),
             replay: None,
@@ -214,49 +185,21 @@ impl TlsPlan {
     }
 }
 
-impl RequestPlan {
-    pub fn of(request: &Request) -> Self {
-        let Request { bytes, is_head, expect, template } = request;
-        Self {
-            bytes_base64: STANDARD.encode(bytes),
-            is_head: *is_head,
-            status: expect.status,
-            body_bytes: expect.body_bytes,
-            body_contains_base64: expect.body_contains.as_ref().map(|text| STANDARD.encode(text)),
-            or_status: expect.or_status,
-            template: *template,
-        }
-    }
-
-    pub(crate) fn to_request(&self) -> Result<Request, PlanError> {
-        let body_contains = self.body_contains_base64.as_ref().map(|text| STANDARD.decode(text));
-        Ok(Request {
-            bytes: STANDARD.decode(&self.bytes_base64)?.into(),
-            is_head: self.is_head,
-            expect: Expectation {
-                status: self.status,
-                body_bytes: self.body_bytes,
-                body_contains: body_contains.transpose()?.map(Into::into),
-                or_status: self.or_status,
-            },
-            template: self.template,
-        })
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use tollgate_load::{Rate, Spacing, Stage};
+    use tollgate_http1::{RequestMessage, RequestText};
+    use tollgate_load::{Expectation, Rate, Request, Spacing, Stage};
     use tollgate_tls::SelfSigned;
 
+    fn message(method: &str, body: &[u8]) -> RequestMessage {
+        let headers = [("Host", "a"), ("X", "é")];
+        RequestText { method, target: "/?a", headers: &headers, body }.render().unwrap()
+    }
+
     pub(crate) fn plan(target: SocketAddr) -> Plan {
-        let request = Request {
-            bytes: b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
-            is_head: false,
-            expect: Expectation { status: Some(200), ..Expectation::default() },
-            template: 0,
-        };
+        let expect = Expectation { status: Some(200), ..Expectation::default() };
+        let request = Request { message: message("GET", b""), expect, template: 0 };
         Plan {
             target: Target::Tcp(target),
             tls: None,
@@ -295,7 +238,7 @@ pub(crate) mod tests {
             or_status: Some(403),
             ..Expectation::default()
         };
-        let request = Request { bytes: b"\xffGET"[..].into(), is_head: true, expect, template: 1 };
+        let request = Request { message: message("PUT", b"\xff\0"), expect, template: 1 };
         let plan = Plan {
             arrivals: Arrivals::Open { rate, spacing },
             workload: Arc::new(Workload::new(vec![request], vec![0, 0]).unwrap()),

@@ -76,7 +76,7 @@ impl Corpus {
                     },
                     class: of.class,
                     family: of.family.clone(),
-                    request: workload::in_one_line(&listed.bytes),
+                    request: workload::in_one_line(&listed.message),
                 });
             }
         }

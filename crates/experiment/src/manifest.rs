@@ -128,7 +128,7 @@ fn probe_requests(case: &Case) -> (String, BTreeMap<String, String>) {
     let as_written = Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
     // A mix that cannot be rendered was rejected before.
     let samples = workload::samples(&case.mix, &as_written).unwrap_or_default();
-    let lines = samples.iter().map(|sample| workload::in_one_line(&sample.bytes));
+    let lines = samples.iter().map(|sample| workload::in_one_line(&sample.message));
     let names = case.mix.templates().iter().map(|template| template.name.clone());
     (case.name.clone(), names.zip(lines).collect())
 }

@@ -3,7 +3,7 @@
 use regex::bytes::Regex;
 use std::sync::Arc;
 use thiserror::Error;
-use tollgate_http1::{RenderError, RequestText, parse_request_head};
+use tollgate_http1::{RenderError, RequestMessage, RequestText};
 use tollgate_load::{
     Expectation, MAX_PATTERN_BYTES, Pace, Rate, Replay, ReplayEvent, ReplayVariable, Request,
     ValueSource, Workload,
@@ -43,10 +43,6 @@ pub struct Blocking<'a> {
 pub enum WorkloadError {
     #[error("cannot render template `{template}`")]
     Template { template: String, source: RenderError },
-    #[error(
-        "cannot parse a request of template `{template}`, whose prefix, host or connection must change"
-    )]
-    Listed { template: String },
     #[error("the generator rejects the mix")]
     Load(#[from] tollgate_load::Error),
     #[error(
@@ -94,17 +90,14 @@ const COMMON_HEADERS: [&str; 7] = [
 ];
 
 /// Describes a request in one line: method, target, headers that are not common, and body, up to 300 characters.
-pub fn in_one_line(bytes: &[u8]) -> String {
-    let Some(head) = parse_request_head(bytes).ok().flatten() else {
-        return shortened(&bytes.escape_ascii().to_string());
-    };
-    let mut text = format!("{} {}", head.method, head.target);
-    for (name, value) in head.headers.iter() {
+pub fn in_one_line(request: &RequestMessage) -> String {
+    let mut text = format!("{} {}", request.method(), request.target());
+    for (name, value) in request.headers() {
         if !COMMON_HEADERS.iter().any(|common| name.eq_ignore_ascii_case(common)) {
-            text += &format!(" | {name}: {}", String::from_utf8_lossy(value));
+            text += &format!(" | {name}: {value}");
         }
     }
-    let body = &bytes[head.len..];
+    let body = request.body();
     if !body.is_empty() {
         // The rest would be cut anyway.
         let start = &body[..body.len().min(4 * LINE_CHARS)];
@@ -226,40 +219,34 @@ fn listed_request(
     delivery: &Delivery<'_>,
 ) -> Result<Request, WorkloadError> {
     let of = &mix.templates()[template];
-    let bytes = match delivery {
-        Delivery { prefix: "", host: None, keep_alive: true, .. } => Arc::clone(&listed.bytes),
-        _ => redeliver(of, &listed.bytes, delivery)?,
+    let message = match delivery {
+        Delivery { prefix: "", host: None, keep_alive: true, .. } => listed.message.clone(),
+        _ => redeliver(of, &listed.message, delivery)?,
     };
     let passed =
         Expectation { status: of.status, body_bytes: listed.body_bytes, ..Expectation::default() };
     let expect = expectation(of, passed, delivery.blocks);
-    Ok(Request { bytes, is_head: listed.is_head, expect, template })
+    Ok(Request { message, expect, template })
 }
 
 /// Renders a request of a list again, as delivered.
 fn redeliver(
     of: &Template,
-    bytes: &[u8],
+    listed: &RequestMessage,
     delivery: &Delivery<'_>,
-) -> Result<Arc<[u8]>, WorkloadError> {
-    let invalid = || WorkloadError::Listed { template: of.name.clone() };
-    let head = parse_request_head(bytes).ok().flatten().ok_or_else(invalid)?;
-    // A list is text, but for its bodies.
-    let header = |(name, value): (&str, &[u8])| {
-        (name.to_owned(), String::from_utf8_lossy(value).into_owned())
-    };
-    let mut headers = head.headers.iter().map(header).collect();
+) -> Result<RequestMessage, WorkloadError> {
+    let header = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let mut headers = listed.headers().map(header).collect();
     deliver_headers(&mut headers, delivery);
-    let target = format!("{}{}", delivery.prefix, head.target);
+    let target = format!("{}{}", delivery.prefix, listed.target());
     let text = RequestText {
-        method: head.method,
+        method: listed.method(),
         target: &target,
         headers: &headers,
-        body: &bytes[head.len..],
+        body: listed.body(),
     };
-    let rendered = text.render();
     let failed = |source| WorkloadError::Template { template: of.name.clone(), source };
-    Ok(rendered.map_err(failed)?.into())
+    text.render().map_err(failed)
 }
 
 fn deliver_headers(headers: &mut Vec<(String, String)>, delivery: &Delivery<'_>) {
@@ -288,19 +275,14 @@ fn request(
     deliver_headers(&mut message.headers, delivery);
     let of = &mix.templates()[template];
     let failed = |source| WorkloadError::Template { template: of.name.clone(), source };
-    let bytes = message.text().render().map_err(failed)?;
+    let rendered = message.text().render().map_err(failed)?;
     let passed = Expectation {
         status: Some(message.expect.status),
         body_bytes: message.expect.body_bytes,
         body_contains: message.expect.body_contains.map(|text| Arc::from(text.into_bytes())),
         or_status: None,
     };
-    Ok(Request {
-        bytes: bytes.into(),
-        is_head: message.method == "HEAD",
-        expect: expectation(of, passed, delivery.blocks),
-        template,
-    })
+    Ok(Request { message: rendered, expect: expectation(of, passed, delivery.blocks), template })
 }
 
 /// `passed` is the expected response if nothing blocks the request.
@@ -357,7 +339,7 @@ mod tests {
     }
 
     fn text(request: &Request) -> &str {
-        str::from_utf8(&request.bytes).unwrap()
+        str::from_utf8(request.message.bytes()).unwrap()
     }
 
     #[test]
@@ -368,7 +350,7 @@ mod tests {
             text(&home),
             "HEAD / HTTP/1.1\r\nhost: shop.example\r\nConnection: keep-alive\r\n\r\n"
         );
-        assert!(home.is_head && !order.is_head);
+        assert!(home.message.is_head() && !order.message.is_head());
         let delivery = Delivery {
             prefix: "/full",
             host: Some("localhost:8080"),
@@ -457,8 +439,9 @@ mod tests {
         assert_eq!(order.iter().filter(|index| **index == 2).count(), 2 * 21_845);
         assert_eq!(order.iter().filter(|index| **index == 3).count(), 21_845);
         let put = b"PUT /1 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n\xff";
-        assert_eq!((&*requests[2].bytes, requests[2].template), (&put[..], 1));
-        assert!(Arc::ptr_eq(&requests[1].bytes, &requests[2].bytes));
+        assert_eq!((requests[2].message.bytes(), requests[2].template), (&put[..], 1));
+        // Not copied.
+        assert!(std::ptr::eq(requests[1].message.bytes(), requests[2].message.bytes()));
         assert_eq!(requests[2].expect.to_string(), "404 with 3 bytes");
         assert_eq!(requests[3].expect, Expectation::default());
         let delivery = Delivery {
@@ -473,7 +456,7 @@ mod tests {
             "GET /full/2 HTTP/1.1\r\nhost: x\r\nConnection: close\r\n\r\n"
         );
         let put = b"PUT /full/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n\xff";
-        assert_eq!(&*requests[1].bytes, &put[..]);
+        assert_eq!(requests[1].message.bytes(), &put[..]);
         assert_eq!(requests[1].expect.to_string(), "403");
     }
 

@@ -23,5 +23,5 @@ pub use head::{
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
 pub use headers::{BodyFraming, Headers, is_token, is_token_byte, parse_host, parse_length};
-pub use render::{RenderError, RequestPart, RequestText};
+pub use render::{RenderError, RequestMessage, RequestPart, RequestText};
 pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::{Duration, Instant};
 
-use tollgate_http1::{BodySearch, MAX_HEAD_BYTES, ResponseScanner, parse_response_head};
+use tollgate_http1::{
+    BodySearch, MAX_HEAD_BYTES, RequestMessage, ResponseScanner, parse_response_head,
+};
 use tollgate_net::{Interest, Poller, Socket, try_io};
 use tollgate_tls::{StreamEnd, TlsSession};
 
-use crate::http2::{self, Http2, Http2Request};
+use crate::http2::{self, Http2, Http2Head};
 use crate::plan::{Plan, Protocol, Target};
 use crate::replay::Captured;
 use crate::workload::Workload;
@@ -36,10 +38,10 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Replayed {
     pub(crate) session: u32,
-    /// `None` if it is sent as recorded.
-    pub(crate) text: Option<Box<[u8]>>,
-    /// The request for HTTP/2.
-    pub(crate) http2: Option<Http2Request>,
+    /// The request with cookies and values of the session.
+    message: RequestMessage,
+    /// `None` over HTTP/1.1.
+    http2: Option<Http2Head>,
     /// HTTP/1.1: head of the response as received so far, without interim ones.
     head: Vec<u8>,
     has_head: bool,
@@ -47,9 +49,14 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
-    pub(crate) fn new(session: u32, text: Option<Box<[u8]>>, needs_body: bool) -> Self {
+    pub(crate) fn new(
+        session: u32,
+        message: RequestMessage,
+        http2: Option<Http2Head>,
+        needs_body: bool,
+    ) -> Self {
         let response = Captured { body: needs_body.then(Vec::new), ..Captured::default() };
-        Self { session, text, http2: None, head: Vec::new(), has_head: false, response }
+        Self { session, message, http2, head: Vec::new(), has_head: false, response }
     }
 
     /// Drops the part of a response that ended early.
@@ -92,19 +99,22 @@ impl InFlight {
         }
     }
 
-    /// Returns the request as sent over HTTP/1.1.
-    pub(crate) fn text<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
-        match self.replayed.as_ref().and_then(|replayed| replayed.text.as_deref()) {
-            Some(text) => text,
-            None => &workload.requests[self.request].bytes,
+    pub(crate) fn message<'a>(&'a self, workload: &'a Workload) -> &'a RequestMessage {
+        match &self.replayed {
+            Some(replayed) => &replayed.message,
+            None => &workload.requests[self.request].message,
         }
     }
 
-    /// Returns the request as sent over HTTP/2.
-    pub(crate) fn http2<'a>(&'a self, requests: &'a [Http2Request]) -> &'a Http2Request {
+    /// Returns the request as sent over HTTP/1.1.
+    pub(crate) fn bytes<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
+        self.message(workload).bytes()
+    }
+
+    pub(crate) fn http2_head<'a>(&'a self, workload: &'a Workload) -> &'a Http2Head {
         match self.replayed.as_ref().and_then(|replayed| replayed.http2.as_ref()) {
-            Some(request) => request,
-            None => &requests[self.request],
+            Some(head) => head,
+            None => &workload.http2_heads()[self.request],
         }
     }
 
@@ -324,12 +334,12 @@ impl Connection {
             return Ok(is_all_sent);
         }
         while self.sent < self.in_flight.len() {
-            let first = &self.in_flight[self.sent].text(workload)[self.sent_bytes..];
+            let first = &self.in_flight[self.sent].bytes(workload)[self.sent_bytes..];
             let sent = if self.sent + 1 == self.in_flight.len() {
                 send(&stream.socket, &mut stream.tls, first)?
             } else {
                 let rest = self.in_flight.range(self.sent + 1..);
-                let rest = rest.map(|request| request.text(workload));
+                let rest = rest.map(|request| request.bytes(workload));
                 let slices: Vec<IoSlice<'_>> =
                     std::iter::once(first).chain(rest).take(SLICES_MAX).map(IoSlice::new).collect();
                 match &mut stream.tls {
@@ -346,7 +356,7 @@ impl Connection {
                 return Ok(false);
             };
             while self.sent < self.in_flight.len() {
-                let left = self.in_flight[self.sent].text(workload).len() - self.sent_bytes;
+                let left = self.in_flight[self.sent].bytes(workload).len() - self.sent_bytes;
                 if bytes < left {
                     self.sent_bytes += bytes;
                     break;
@@ -516,10 +526,11 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Request;
 
     #[test]
     fn restarted_request_has_no_part_of_its_first_response() {
-        let mut replayed = Replayed::new(0, None, true);
+        let mut replayed = Replayed::new(0, Request::get("/").message, None, true);
         replayed.capture(b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 9\r\n\r\n", false);
         replayed.response.add_body(b"half");
         replayed.restart();

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use tollgate_http1::BodySearch;
+use tollgate_http1::{BodySearch, RequestMessage};
 use tollgate_http2::{Connection, Field, Limits, MAX_MAX_FRAME_BYTES, Rate, Role};
 
 use crate::connection::InFlight;
-use crate::plan::Error;
+use crate::workload::Workload;
 
 /// Receive window of streams and connections, so large that flow control does not delay responses. The maximum is
 /// 2^31 - 1.
@@ -17,70 +17,41 @@ const WINDOW: u32 = 1 << 30;
 /// Capacity above which the memory of sent frames is freed.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// Connection-specific header fields, which HTTP/2 forbids (RFC 9113, section 8.2.2).
-const DROPPED: &[&str] =
+/// Header fields that HTTP/2 forbids (RFC 9113, section 8.2.2).
+const CONNECTION_SPECIFIC: &[&str] =
     &["connection", "http2-settings", "keep-alive", "proxy-connection", "te", "upgrade"];
 
-/// A request for HTTP/2, made from its HTTP/1.1 text.
+/// Header fields of a request as HTTP/2 sends them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Http2Request {
-    method: Vec<u8>,
-    /// Names, in lower case, and values of the fields after `:method` and `:scheme`.
+pub struct Http2Head {
+    /// `:method` first; without `:scheme`. Names are in lower case.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    body: Vec<u8>,
 }
 
-impl Http2Request {
-    /// Fails unless the text is a request line, header fields and a body without a transfer coding.
-    pub fn from_http1(text: &[u8]) -> Result<Self, Error> {
-        let error = |reason: &str| {
-            let start = &text[..text.len().min(60)];
-            let start = start.escape_ascii();
-            Error::Workload(format!("cannot send `{start}` over HTTP/2: {reason}"))
+impl Http2Head {
+    pub fn new(request: &RequestMessage) -> Self {
+        let pseudo = [
+            (":method", request.method()),
+            (":path", request.target()),
+            (":authority", request.host()),
+        ];
+        let is_sent = |(name, _): &(&str, &str)| {
+            let is_name = |other: &&str| name.eq_ignore_ascii_case(other);
+            !is_name(&"host") && !CONNECTION_SPECIFIC.iter().any(is_name)
         };
-        let end = text.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-        let end = end.ok_or_else(|| error("no blank line ends its head"))?;
-        let mut lines = text[..end].split(|byte| *byte == b'\n').map(trim_end);
-        let request_line = lines.next().unwrap_or_default();
-        let mut words = request_line.splitn(2, |byte| *byte == b' ');
-        let method = words.next().unwrap_or_default();
-        let target = words.next().and_then(|rest| rest.strip_suffix(b" HTTP/1.1"));
-        let target = target.ok_or_else(|| error("its first line does not end in HTTP/1.1"))?;
-        let mut authority = None;
-        let mut headers = Vec::new();
-        for line in lines {
-            let colon = line.iter().position(|byte| *byte == b':');
-            let colon = colon.ok_or_else(|| error("a header line has no colon"))?;
-            let (name, value) =
-                (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii());
-            match name.as_slice() {
-                b"host" => authority = Some(value.to_vec()),
-                b"transfer-encoding" => return Err(error("its body has a transfer coding")),
-                name if DROPPED.iter().any(|dropped| dropped.as_bytes() == name) => {}
-                _ => headers.push((name, value.to_vec())),
-            }
-        }
-        let mut fields = vec![(b":path".to_vec(), target.to_vec())];
-        fields.extend(authority.map(|host| (b":authority".to_vec(), host)));
-        fields.append(&mut headers);
-        Ok(Self { method: method.to_vec(), fields, body: text[end + 4..].to_vec() })
+        let fields = pseudo.into_iter().chain(request.headers().filter(is_sent));
+        let field = |(name, value): (&str, &str)| {
+            (name.to_ascii_lowercase().into_bytes(), value.as_bytes().to_vec())
+        };
+        Self { fields: fields.map(field).collect() }
     }
 
-    /// Returns the fields of its head, pseudo-fields first.
+    /// Returns the fields, pseudo-fields first.
     pub fn fields<'a>(&'a self, scheme: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
-        let first = [Field::new(b":method", &self.method), Field::new(b":scheme", scheme)];
-        let rest = self.fields.iter().map(|(name, value)| Field::new(name, value));
-        first.into_iter().chain(rest)
+        let mut fields = self.fields.iter().map(|(name, value)| Field::new(name, value));
+        let method = fields.next();
+        method.into_iter().chain([Field::new(b":scheme", scheme)]).chain(fields)
     }
-
-    /// Returns its body, which may be empty.
-    pub fn body(&self) -> &[u8] {
-        &self.body
-    }
-}
-
-fn trim_end(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// The framing of one connection, and the requests that have a stream on it.
@@ -178,7 +149,7 @@ impl Http2 {
     }
 
     /// Opens a stream. [`Http2::can_open`] must be true.
-    pub(crate) fn open(&mut self, mut in_flight: InFlight, requests: &[Http2Request]) {
+    pub(crate) fn open(&mut self, mut in_flight: InFlight, workload: &Workload) {
         let token = self.vacant.pop().unwrap_or_else(|| {
             self.streams.push(None);
             self.streams.len() - 1
@@ -187,9 +158,8 @@ impl Http2 {
         if self.len() == 1 {
             self.unsent_from = Some(before);
         }
-        let request = in_flight.http2(requests);
-        let fields = request.fields(self.scheme);
-        let is_bodyless = request.body.is_empty();
+        let fields = in_flight.http2_head(workload).fields(self.scheme);
+        let is_bodyless = in_flight.message(workload).body().is_empty();
         let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
         let id = id.expect("the connection accepts another stream");
         in_flight.sent_bytes = (self.out.len() - before) as u64;
@@ -205,14 +175,14 @@ impl Http2 {
             search: BodySearch::default(),
         });
         if !is_bodyless {
-            self.resume_body(token, requests);
+            self.resume_body(token, workload);
         }
     }
 
     /// Sends as much of the body of a stream as the windows allow, and queues the stream for the rest.
-    pub(crate) fn resume_body(&mut self, token: usize, requests: &[Http2Request]) {
+    pub(crate) fn resume_body(&mut self, token: usize, workload: &Workload) {
         let Some(Some(stream)) = self.streams.get_mut(token) else { return };
-        let rest = &stream.in_flight.http2(requests).body[stream.body_sent..];
+        let rest = &stream.in_flight.message(workload).body()[stream.body_sent..];
         let before = self.out.len();
         // A closed stream accepts no more bytes.
         let sent = self.framing.send_data(stream.id, rest, true, &mut self.out);
@@ -227,13 +197,13 @@ impl Http2 {
     }
 
     /// Continues the bodies that did not fit, as far as the window of the connection allows.
-    pub(crate) fn resume_bodies(&mut self, requests: &[Http2Request]) {
+    pub(crate) fn resume_bodies(&mut self, workload: &Workload) {
         for _ in 0..self.unsent_bodies.len() {
             let Some(token) = self.unsent_bodies.pop_front() else { return };
             if let Some(stream) = &mut self.streams[token] {
                 stream.is_body_queued = false;
             }
-            self.resume_body(token, requests);
+            self.resume_body(token, workload);
             // After the attempt, so that the framing announces further room.
             if self.framing.is_window_empty() && !self.unsent_bodies.is_empty() {
                 return;
@@ -306,24 +276,42 @@ impl Http2 {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_http1::RequestText;
+
     use super::*;
+    use crate::workload::Request;
 
     #[test]
-    fn http1_text_becomes_fields_and_body() {
-        let text = b"POST /a?b=c HTTP/1.1\r\nHost: shop.example:81\r\nConnection: close\r\nX-A:  b \r\nContent-Length: 2\r\n\r\nhi";
-        let request = Http2Request::from_http1(text).unwrap();
-        let field = |(name, value): &(Vec<u8>, Vec<u8>)| {
-            format!("{}={}", name.escape_ascii(), value.escape_ascii())
+    fn head_has_lower_case_names_and_nothing_of_the_connection() {
+        let headers = [
+            ("X-A", "b"),
+            ("Host", "shop.example:81"),
+            ("Connection", "close"),
+            ("TE", "trailers"),
+            ("Accept", ""),
+        ];
+        let text = RequestText { method: "POST", target: "/a?b=c", headers: &headers, body: b"hi" };
+        let head = Http2Head::new(&text.render().unwrap());
+        let field = |field: Field<'_>| {
+            format!("{}={}", field.name.escape_ascii(), field.value.escape_ascii())
         };
-        let fields: Vec<_> = request.fields.iter().map(field).collect();
-        let expected = [":path=/a?b=c", ":authority=shop.example:81", "x-a=b", "content-length=2"];
+        let fields: Vec<_> = head.fields(b"https").map(field).collect();
+        let expected = [
+            ":method=POST",
+            ":scheme=https",
+            ":path=/a?b=c",
+            ":authority=shop.example:81",
+            "x-a=b",
+            "accept=",
+            "content-length=2",
+        ];
         assert_eq!(fields, expected);
-        assert_eq!((request.method, request.body), (b"POST".to_vec(), b"hi".to_vec()));
     }
 
     #[test]
     fn requests_are_unsent_until_their_first_byte() {
-        let request = Http2Request::from_http1(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let workload = Workload::new(vec![Request::get("/")], vec![0]).unwrap();
+        workload.render_http2();
         let now = Instant::now();
         let in_flight = || InFlight {
             request: 0,
@@ -334,11 +322,10 @@ mod tests {
             first_byte: None,
             replayed: None,
         };
-        let requests = [request];
         let mut http2 = Http2::new("http", now);
         // Preface and settings are sent in part.
         let preface = http2.out.len();
-        http2.open(in_flight(), &requests);
+        http2.open(in_flight(), &workload);
         assert!(http2.is_unsent());
         let mut room = [Some(preface - 1), None].into_iter();
         assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
@@ -347,27 +334,14 @@ mod tests {
         assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
         assert!(!http2.is_unsent());
         assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
-        http2.open(in_flight(), &requests);
+        http2.open(in_flight(), &workload);
         // The first request is on the wire.
         assert!(!http2.is_unsent());
         assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
         assert_eq!(http2.take_where(|_| true).len(), 2);
         assert!(http2.is_unsent());
-        http2.open(in_flight(), &requests);
-        http2.open(in_flight(), &requests);
+        http2.open(in_flight(), &workload);
+        http2.open(in_flight(), &workload);
         assert!(http2.is_unsent());
-    }
-
-    #[test]
-    fn text_that_is_no_plain_request_is_rejected() {
-        for (text, reason) in [
-            ("GET / HTTP/1.1\r\n", "no blank line ends its head"),
-            ("GET / HTTP/1.0\r\n\r\n", "its first line does not end in HTTP/1.1"),
-            ("GET / HTTP/1.1\r\na\r\n\r\n", "a header line has no colon"),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "its body has a transfer"),
-        ] {
-            let error = Http2Request::from_http1(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.starts_with("cannot send `") && error.contains(reason), "{error}");
-        }
     }
 }

@@ -46,7 +46,7 @@ mod tests;
 
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
-pub use http2::Http2Request;
+pub use http2::Http2Head;
 pub use plan::{
     Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_SHARDS, MAX_STAGES, MAX_STREAMS,
     MAX_THREADS, MAX_TIMEOUT, MIN_INTERVAL, Plan, Protocol, Shard, Spacing, Target,

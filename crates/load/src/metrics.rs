@@ -289,12 +289,17 @@ impl Metrics {
         failure.count(&mut self.summary.failures);
     }
 
-    pub(crate) fn needs_first_head(&self) -> bool {
-        self.summary.first_head.is_empty()
+    pub(crate) fn needs_first_headers(&self) -> bool {
+        self.summary.first_headers.is_none()
     }
 
-    pub(crate) fn set_first_head(&mut self, head: &[u8]) {
-        self.summary.first_head = head.to_vec();
+    pub(crate) fn set_first_headers<'a>(
+        &mut self,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.summary.first_headers =
+            Some(headers.map(|(name, value)| (text(name), text(value))).collect());
     }
 
     /// Shares a copy of the latencies, if another thread has requested one.

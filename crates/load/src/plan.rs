@@ -292,8 +292,8 @@ impl Plan {
     /// poll. Bodies that wait for room in a window would wait for a pause with each of its updates.
     pub(crate) fn coalesces(&self) -> bool {
         let Protocol::Http2 { streams } = self.protocol else { return false };
-        let requests = self.workload.http2_requests().iter();
-        let body_max = requests.map(|request| request.body().len()).max().unwrap_or(0);
+        let requests = self.workload.requests().iter();
+        let body_max = requests.map(|request| request.message.body().len()).max().unwrap_or(0);
         let is_closed = matches!(self.arrivals, Arrivals::Closed);
         is_closed && !self.busy_poll && streams > 1 && streams * body_max <= INITIAL_WINDOW
     }

@@ -6,9 +6,10 @@ use std::fmt;
 
 use regex::bytes::Regex;
 use serde_json::Value;
+use tollgate_http1::{BodySearch, Pattern, RequestMessage};
 
 use crate::plan::Error;
-use crate::session::{placeholder, request_line};
+use crate::session::placeholder;
 use crate::workload::Workload;
 
 /// Limit of a body from which variables are extracted.
@@ -117,14 +118,15 @@ impl Replay {
         for (index, variable) in variables.iter().enumerate() {
             let name = &variable.name;
             let placeholder = placeholder(name);
-            let finder = tollgate_http1::Pattern::new(&placeholder);
+            let finder = Pattern::new(&placeholder);
             let (mut is_set, mut is_used) = (false, false);
             for (request, number) in workload.requests.iter().zip(0..) {
-                if variable.is_set_by(&request.bytes) {
+                if variable.is_set_by(&request.message) {
                     set_by.entry(number).or_default().push(index);
                     is_set = true;
                 }
-                if finder.as_ref().is_some_and(|pattern| contains(pattern, &request.bytes)) {
+                if finder.as_ref().is_some_and(|pattern| contains(pattern, request.message.bytes()))
+                {
                     used_by.entry(number).or_default().push(index);
                     is_used = true;
                 }
@@ -194,21 +196,17 @@ impl Replay {
     }
 }
 
-fn contains(pattern: &tollgate_http1::Pattern, bytes: &[u8]) -> bool {
-    let mut search = tollgate_http1::BodySearch::default();
+fn contains(pattern: &Pattern, bytes: &[u8]) -> bool {
+    let mut search = BodySearch::default();
     search.feed(pattern, bytes);
     search.found()
 }
 
 impl ReplayVariable {
-    fn is_set_by(&self, request: &[u8]) -> bool {
-        let (method, target) = request_line(request);
-        let path = target.split(|byte| *byte == b'?').next().unwrap_or(target);
-        let is_path = match self.is_prefix {
-            true => path.starts_with(self.path.as_bytes()),
-            false => path == self.path.as_bytes(),
-        };
-        is_path && method == self.method.as_bytes()
+    fn is_set_by(&self, request: &RequestMessage) -> bool {
+        let path = request.path();
+        let is_path = if self.is_prefix { path.starts_with(&self.path) } else { path == self.path };
+        is_path && request.method() == self.method
     }
 }
 
@@ -311,16 +309,10 @@ impl fmt::Display for Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Expectation, Request};
+    use crate::workload::Request;
 
     fn workload(texts: &[&str]) -> Workload {
-        let request = |text: &&str| Request {
-            bytes: text.as_bytes().into(),
-            is_head: false,
-            expect: Expectation::default(),
-            template: 0,
-        };
-        Workload::new(texts.iter().map(request).collect(), vec![0]).unwrap()
+        Workload::new(texts.iter().map(|text| Request::parse(text)).collect(), vec![0]).unwrap()
     }
 
     fn variable(name: &str, method: &str, path: &str, source: ValueSource) -> ReplayVariable {
@@ -343,9 +335,9 @@ mod tests {
     #[test]
     fn variables_know_their_requests() {
         let workload = workload(&[
-            "POST /login?a=b HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST /login?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
             "GET /login HTTP/1.1\r\nHost: a\r\nX: {{t}}\r\n\r\n",
-            "GET /items/7 HTTP/1.1\r\nHost: a\r\n\r\n{{i}}{{t}}",
+            "GET /items/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{{i}}{{t}}",
         ]);
         let variables = vec![
             variable("t", "POST", "/login", ValueSource::Header("X".to_owned())),
@@ -372,7 +364,7 @@ mod tests {
 
     #[test]
     fn invalid_replays_are_named() {
-        let workload = workload(&["GET / HTTP/1.1\r\nHost: a\r\n\r\n{{a}}"]);
+        let workload = workload(&["GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n{{a}}"]);
         let header = || ValueSource::Header("X".to_owned());
         for (events, variables, reason) in [
             (vec![], vec![], "the recording has no request"),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use cookie::Cookie;
+use tollgate_http1::{RequestMessage, RequestText};
 
 use crate::replay::Variable;
 
@@ -139,52 +140,23 @@ fn default_path(path: &str) -> &str {
     }
 }
 
-/// Returns method and target of a rendered request.
-pub(crate) fn request_line(text: &[u8]) -> (&[u8], &[u8]) {
-    let line = text.split(|byte| *byte == b'\r').next().unwrap_or(text);
-    let mut words = line.split(|byte| *byte == b' ');
-    (words.next().unwrap_or_default(), words.next().unwrap_or_default())
-}
-
 /// Returns the text in requests that stands for a variable.
 pub(crate) fn placeholder(name: &str) -> Vec<u8> {
     format!("{{{{{name}}}}}").into_bytes()
 }
 
 impl<'a> Site<'a> {
-    /// Reads host and path of a rendered request.
-    pub(crate) fn of(text: &'a [u8]) -> Self {
-        Self::new(host(head_and_body(text).0), request_line(text).1)
+    pub(crate) fn of(request: &'a RequestMessage) -> Self {
+        Self::new(request.host(), request.path())
     }
 
-    fn new(host: &'a [u8], target: &'a [u8]) -> Self {
-        let path = target.split(|byte| *byte == b'?').next().unwrap_or(target);
-        let host = std::str::from_utf8(host).unwrap_or_default();
+    fn new(host: &'a str, path: &'a str) -> Self {
         let name = match host.strip_prefix('[') {
             Some(address) => address.split(']').next().unwrap_or(address),
             None => host.split(':').next().unwrap_or(host),
         };
-        Self { host: name, path: std::str::from_utf8(path).unwrap_or("/") }
+        Self { host: name, path }
     }
-}
-
-/// Splits a rendered request behind its head.
-fn head_and_body(text: &[u8]) -> (&[u8], &[u8]) {
-    let end = text.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-    end.map_or((text, &[]), |end| (&text[..end], &text[end + 4..]))
-}
-
-fn headers(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let lines = head.split(|byte| *byte == b'\n').skip(1);
-    lines.filter_map(|line| {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
-    })
-}
-
-fn host(head: &[u8]) -> &[u8] {
-    let host = headers(head).find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
-    host.map_or(&[], |(_, value)| value)
 }
 
 /// Values of the variables that a request contains.
@@ -192,54 +164,48 @@ pub(crate) type Values<'a> = [(&'a Variable, Option<&'a str>)];
 
 /// Makes the request that a session sends, with its cookies and values. A variable without a value is replaced by
 /// an empty text.
-pub(crate) fn render(text: &[u8], jar: &Jar, values: &Values<'_>, now: SystemTime) -> Vec<u8> {
-    let (head, body) = head_and_body(text);
-    let (method, target) = request_line(text);
-    let push = |byte, out: &mut Vec<u8>| out.push(byte);
-    let new_body = substitute(body, values, push);
-    // The cookies are those of the target and the host that are sent.
-    let target = substitute(target, values, push_encoded);
-    let host = substitute(host(head), values, push);
-    let site = Site::new(&host, &target);
-    let recorded: Vec<Cow<'_, str>> = headers(head)
-        .filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"))
-        .map(|(_, value)| String::from_utf8_lossy(value))
-        .collect();
-    let recorded = recorded.join("; ");
-    // The text of the server's cookies is not substituted.
-    let recorded = substitute(recorded.as_bytes(), values, push);
-    let recorded = String::from_utf8_lossy(&recorded);
-    let mut cookies = Some(jar.header(&recorded, site, now).into_bytes());
-    let mut out = Vec::with_capacity(text.len() + 256);
-    let mut append = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    append(&[method, b" ", &target, b" HTTP/1.1\r\n"]);
-    for (name, value) in headers(head) {
-        if name.eq_ignore_ascii_case(b"cookie") {
+pub(crate) fn render(
+    recorded: &RequestMessage,
+    jar: &Jar,
+    values: &Values<'_>,
+    now: SystemTime,
+) -> RequestMessage {
+    let insert = |text: &str| -> String {
+        let inserted = substitute(text.as_bytes(), values, |byte, out| out.push(byte));
+        String::from_utf8(inserted).expect("text is inserted between characters")
+    };
+    let target = substitute(recorded.target().as_bytes(), values, push_encoded);
+    let target = String::from_utf8(target).expect("text is inserted between characters");
+    let body = substitute(recorded.body(), values, |byte, out| out.push(byte));
+    let is_cookie = |name: &str| name.eq_ignore_ascii_case("cookie");
+    let cookies: Vec<&str> =
+        recorded.headers().filter(|(name, _)| is_cookie(name)).map(|(_, value)| value).collect();
+    // The cookies are those of the target and the host that are sent. The text of the server's cookies is not substituted.
+    let host = insert(recorded.host());
+    let path = target.split('?').next().unwrap_or(&target);
+    let cookies = jar.header(&insert(&cookies.join("; ")), Site::new(&host, path), now);
+    let mut cookies = Some(cookies).filter(|cookies| !cookies.is_empty());
+    let mut headers: Vec<(&str, String)> = Vec::new();
+    for (name, value) in recorded.headers() {
+        if is_cookie(name) {
             // In the place of the first recorded one.
-            if let Some(cookies) = cookies.take_if(|cookies| !cookies.is_empty()) {
-                append(&[name, b": ", &cookies, b"\r\n"]);
-            }
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            append(&[name, b": ", new_body.len().to_string().as_bytes(), b"\r\n"]);
+            headers.extend(cookies.take().map(|cookies| (name, cookies)));
+        } else if name.eq_ignore_ascii_case("content-length") {
+            headers.push((name, body.len().to_string()));
         } else {
-            append(&[name, b": ", &substitute(value, values, push), b"\r\n"]);
+            headers.push((name, insert(value)));
         }
     }
-    if let Some(cookies) = cookies.filter(|cookies| !cookies.is_empty()) {
-        append(&[b"Cookie: ", &cookies, b"\r\n"]);
-    }
-    append(&[b"\r\n", &new_body]);
-    out
+    headers.extend(cookies.map(|cookies| ("Cookie", cookies)));
+    let text =
+        RequestText { method: recorded.method(), target: &target, headers: &headers, body: &body };
+    text.render().expect("cookies and values have no control characters")
 }
 
 /// Replaces the variables of a text by their values, each byte of which is written by `push`.
-fn substitute<'a>(
-    text: &'a [u8],
-    values: &Values<'_>,
-    push: impl Fn(u8, &mut Vec<u8>),
-) -> Cow<'a, [u8]> {
+fn substitute(text: &[u8], values: &Values<'_>, push: impl Fn(u8, &mut Vec<u8>)) -> Vec<u8> {
     if values.is_empty() {
-        return text.into();
+        return text.to_vec();
     }
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -256,7 +222,7 @@ fn substitute<'a>(
             }
         }
     }
-    out.into()
+    out
 }
 
 /// Writes a byte of a target; one that a URI cannot contain (RFC 3986), or that ends a path and query, is
@@ -272,6 +238,7 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::replay::ValueSource;
+    use crate::workload::Request;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
     const HOUR: Duration = Duration::from_secs(3600);
@@ -364,11 +331,13 @@ mod tests {
         let (id, none) = (variable("id"), variable("none"));
         let values = [(&id, Some("é 7")), (&none, None)];
         let (jar, _) = jar(&["sid=1; Path=/"]);
-        let text =
-            |text: &str| String::from_utf8(render(text.as_bytes(), &jar, &values, NOW)).unwrap();
+        let sent = |recorded: &RequestMessage, jar: &Jar, values: &Values<'_>| {
+            String::from_utf8(render(recorded, jar, values, NOW).bytes().to_vec()).unwrap()
+        };
+        let text = |text: &str| sent(&Request::parse(text).message, &jar, &values);
         assert_eq!(
             text(
-                "POST /{{id}}?a={{none}}&{{7*7}} HTTP/1.1\r\nHost: www.shop.example:81\r\nCookie: a=b\r\nX: {{id}}\r\nContent-Length: 9\r\n\r\n{{{id}}}\r\n"
+                "POST /{{id}}?a={{none}}&{{7*7}} HTTP/1.1\r\nHost: www.shop.example:81\r\nCookie: a=b\r\nX: {{id}}\r\nContent-Length: 10\r\n\r\n{{{id}}}\r\n"
             ),
             "POST /%C3%A9%207?a=&{{7*7}} HTTP/1.1\r\nHost: www.shop.example:81\r\nCookie: a=b; sid=1\r\nX: é 7\r\nContent-Length: 8\r\n\r\n{é 7}\r\n"
         );
@@ -378,18 +347,15 @@ mod tests {
         );
         // Cookies of a path with a value, and a cookie whose text looks like a variable.
         let mut jar = Jar::default();
-        let sent = render(
-            b"GET /u/{{id}}/cart HTTP/1.1\r\nHost: {{id}}.example\r\nCookie: r={{id}}\r\n\r\n",
-            {
-                let of = site("7.example", "/u/7/login");
-                assert!(jar.set(b"own={{id}}", of, NOW));
-                &jar
-            },
-            &[(&id, Some("7"))],
-            NOW,
-        );
+        assert!(jar.set(b"own={{id}}", site("7.example", "/u/7/login"), NOW));
+        let recorded = RequestText {
+            method: "GET",
+            target: "/u/{{id}}/cart",
+            headers: &[("Host", "{{id}}.example"), ("Cookie", "r={{id}}")],
+            body: b"",
+        };
         assert_eq!(
-            String::from_utf8(sent).unwrap(),
+            sent(&recorded.render().unwrap(), &jar, &[(&id, Some("7"))]),
             "GET /u/7/cart HTTP/1.1\r\nHost: 7.example\r\nCookie: r=7; own={{id}}\r\n\r\n"
         );
         let mut encoded = Vec::new();
@@ -397,6 +363,6 @@ mod tests {
         assert_eq!(encoded, b"a/%22%3C%3E%5C%5E%7B%7C%7D%60%23?&%");
         let plain = "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n";
         assert_eq!(text(plain), plain);
-        assert_eq!(Site::of(plain.as_bytes()), site("::1", "/"));
+        assert_eq!(Site::of(&Request::parse(plain).message), site("::1", "/"));
     }
 }

@@ -15,7 +15,7 @@ pub struct ShardSummary {
     bytes_sent: u64,
     templates: Vec<TemplateSummary>,
     threads: Vec<ThreadUsage>,
-    first_head: Vec<u8>,
+    first_headers: Option<Vec<(String, String)>>,
 }
 
 impl From<Summary> for ShardSummary {
@@ -25,7 +25,7 @@ impl From<Summary> for ShardSummary {
             bytes_sent: summary.bytes_sent,
             templates: std::mem::take(&mut summary.templates),
             threads: std::mem::take(&mut summary.threads),
-            first_head: std::mem::take(&mut summary.first_head),
+            first_headers: summary.first_headers.take(),
             summary,
         }
     }
@@ -33,8 +33,9 @@ impl From<Summary> for ShardSummary {
 
 impl From<ShardSummary> for Summary {
     fn from(shard: ShardSummary) -> Self {
-        let ShardSummary { summary, warm_up, bytes_sent, templates, threads, first_head } = shard;
-        Self { warm_up, bytes_sent, templates, threads, first_head, ..summary }
+        let ShardSummary { summary, warm_up, bytes_sent, templates, threads, first_headers } =
+            shard;
+        Self { warm_up, bytes_sent, templates, threads, first_headers, ..summary }
     }
 }
 
@@ -120,7 +121,7 @@ mod tests {
                 polled: Duration::ZERO,
                 window: Duration::from_micros(1_234_567),
             }],
-            first_head: b"HTTP/1.1 200 OK\r\n".to_vec(),
+            first_headers: Some(vec![("Server".to_owned(), "a".to_owned())]),
             bytes_sent: 41,
             ..Summary::default()
         }

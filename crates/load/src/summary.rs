@@ -14,7 +14,7 @@ use crate::distribution::{
 use crate::workload::Workload;
 
 /// Result of a load. Counts what finished in the window, whenever it was sent; only `sent`, `warm_up`,
-/// `connects`, `connect_time`, `first_head` and the requests that never finished are of the whole run.
+/// `connects`, `connect_time`, `first_headers` and the requests that never finished are of the whole run.
 ///
 /// `sent = warm_up.responses + warm_up.failed + responses + failures.total() + in_flight`
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -139,10 +139,10 @@ pub struct Summary {
     /// Resource use of each thread of the generator.
     #[serde(skip)]
     pub threads: Vec<ThreadUsage>,
-    /// Head of one of the first responses, as received. Empty if all came in pieces or were longer than
+    /// Headers of one of the first responses. `None` if the heads of all came in pieces or were longer than
     /// [`MAX_CACHED_HEAD_BYTES`](tollgate_http1::MAX_CACHED_HEAD_BYTES).
     #[serde(skip)]
-    pub first_head: Vec<u8>,
+    pub first_headers: Option<Vec<(String, String)>>,
 }
 
 /// Sessions of a replay, of the whole run.
@@ -346,9 +346,7 @@ impl Summary {
             sum.merge(template);
         }
         self.threads.extend(other.threads);
-        if self.first_head.is_empty() {
-            self.first_head = other.first_head;
-        }
+        self.first_headers = self.first_headers.take().or(other.first_headers);
     }
 }
 

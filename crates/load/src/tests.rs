@@ -15,12 +15,7 @@ mod table;
 mod verdict;
 
 fn get(template: usize) -> Request {
-    Request {
-        bytes: b"GET /shop?page=2 HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
-        is_head: false,
-        expect: Expectation::default(),
-        template,
-    }
+    Request { template, ..Request::get("/shop?page=2") }
 }
 
 /// A closed loop over ten connections for two seconds.
@@ -100,8 +95,11 @@ fn summary() -> Summary {
         body_bytes: 4_505,
         connects: 10,
         kept_alive: 900,
-        first_head: b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nContent-Length: 5\r\n\r\n"
-            .to_vec(),
+        first_headers: Some(
+            [("Server", "nginx/1.22.1"), ("Content-Length", "5")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
+        ),
         ..Summary::default()
     }
 }
@@ -191,10 +189,8 @@ impl Example {
 fn closed_loops_over_streams_coalesce_unless_they_poll_or_wait_for_windows() {
     let workload = |body_bytes: usize| {
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {body_bytes}\r\n\r\n");
-        let bytes = [head.as_bytes(), &vec![b'x'; body_bytes]].concat().into();
-        let workload = Workload::new(vec![Request { bytes, ..get(0) }], vec![0]).unwrap();
-        workload.render_http2().unwrap();
-        Arc::new(workload)
+        let request = Request::parse(&(head + &"x".repeat(body_bytes)));
+        Arc::new(Workload::new(vec![request], vec![0]).unwrap())
     };
     let plan = |streams: usize, body_bytes: usize| Plan {
         protocol: Protocol::Http2 { streams },
@@ -320,9 +316,8 @@ mod ab {
     fn body_and_missing_keep_alive_have_their_lines() {
         // The bytes of 10,000 requests of a warm-up do not count.
         let mut example = Example::closed(Summary { sent: 10_917, ..summary() });
-        let post = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na=1".to_vec();
-        let length = post.len() as u64;
-        let request = Request { bytes: post.into(), ..get(0) };
+        let request = Request::parse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na=1");
+        let length = request.message.bytes().len() as u64;
         example.plan.workload = Arc::new(Workload::new(vec![request], vec![0]).unwrap());
         example.plan.keep_alive = false;
         let text = example.report().to_ab();
@@ -339,7 +334,7 @@ mod ab {
         let text = Example::closed(Summary {
             responses: 0,
             latency: LatencyHistogram::new(),
-            first_head: Vec::new(),
+            first_headers: None,
             ..summary()
         })
         .report()

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use tollgate_http1::{Pattern, Response};
+use serde::{Deserialize, Serialize};
+use tollgate_http1::{Pattern, RequestMessage, Response};
 
-use crate::http2::Http2Request;
+use crate::http2::Http2Head;
 use crate::plan::Error;
 
 /// Limit of [`Expectation::body_contains`] in bytes.
@@ -16,7 +17,8 @@ pub const MAX_PATTERN_BYTES: usize = 4096;
 pub const MAX_TEMPLATES: usize = 1_000;
 
 /// Requests, rendered before the run, and the order in which they are sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Script", into = "Script")]
 pub struct Workload {
     pub(crate) requests: Vec<Request>,
     /// Indices into `requests`. Not empty, all valid.
@@ -24,29 +26,49 @@ pub struct Workload {
     /// Compiled `body_contains` of each request.
     pub(crate) patterns: Vec<Option<Arc<Pattern>>>,
     pub(crate) templates: usize,
-    /// The requests for HTTP/2, made before the first load that needs them.
-    http2: OnceLock<Vec<Http2Request>>,
+    /// Heads of the requests for HTTP/2, made before the first load that needs them.
+    http2: OnceLock<Vec<Http2Head>>,
+}
+
+/// A [`Workload`] as written for another process.
+#[derive(Serialize, Deserialize)]
+struct Script {
+    requests: Vec<Request>,
+    order: Vec<u32>,
+}
+
+impl TryFrom<Script> for Workload {
+    type Error = Error;
+
+    fn try_from(Script { requests, order }: Script) -> Result<Self, Error> {
+        Self::new(requests, order)
+    }
+}
+
+impl From<Workload> for Script {
+    fn from(Workload { requests, order, .. }: Workload) -> Self {
+        Self { requests, order }
+    }
 }
 
 /// One request and the response that it expects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The whole request as sent.
-    pub bytes: Arc<[u8]>,
-    /// True for a HEAD request, whose response has no body.
-    pub is_head: bool,
+    #[serde(with = "message")]
+    pub message: RequestMessage,
     pub expect: Expectation,
     /// Index of the template that it was rendered from, from 0. Responses are counted per template.
     pub template: usize,
 }
 
 /// The expected response. `None` accepts any value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
     pub status: Option<u16>,
     /// Length of the body in bytes, without its transfer coding.
     pub body_bytes: Option<u64>,
     /// Bytes that occur in the body; 1 to [`MAX_PATTERN_BYTES`].
+    #[serde(with = "optional_bytes")]
     pub body_contains: Option<Arc<[u8]>>,
     /// A second status code that is accepted with any body.
     pub or_status: Option<u16>,
@@ -58,14 +80,11 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// A request without bytes, with a pattern of invalid length, or with a template out of range; an
-    /// empty order, or one with an index out of range.
+    /// A request with a pattern of invalid length, or with a template out of range; an empty order, or one with an index
+    /// out of range.
     pub fn new(requests: Vec<Request>, order: Vec<u32>) -> Result<Self, Error> {
         for (index, request) in requests.iter().enumerate() {
             let error = |reason| Error::Workload(format!("invalid request {index}: {reason}"));
-            if request.bytes.is_empty() {
-                return Err(error("it has no bytes".to_owned()));
-            }
             if request.template >= MAX_TEMPLATES {
                 let (template, max) = (request.template, MAX_TEMPLATES - 1);
                 return Err(error(format!(
@@ -102,23 +121,78 @@ impl Workload {
         &self.order
     }
 
-    /// Makes the requests for HTTP/2.
-    pub(crate) fn render_http2(&self) -> Result<(), Error> {
-        let render = |request: &Request| Http2Request::from_http1(&request.bytes);
-        let rendered = self.requests.iter().map(render).collect::<Result<_, _>>()?;
-        self.http2.get_or_init(|| rendered);
-        Ok(())
+    /// Makes the heads for HTTP/2.
+    pub(crate) fn render_http2(&self) {
+        let head = |request: &Request| Http2Head::new(&request.message);
+        self.http2.get_or_init(|| self.requests.iter().map(head).collect());
     }
 
-    /// Checks that all requests can be sent over HTTP/2. A replay makes each when it is due.
-    pub(crate) fn check_http2(&self) -> Result<(), Error> {
-        let check = |request: &Request| Http2Request::from_http1(&request.bytes).map(|_| ());
-        self.requests.iter().try_for_each(check)
-    }
-
-    /// Returns the requests for HTTP/2; none before they are made.
-    pub(crate) fn http2_requests(&self) -> &[Http2Request] {
+    /// Returns the heads for HTTP/2; none before they are made.
+    pub(crate) fn http2_heads(&self) -> &[Http2Head] {
         self.http2.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Form of a request in JSON: its parts, with the body in Base64.
+mod message {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use tollgate_http1::{RequestMessage, RequestText};
+
+    #[derive(Serialize, Deserialize)]
+    struct Parts<Text, Headers> {
+        method: Text,
+        target: Text,
+        headers: Headers,
+        body_base64: String,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        message: &RequestMessage,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let parts = Parts {
+            method: message.method(),
+            target: message.target(),
+            headers: message.headers().collect::<Vec<_>>(),
+            body_base64: STANDARD.encode(message.body()),
+        };
+        parts.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<RequestMessage, D::Error> {
+        let parts = Parts::<String, Vec<(String, String)>>::deserialize(deserializer)?;
+        let Parts { method, target, headers, body_base64 } = &parts;
+        let body = STANDARD.decode(body_base64).map_err(de::Error::custom)?;
+        let text = RequestText { method, target, headers, body: &body };
+        text.render().map_err(de::Error::custom)
+    }
+}
+
+/// Form of bytes in JSON: Base64.
+mod optional_bytes {
+    use std::sync::Arc;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Arc<[u8]>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.as_ref().map(|bytes| STANDARD.encode(bytes)).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<[u8]>>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        let bytes = text.map(|text| STANDARD.decode(text)).transpose();
+        Ok(bytes.map_err(de::Error::custom)?.map(Into::into))
     }
 }
 
@@ -214,17 +288,35 @@ impl RequestSequence {
 }
 
 #[cfg(test)]
+impl Request {
+    /// GET of a target from host `a`, without expectation.
+    pub(crate) fn get(target: &str) -> Self {
+        Self::parse(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+    }
+
+    /// Request whose text is as given, without expectation.
+    pub(crate) fn parse(text: &str) -> Self {
+        let head = tollgate_http1::parse_request_head(text.as_bytes()).unwrap().unwrap();
+        let header = |(name, value)| (name, str::from_utf8(value).unwrap());
+        let headers: Vec<(&str, &str)> = head.headers.iter().map(header).collect();
+        let parts = tollgate_http1::RequestText {
+            method: head.method,
+            target: head.target,
+            headers: &headers,
+            body: &text.as_bytes()[head.len..],
+        };
+        let message = parts.render().unwrap();
+        assert_eq!(message.bytes(), text.as_bytes());
+        Self { message, expect: Expectation::default(), template: 0 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn sequence(order: &[u32], thread: usize, limit: Option<u64>) -> RequestSequence {
-        let request = Request {
-            bytes: Arc::from(*b"x"),
-            is_head: false,
-            expect: Expectation::default(),
-            template: 0,
-        };
-        let workload = Workload::new(vec![request; 3], order.to_vec()).unwrap();
+        let workload = Workload::new(vec![Request::get("/"); 3], order.to_vec()).unwrap();
         RequestSequence::new(&Arc::new(workload), thread, 2, limit)
     }
 

@@ -254,12 +254,11 @@ impl Importer {
 
     /// Checks that the request can be sent.
     fn check(&self, distinct: &Distinct) -> Result<(), String> {
-        let header = |text: &str| {
-            let (name, value) = text.split_once(": ").unwrap_or((text, ""));
-            (name.to_owned(), value.to_owned())
+        let header = |index: &u32| {
+            let text = &self.texts[*index as usize];
+            text.split_once(": ").unwrap_or((text, ""))
         };
-        let headers: Vec<_> =
-            distinct.headers.iter().map(|index| header(&self.texts[*index as usize])).collect();
+        let headers: Vec<(&str, &str)> = distinct.headers.iter().map(header).collect();
         let method = &self.texts[distinct.method as usize];
         let target = &*distinct.target;
         if !target.starts_with('/') {

@@ -7,13 +7,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
-use tollgate_http1::{RequestText, is_token};
+use tollgate_http1::{RequestMessage, RequestText, is_token};
 
 use crate::file::Class;
 use crate::variable::is_identifier;
@@ -79,12 +78,9 @@ pub struct ListedRequest {
     pub(crate) template: u32,
     /// Frequency relative to the other requests of the list.
     pub(crate) weight: u32,
-    /// True for a HEAD request, whose response has no body.
-    pub is_head: bool,
     /// Expected length of the body of the response.
     pub body_bytes: Option<u64>,
-    /// The whole request as sent.
-    pub bytes: Arc<[u8]>,
+    pub message: RequestMessage,
 }
 
 /// First line of a list.
@@ -362,8 +358,7 @@ fn listed(line: &ListLine<'_>, names: &HashMap<String, u32>) -> Result<ListedReq
     let template = names.get(line.template.as_ref()).copied();
     let template =
         template.ok_or_else(|| format!("template `{}` is not in the first line", line.template))?;
-    let is_head = line.method == "HEAD";
-    if is_head && line.body_bytes.is_some_and(|bytes| bytes > 0) {
+    if line.method == "HEAD" && line.body_bytes.is_some_and(|bytes| bytes > 0) {
         return Err("cannot expect a body, because the response to HEAD has none".to_owned());
     }
     let body = match (&line.body, &line.body_base64) {
@@ -379,7 +374,7 @@ fn listed(line: &ListLine<'_>, names: &HashMap<String, u32>) -> Result<ListedReq
         let (name, value) = header.split_once(':').ok_or_else(|| {
             format!("invalid header `{}`: expected `Name: value`", header.escape_debug())
         })?;
-        Ok((name.to_owned(), value.trim().to_owned()))
+        Ok((name, value.trim()))
     });
     let headers = headers.collect::<Result<Vec<_>, String>>()?;
     if !line.path.starts_with('/') {
@@ -387,9 +382,8 @@ fn listed(line: &ListLine<'_>, names: &HashMap<String, u32>) -> Result<ListedReq
     }
     let text =
         RequestText { method: &line.method, target: &line.path, headers: &headers, body: &body };
-    let bytes = text.render().map_err(|error| error.to_string())?;
-    let (weight, body_bytes) = (line.weight, line.body_bytes);
-    Ok(ListedRequest { template, weight, is_head, body_bytes, bytes: bytes.into() })
+    let message = text.render().map_err(|error| error.to_string())?;
+    Ok(ListedRequest { template, weight: line.weight, body_bytes: line.body_bytes, message })
 }
 
 /// Lines of a reader, in one buffer.
@@ -480,7 +474,8 @@ mod tests {
             r#"{"template":"PUT","weight":4,"method":"PUT","path":"/","headers":["Host: a"],"body_base64":"/wA="}"#,
         ])
         .unwrap();
-        let texts: Vec<&[u8]> = list.requests.iter().map(|request| &*request.bytes).collect();
+        let texts: Vec<&[u8]> =
+            list.requests.iter().map(|request| request.message.bytes()).collect();
         assert_eq!(texts[0], "GET /a?b=é HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n".as_bytes());
         assert_eq!(texts[1], b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n\xff\0");
         assert_eq!(list.requests[0].body_bytes, Some(7));

@@ -322,7 +322,7 @@ impl<'a> Candidates<'a> {
         values: &[String],
     ) -> Result<usize, MixError> {
         match texts.message(values).text().render() {
-            Ok(bytes) => Ok(bytes.len()),
+            Ok(message) => Ok(message.bytes().len()),
             Err(error) => {
                 let values = self.describe(template, values);
                 fail!("template `{}`{values}: {error}", template.name)

@@ -71,7 +71,7 @@ pub struct Message {
 
 impl Message {
     /// Returns the request for rendering to bytes.
-    pub fn text(&self) -> RequestText<'_> {
+    pub fn text(&self) -> RequestText<'_, String, String> {
         RequestText {
             method: &self.method,
             target: &self.path,

@@ -98,7 +98,7 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
             let mix =
                 Mix::try_from(file).map_err(|error| format!("{}: {error}", path.display()))?;
             for message in mix.messages() {
-                requests.push(replay::parse_raw(&message.text().render()?));
+                requests.push(replay::parse_raw(message.text().render()?.bytes()));
             }
         }
     }

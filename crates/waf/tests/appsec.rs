@@ -19,7 +19,7 @@ fn requests(mix: &str) -> Vec<(String, Request)> {
     let mix = Mix::try_from(toml::from_str::<MixFile>(&text).unwrap()).unwrap();
     let names = mix.templates().iter().map(|template| template.name.clone());
     let raw = mix.messages().map(|message| message.text().render().unwrap());
-    names.zip(raw.map(|raw| replay::parse_raw(&raw))).collect()
+    names.zip(raw.map(|raw| replay::parse_raw(raw.bytes()))).collect()
 }
 
 /// Tags of the rules that match, and the status if the request is blocked.

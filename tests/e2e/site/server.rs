@@ -11,6 +11,7 @@ use std::time::Duration;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_http1::RequestText;
 use tollgate_load::{Expectation, Request};
 use tollgate_net::available_cpus;
 use tollgate_records::case::Protocol;
@@ -89,12 +90,10 @@ impl Site {
             };
             servers.start(&launch).expect("the server");
         }
-        let request = Request {
-            bytes: b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
-            is_head: false,
-            expect: Expectation::default(),
-            template: 0,
-        };
+        let headers = [("Host", "a")];
+        let text = RequestText { method: "GET", target: "/method", headers: &headers, body: b"" };
+        let message = text.render().expect("a valid request");
+        let request = Request { message, expect: Expectation::default(), template: 0 };
         let plain = trial::Site::plain(address);
         let ready = servers.wait_until_ready(&plain, &request, READY, &Interrupt::default());
         ready.expect("the server responds");

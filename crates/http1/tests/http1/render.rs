@@ -1,19 +1,15 @@
 use proptest::prelude::*;
 use tollgate_http1::{BodyFraming, RenderError, RequestPart, RequestText, parse_request_head};
 
-fn headers(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-    pairs.iter().map(owned).collect()
-}
-
 fn render(
     method: &str,
     target: &str,
     pairs: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Vec<u8>, RenderError> {
-    let headers = headers(pairs);
-    RequestText { method, target, headers: &headers, body }.render()
+    RequestText { method, target, headers: pairs, body }
+        .render()
+        .map(|message| message.bytes().to_vec())
 }
 
 fn text(bytes: Vec<u8>) -> String {
@@ -72,6 +68,32 @@ fn keeps_given_content_length_that_matches_the_body() {
 fn sends_body_bytes_unchanged() {
     let bytes = render("PUT", "/", &[("Host", "a")], b"\0\r\n\xff").unwrap();
     assert_eq!(bytes, b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\0\r\n\xff");
+}
+
+#[test]
+fn parts_are_those_given() {
+    let headers = [("Host", "a:1"), ("X-Empty", ""), ("X", "é")];
+    let text =
+        RequestText { method: "PUT", target: "/é?q?r", headers: &headers, body: b"\r\n\r\n" };
+    let message = text.render().unwrap();
+    assert_eq!((message.method(), message.target(), message.path()), ("PUT", "/é?q?r", "/é"));
+    let length = ("Content-Length", "4");
+    assert_eq!(message.headers().collect::<Vec<_>>(), [&headers[..], &[length]].concat());
+    assert_eq!((message.host(), message.body()), ("a:1", &b"\r\n\r\n"[..]));
+}
+
+#[test]
+fn head_and_close_are_known() {
+    let flags = |method: &str, headers: &[(&str, &str)]| {
+        let headers = [&[("Host", "a")], headers].concat();
+        let text = RequestText { method, target: "/", headers: &headers, body: b"" };
+        let message = text.render().unwrap();
+        (message.is_head(), message.closes())
+    };
+    assert_eq!(flags("HEAD", &[]), (true, false));
+    assert_eq!(flags("head", &[("connection", "Upgrade , Close")]), (false, true));
+    assert_eq!(flags("GET", &[("Connection", "closed"), ("Close", "close")]), (false, false));
+    assert_eq!(flags("GET", &[("Connection", "te"), ("Connection", "close")]), (false, true));
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
 
 fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     let summary = report.summary;
-    writeln!(text, "Server Software:        {}", header(&summary.first_head, "Server"))?;
+    writeln!(text, "Server Software:        {}", header(summary, "Server").unwrap_or_default())?;
     writeln!(text, "Server Hostname:        {}", report.hostname)?;
     writeln!(text, "Server Port:            {}", report.port)?;
     if let Some(tls) = &summary.tls {
@@ -104,10 +104,9 @@ fn write_rates(text: &mut String, report: &Report<'_>, seconds: f64) -> std::fmt
 
 /// Bytes of the requests that finished in the measurement, if the load is a single request with a body.
 fn posted_bytes(report: &Report<'_>) -> Option<u64> {
-    let bytes = single_request(report)?.bytes.as_ref();
-    let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let message = &single_request(report)?.message;
     let finished = report.summary.responses + report.summary.failures.total();
-    (bytes.len() > head_bytes).then_some(bytes.len() as u64 * finished)
+    (!message.body().is_empty()).then_some(message.bytes().len() as u64 * finished)
 }
 
 fn single_request<'a>(report: &Report<'a>) -> Option<&'a crate::Request> {
@@ -187,18 +186,17 @@ impl Times {
 
 /// The `Content-Length` of the first response.
 fn document_length(report: &Report<'_>) -> String {
-    if single_request(report).is_some_and(|request| request.is_head) {
+    if single_request(report).is_some_and(|request| request.message.is_head()) {
         return "0 bytes".to_owned();
     }
-    match header(&report.summary.first_head, "Content-Length") {
-        length if length.is_empty() || report.mix.is_some() => "Variable".to_owned(),
-        length => format!("{length} bytes"),
+    match header(report.summary, "Content-Length") {
+        Some(length) if report.mix.is_none() => format!("{length} bytes"),
+        _ => "Variable".to_owned(),
     }
 }
 
-fn header(head: &[u8], name: &str) -> String {
-    let head = String::from_utf8_lossy(head);
-    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-    let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
-    found.map_or(String::new(), |(_, value)| value.trim().to_owned())
+/// Returns a header of the first response.
+fn header<'a>(summary: &'a Summary, name: &str) -> Option<&'a str> {
+    let mut headers = summary.first_headers.iter().flatten();
+    headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use tollgate_http1::Response;
-use tollgate_http2::{ErrorCode, Event, Field, Fields, ResetCause};
+use tollgate_http2::{ErrorCode, Event, Field, ResetCause};
 
 use super::Worker;
 use super::receive::Parsed;
@@ -27,12 +27,11 @@ impl Worker {
             return;
         };
         let Some(http2) = stream.http2.as_mut().filter(|_| !stream.is_shut) else { return };
-        let requests = self.plan.workload.http2_requests();
         while http2.can_open()
             && let Some(mut request) = in_flight.pop_front()
         {
             request.set_send_time(self.now, self.pacer.is_none());
-            http2.open(request, requests);
+            http2.open(request, &self.plan.workload);
         }
     }
 
@@ -98,11 +97,11 @@ impl Worker {
             Event::Settings => {
                 http2.is_ready = true;
                 self.metrics.stream_limit(http2.framing.peer_streams());
-                http2.resume_bodies(workload.http2_requests());
+                http2.resume_bodies(workload);
             }
-            Event::Writable => http2.resume_bodies(workload.http2_requests()),
+            Event::Writable => http2.resume_bodies(workload),
             Event::StreamWritable { token, .. } => {
-                http2.resume_body(token, workload.http2_requests());
+                http2.resume_body(token, workload);
             }
             Event::Response { token, status, end_stream, .. } => {
                 let Some(stream) = http2.stream_mut(token) else { return };
@@ -122,8 +121,9 @@ impl Worker {
                     };
                     replayed.response.headers = self.fields.headers().map(field).collect();
                 }
-                if status >= 200 && self.metrics.needs_first_head() {
-                    self.metrics.set_first_head(&head(status, &self.fields));
+                if status >= 200 && self.metrics.needs_first_headers() {
+                    let headers = self.fields.headers();
+                    self.metrics.set_first_headers(headers.map(|field| (field.name, field.value)));
                 }
                 if end_stream {
                     self.complete_stream(index, token);
@@ -231,16 +231,4 @@ impl Worker {
             self.use_streams(index);
         }
     }
-}
-
-/// Renders the head of a response as HTTP/1 would.
-fn head(status: u16, fields: &Fields) -> Vec<u8> {
-    let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
-    for field in fields.headers() {
-        for part in [field.name, b": ", field.value, b"\r\n"] {
-            text.extend_from_slice(part);
-        }
-    }
-    text.extend(b"\r\n");
-    text
 }

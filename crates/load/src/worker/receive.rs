@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use thiserror::Error;
-use tollgate_http1::{Response, Scan};
+use tollgate_http1::{Response, Scan, parse_response_head};
 
 use super::Worker;
 use crate::connection::{Connection, Received, State};
@@ -113,7 +113,7 @@ impl Worker {
             if self.plan.first_byte && front.first_byte.is_none() {
                 front.first_byte = Some(*arrived.get_or_insert_with(Instant::now));
             }
-            let is_head = self.plan.workload.requests[front.request].is_head;
+            let is_head = self.plan.workload.requests[front.request].message.is_head();
             if let Some(replayed) = &mut front.replayed {
                 replayed.capture(bytes, is_head);
             }
@@ -171,10 +171,12 @@ impl Worker {
         self.in_flight -= 1;
         let request = &workload.requests[in_flight.request];
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);
-        if self.metrics.needs_first_head()
+        if self.metrics.needs_first_headers()
             && let Some(cached) = self.heads.last()
+            && let Ok(Some(head)) = parse_response_head(cached.head(), false)
         {
-            self.metrics.set_first_head(cached.head());
+            let headers = head.headers.iter();
+            self.metrics.set_first_headers(headers.map(|(name, value)| (name.as_bytes(), value)));
         }
         self.end_replayed(&in_flight, true);
         self.plan.keep_alive && response.keep_alive && is_whole

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Worker;
 use crate::connection::{Connection, InFlight, Replayed, State};
-use crate::http2::Http2Request;
+use crate::http2::Http2Head;
 use crate::plan::Protocol;
 use crate::replay::{Replay, Variable};
 use crate::session::{Jar, Site, render};
@@ -288,7 +288,7 @@ impl Worker {
         let Some(Queued { request, scheduled, .. }) = session.queue.pop_front() else { return };
         sessions.queued -= 1;
         let replay = &sessions.replay;
-        let recorded = &self.plan.workload.requests[request].bytes;
+        let recorded = &self.plan.workload.requests[request].message;
         let value = |index: &usize| (&replay.variables[*index], session.values[*index].as_deref());
         let values: Vec<(&Variable, Option<&str>)> =
             replay.used_by(request).iter().map(value).collect();
@@ -296,23 +296,16 @@ impl Worker {
             self.metrics.replay().without_value += 1;
         }
         let changes = !session.jar.is_empty() || !values.is_empty();
-        let text = changes.then(|| render(recorded, &session.jar, &values, SystemTime::now()));
-        let http2 =
-            match self.plan.protocol {
-                Protocol::Http1 { .. } => None,
-                Protocol::Http2 { .. } => {
-                    let made = Http2Request::from_http1(text.as_deref().unwrap_or(recorded));
-                    Some(made.expect(
-                        "all requests were checked, and cookies and values keep their form",
-                    ))
-                }
-            };
-        let mut replayed = Box::new(Replayed::new(
-            id,
-            text.map(Vec::into_boxed_slice),
-            replay.needs_body(request),
-        ));
-        replayed.http2 = http2;
+        let message = match changes {
+            true => render(recorded, &session.jar, &values, SystemTime::now()),
+            false => recorded.clone(),
+        };
+        let http2 = match self.plan.protocol {
+            Protocol::Http1 { .. } => None,
+            Protocol::Http2 { .. } => Some(Http2Head::new(&message)),
+        };
+        let needs_body = replay.needs_body(request);
+        let replayed = Box::new(Replayed::new(id, message, http2, needs_body));
         for variable in replay.set_by(request) {
             session.pending[*variable] += 1;
         }
@@ -443,7 +436,7 @@ impl Worker {
         let Some(session) = sessions.sessions.get_mut(&replayed.session) else { return };
         session.in_flight -= 1;
         let counts = self.metrics.replay();
-        let text = in_flight.text(&self.plan.workload);
+        let message = in_flight.message(&self.plan.workload);
         for index in sessions.replay.set_by(in_flight.request) {
             session.pending[*index] -= 1;
             if !is_complete {
@@ -458,16 +451,15 @@ impl Worker {
                 Err(reason) => {
                     counts.failed_extractions += 1;
                     counts.failed_extraction_example.get_or_insert_with(|| {
-                        let line = text.split(|byte| *byte == b'?' || *byte == b'\r').next();
-                        let line = line.unwrap_or_default().escape_ascii();
-                        format!("`{}` from {line}: {reason}", variable.name)
+                        let (method, path) = (message.method(), message.path().escape_debug());
+                        format!("`{}` from {method} {path}: {reason}", variable.name)
                     });
                 }
             }
         }
         if is_complete {
             for header in replayed.response.all("set-cookie") {
-                match session.jar.set(header, Site::of(text), SystemTime::now()) {
+                match session.jar.set(header, Site::of(message), SystemTime::now()) {
                     true => counts.cookies += 1,
                     false => counts.rejected_cookies += 1,
                 }

@@ -156,7 +156,7 @@ impl Worker {
             first_byte: None,
             replayed,
         };
-        in_flight.sent_bytes = in_flight.text(&self.plan.workload).len() as u64;
+        in_flight.sent_bytes = in_flight.bytes(&self.plan.workload).len() as u64;
         self.connections[index].in_flight.push_back(in_flight);
     }
 

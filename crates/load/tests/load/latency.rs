@@ -41,7 +41,7 @@ fn timeouts_are_counted_in_every_distribution() {
             }
         }
     });
-    let requests = vec![request(GET), request(b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n")];
+    let requests = vec![request(GET), request(b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n")];
     let open = Plan {
         workload: workload(requests),
         response_timeout: Duration::from_millis(300),

@@ -57,9 +57,8 @@ fn logging(respond: impl Fn(&mut Peer, &Arrival) + Send + Sync + 'static) -> (Se
 }
 
 fn request(text: &str) -> Request {
-    let is_head = false;
     let expect = Expectation { status: Some(200), ..Expectation::default() };
-    Request { bytes: text.as_bytes().into(), is_head, expect, template: 0 }
+    Request { expect, ..crate::server::request(text.as_bytes()) }
 }
 
 fn get(path: &str) -> Request {
@@ -283,9 +282,7 @@ fn failed_extractions_are_counted_and_the_value_is_empty() {
         sessions: 1,
         rejected_cookies: 2,
         failed_extractions: 1,
-        failed_extraction_example: Some(
-            "`id` from GET /login HTTP/1.1: the body has no `/id`".to_owned(),
-        ),
+        failed_extraction_example: Some("`id` from GET /login: the body has no `/id`".to_owned()),
         without_value: 1,
         ..ReplaySummary::default()
     };

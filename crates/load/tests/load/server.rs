@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tollgate_http1::{RequestText, parse_request_head};
 use tollgate_load::{
     Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Rate, Request, Shard,
     Spacing, Summary, Target, Workload,
@@ -239,8 +240,16 @@ pub(crate) fn closed_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-pub(crate) fn request(bytes: &[u8]) -> Request {
-    Request { bytes: bytes.into(), is_head: false, expect: Expectation::default(), template: 0 }
+/// A request that is sent as this text.
+pub(crate) fn request(text: &[u8]) -> Request {
+    let head = parse_request_head(text).unwrap().unwrap();
+    let header = |(name, value)| (name, str::from_utf8(value).unwrap());
+    let headers: Vec<(&str, &str)> = head.headers.iter().map(header).collect();
+    let body = &text[head.len..];
+    let parts = RequestText { method: head.method, target: head.target, headers: &headers, body };
+    let message = parts.render().unwrap();
+    assert_eq!(message.bytes(), text);
+    Request { message, expect: Expectation::default(), template: 0 }
 }
 
 /// A POST with a body of `x`.

@@ -6,9 +6,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tollgate_http1::{BodySearch, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan};
+use tollgate_http1::{
+    BodySearch, Pattern, RequestText, Response, ResponseHeadCache, ResponseScanner, Scan,
+};
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
-use tollgate_load::{Expectation, Http2Request, Request};
+use tollgate_load::{Expectation, Http2Head, Request};
 use tollgate_records::case::Protocol;
 use tollgate_tls::{ClientOptions, TlsClient, Trust};
 
@@ -136,7 +138,7 @@ fn exchange_http1(
 ) -> anyhow::Result<(Reply, Vec<u8>)> {
     let mut body = Vec::new();
     let malformed = || format!("malformed response from {address}");
-    let sent = stream.write_all(&request.bytes).map_err(|error| (error.kind(), error));
+    let sent = stream.write_all(request.message.bytes()).map_err(|error| (error.kind(), error));
     let send_error = match sent {
         Ok(()) => None,
         // The server closed before the end of the request. It may have sent a response before.
@@ -166,7 +168,7 @@ fn exchange_http1(
                 });
             }
         };
-        let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
+        let scan = scanner.feed(&bytes[..read], request.message.is_head(), &mut heads, |piece| {
             if let Some(pattern) = &pattern {
                 search.feed(pattern, piece);
             }
@@ -188,15 +190,14 @@ fn exchange_http2(
     read: &mut ReadFn<'_>,
 ) -> anyhow::Result<(Reply, Vec<u8>)> {
     let address = site.address;
-    let message = Http2Request::from_http1(&request.bytes);
-    let message = message.context("cannot send the request over HTTP/2")?;
+    let head = Http2Head::new(&request.message);
     let scheme: &[u8] = if site.protocol.is_tls() { b"https" } else { b"http" };
     let mut out = Vec::new();
     let mut framing = Connection::new(Role::Client, Limits::default(), Instant::now(), &mut out);
-    let rest = message.body();
+    let mut rest = request.message.body();
     // A new connection accepts a stream.
-    let id = framing.send_request(message.fields(scheme), rest.is_empty(), 0, &mut out);
-    let (mut rest, id) = (rest, id.unwrap_or_default());
+    let id = framing.send_request(head.fields(scheme), rest.is_empty(), 0, &mut out);
+    let id = id.unwrap_or_default();
     let pattern = request.expect.body_contains.as_deref().and_then(Pattern::new);
     let mut search = BodySearch::default();
     let mut fields = Fields::default();
@@ -252,15 +253,12 @@ fn exchange_http2(
     }
 }
 
-/// Returns a request without expectations, which closes the connection.
-pub(super) fn get(path: &str, host: SocketAddr) -> Request {
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    Request {
-        bytes: head.into_bytes().into(),
-        is_head: false,
-        expect: Expectation::default(),
-        template: 0,
-    }
+/// Returns a GET without expectations, which closes the connection.
+pub(super) fn get(path: &str, host: SocketAddr) -> anyhow::Result<Request> {
+    let headers = [("Host", host.to_string()), ("Connection", "close".to_owned())];
+    let text = RequestText { method: "GET", target: path, headers: &headers, body: b"" };
+    let message = text.render().with_context(|| format!("cannot request `{path}`"))?;
+    Ok(Request { message, expect: Expectation::default(), template: 0 })
 }
 
 const READ_BYTES: usize = 16 * 1024;
@@ -277,18 +275,14 @@ mod tests {
     fn reply(response: &'static [u8], text: Option<&[u8]>) -> Reply {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let expect = Expectation { body_contains: text.map(Arc::from), ..Expectation::default() };
+        let request = Request { expect, ..get("/", address).unwrap() };
+        let mut received = vec![0; request.message.bytes().len()];
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 18];
-            stream.read_exact(&mut request).unwrap();
+            stream.read_exact(&mut received).unwrap();
             stream.write_all(response).unwrap();
         });
-        let request = Request {
-            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
-            is_head: false,
-            expect: Expectation { body_contains: text.map(Arc::from), ..Expectation::default() },
-            template: 0,
-        };
         let site = Site::plain(address);
         let reply = exchange(&site, &request, Duration::from_secs(10), &Interrupt::default());
         server.join().unwrap();
@@ -305,16 +299,12 @@ mod tests {
             stream.read_exact(&mut request).unwrap();
             server(&mut stream);
         });
-        let head = b"POST / HTTP/1.1\r\nContent-Length: 33554432\r\n\r\n";
-        let mut bytes = head.to_vec();
         // More than the socket buffers hold.
-        bytes.resize(head.len() + (32 << 20), b'a');
-        let request = Request {
-            bytes: bytes.into(),
-            is_head: false,
-            expect: Expectation::default(),
-            template: 0,
-        };
+        let body = vec![b'a'; 32 << 20];
+        let text =
+            RequestText { method: "POST", target: "/", headers: &[("Host", "a")], body: &body };
+        let message = text.render().unwrap();
+        let request = Request { message, expect: Expectation::default(), template: 0 };
         let site = Site::plain(address);
         let reply = exchange(&site, &request, Duration::from_secs(30), &Interrupt::default());
         server.join().unwrap();

@@ -211,7 +211,7 @@ fn check_log(
     })?;
     let before = settled_count(log, at, target.interrupt)?;
     for path in &log.attacks {
-        let request = get(&format!("{}{path}", subject.prefix), target.site.address);
+        let request = get(&format!("{}{path}", subject.prefix), target.site.address)?;
         exchange(target.site, &request, TIMEOUT, target.interrupt)
             .with_context(|| format!("attack `{path}` failed"))?;
     }
@@ -265,7 +265,7 @@ const MAX_PAGE_BYTES: usize = 16 << 20;
 
 fn page(at: SocketAddr, log: &DetectionLog, interrupt: &Interrupt) -> anyhow::Result<String> {
     let cannot = || format!("cannot get {} from the system", log.path);
-    let (request, site) = (get(&log.path, at), Site::plain(at));
+    let (request, site) = (get(&log.path, at)?, Site::plain(at));
     let (reply, body) = exchange_with_body(&site, &request, TIMEOUT, interrupt, MAX_PAGE_BYTES + 1)
         .with_context(cannot)?;
     match reply.response.status {
@@ -328,8 +328,10 @@ mod tests {
         let (responses, samples): (Vec<ProbeResponse>, Vec<Request>) = responses
             .map(|(response, status)| {
                 let expect = Expectation { status: Some(status), ..Expectation::default() };
-                let bytes = Arc::from(*b"GET / HTTP/1.1\r\n\r\n");
-                (response, Request { bytes, is_head: false, expect, template: 0 })
+                (
+                    response,
+                    Request { expect, ..get("/", SocketAddr::from(([127, 0, 0, 1], 80))).unwrap() },
+                )
             })
             .into_iter()
             .unzip();
@@ -365,14 +367,15 @@ mod tests {
 
     #[test]
     fn corpus_ends_after_many_requests_without_a_response() {
-        const REQUEST: &[u8; 18] = b"GET / HTTP/1.1\r\n\r\n";
         // Closes the connection after each request, and responds to every hundredth.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let site = Site::plain(listener.local_addr().unwrap());
+        let request = get("/", site.address).unwrap();
+        let request_len = request.message.bytes().len();
         let server = std::thread::spawn(move || {
             for number in 1..=200 {
                 let (mut stream, _) = listener.accept().unwrap();
-                stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+                stream.read_exact(&mut vec![0; request_len]).unwrap();
                 if number % UNANSWERED_MAX == 0 {
                     stream
                         .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
@@ -380,12 +383,6 @@ mod tests {
                 }
             }
         });
-        let request = Request {
-            bytes: Arc::from(*REQUEST),
-            is_head: false,
-            expect: Expectation::default(),
-            template: 0,
-        };
         let requests = vec![(request, None); 2 * UNANSWERED_MAX];
         let verdicts = || verdicts(&site, &requests, 403, &Interrupt::default());
         let hundred = "o".repeat(UNANSWERED_MAX - 1) + "b";

@@ -275,8 +275,8 @@ mod tests {
             let mut case = experiment("first-look").cases[0].clone();
             case.mix = catalog.mix("a", folder.path()).unwrap().0;
             let subject = &experiment("first-look").subjects[0];
-            let ready = Requests::render(&case, subject).unwrap().ready().bytes.to_vec();
-            String::from_utf8(ready).unwrap().split(' ').nth(1).unwrap().to_owned()
+            let ready = Requests::render(&case, subject).unwrap().ready().message.clone();
+            ready.target().to_owned()
         };
         let attack = template("malicious", "/etc/passwd");
         assert_eq!(path(&format!("{attack}{}", template("benign", "/page"))), "/page");
@@ -311,7 +311,7 @@ mod tests {
         let mut case = experiment.cases[0].clone();
         let text = |case: &Case| {
             let requests = Requests::render(case, &experiment.subjects[2]).unwrap();
-            String::from_utf8(requests.samples[0].bytes.to_vec()).unwrap()
+            String::from_utf8(requests.samples[0].message.bytes().to_vec()).unwrap()
         };
         let kept = text(&case);
         assert!(

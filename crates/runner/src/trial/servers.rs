@@ -235,6 +235,7 @@ const LOG_LINES: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::exchange::get;
     use std::collections::BTreeMap;
     use std::io::{Read, Write};
     use std::net::TcpListener;
@@ -253,11 +254,13 @@ mod tests {
     fn ready(statuses: &'static [u16], timeout: Duration) -> (Result<Ready, String>, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let expect = Expectation { status: Some(200), ..Expectation::default() };
+        let request = Request { expect, ..get("/", address).unwrap() };
+        let mut received = vec![0; request.message.bytes().len()];
         let server = thread::spawn(move || {
             for count in 1.. {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut request = [0; 18];
-                if stream.read_exact(&mut request).is_err() {
+                if stream.read_exact(&mut received).is_err() {
                     return count - 1;
                 }
                 let status = statuses[count.min(statuses.len()) - 1];
@@ -265,12 +268,6 @@ mod tests {
             }
             unreachable!("the test ends the loop")
         });
-        let request = Request {
-            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
-            is_head: false,
-            expect: Expectation { status: Some(200), ..Expectation::default() },
-            template: 0,
-        };
         let ready = Servers::default().wait_until_ready(
             &Site::plain(address),
             &request,

@@ -329,7 +329,7 @@ const COUNTER_PATH: &str = "/counters";
 
 pub(super) fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;
-    let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
+    let (request, interrupt) = (get(COUNTER_PATH, address)?, Interrupt::default());
     let (_, body) =
         exchange_with_body(site, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)
             .context("cannot get /counters from the origin")?;

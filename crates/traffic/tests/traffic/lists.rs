@@ -25,10 +25,8 @@ fn including(text: &str) -> Result<Mix, MixError> {
 /// Counts the requests of a mix's first round by their path, or by `own`.
 fn round(mix: &Mix) -> Vec<(String, usize)> {
     let size: u32 = mix.templates().iter().map(|template| template.weight).sum();
-    let paths: Vec<String> = mix
-        .listed()
-        .map(|(_, request)| str::from_utf8(&request.bytes[4..6]).unwrap().to_owned())
-        .collect();
+    let paths: Vec<String> =
+        mix.listed().map(|(_, request)| request.message.target()[..2].to_owned()).collect();
     let mut counts: Vec<(String, usize)> = Vec::new();
     for step in mix.script(7).take(size as usize) {
         let name = match step.request {
@@ -63,7 +61,7 @@ fn list_sends_each_request_by_its_weight() {
         .samples()
         .zip([&b"GET /1 "[..], b"GET /2 "])
         .map(
-            |(sample, start)| matches!(sample, Sample::Listed(one) if one.bytes.starts_with(start)),
+            |(sample, start)| matches!(sample, Sample::Listed(one) if one.message.bytes().starts_with(start)),
         )
         .collect();
     assert_eq!(samples, [true, true]);

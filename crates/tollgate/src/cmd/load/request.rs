@@ -152,8 +152,7 @@ fn render(args: &Args, target: &Target, method: &str, body: &[u8]) -> Result<Req
     let headers = headers(args, target)?;
     let text = RequestText { method, target: &target.server.path, headers: &headers, body };
     Ok(Request {
-        bytes: text.render().context("cannot render the request")?.into(),
-        is_head: method == "HEAD",
+        message: text.render().context("cannot render the request")?,
         expect: Expectation { status: args.expect, ..Expectation::default() },
         template: 0,
     })
@@ -277,7 +276,7 @@ mod tests {
         let (args, target) = parsed(line);
         let body = body(&args).unwrap();
         let rendered = render(&args, &target, method, &body).unwrap();
-        String::from_utf8(rendered.bytes.to_vec()).unwrap()
+        String::from_utf8(rendered.message.bytes().to_vec()).unwrap()
     }
 
     #[test]
