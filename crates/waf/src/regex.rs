@@ -153,17 +153,15 @@ impl Matcher {
         budget: &mut usize,
         mut visit: impl FnMut(Range<usize>) -> bool,
     ) -> Result<(), BacktrackLimit> {
-        let Some(backtracking) = &self.backtracking else {
-            self.linear.find_iter(value).map(|found| found.range()).find(|it| visit(it.clone()));
+        if self.backtracking.is_none() {
+            let mut matches = self.linear.find_iter(value).map(|found| found.range());
+            matches.find(|range| visit(range.clone()));
             return Ok(());
-        };
-        let Some(first) = self.linear.find(value) else { return Ok(()) };
-        let mut at = first.start();
+        }
+        let mut at = 0;
         let mut last_end = None;
         while at <= value.len() {
-            let input = RegexInput::new(value).from_pos(at);
-            let found = backtracking.search(budget, |regex| regex.find_input(input.clone()))?;
-            let Some(found) = found.map(|found| found.range()) else { break };
+            let Some(found) = self.find_from(value, at, budget)? else { break };
             at = found.end + usize::from(found.is_empty());
             // An empty match right behind another one does not count.
             if found.is_empty() && last_end == Some(found.end) {
@@ -175,6 +173,41 @@ impl Matcher {
             }
         }
         Ok(())
+    }
+
+    /// Returns the first match that `is_wanted`. Behind one that is not the search goes on from its second byte, so matches may
+    /// overlap; the length of such a match is taken from the budget.
+    pub(crate) fn find_wanted(
+        &self,
+        value: &[u8],
+        budget: &mut usize,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+        let mut at = 0;
+        while at <= value.len() {
+            let Some(found) = self.find_from(value, at, budget)? else { break };
+            if is_wanted(&value[found.clone()]) {
+                return Ok(Some(found));
+            }
+            *budget = budget.checked_sub(found.len()).ok_or(BacktrackLimit)?;
+            at = found.start + 1;
+        }
+        Ok(None)
+    }
+
+    /// Returns the first match that starts at a position or behind it.
+    fn find_from(
+        &self,
+        value: &[u8],
+        at: usize,
+        budget: &mut usize,
+    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+        let input = Input::new(value).range(at..);
+        let Some(first) = self.linear.find(input) else { return Ok(None) };
+        let Some(backtracking) = &self.backtracking else { return Ok(Some(first.range())) };
+        let input = RegexInput::new(value).from_pos(first.start());
+        let found = backtracking.search(budget, |regex| regex.find_input(input.clone()))?;
+        Ok(found.map(|found| found.range()))
     }
 
     /// True if the value matches; false, too, if the search needs too many steps.
@@ -339,6 +372,86 @@ mod tests {
         assert!(matches("^[a&&b]$", b"&"));
         assert!(matches(r"^\<[[:digit:]]$", b"<7"));
         assert!(matches(r"^[\x7f-\x{ff}]é$", b"\xfe\xc3\xa9"));
+    }
+
+    #[test]
+    fn escapes_match_as_in_pcre() {
+        let all: Vec<u8> = (0..=u8::MAX).collect();
+        let bytes = |pattern: &str| -> Vec<u8> {
+            all.iter().copied().filter(|&byte| matches(pattern, &[byte])).collect()
+        };
+        let without = |set: &[u8]| -> Vec<u8> {
+            all.iter().copied().filter(|byte| !set.contains(byte)).collect()
+        };
+        let (vertical, horizontal) = (b"\n\x0b\x0c\r\x85", b"\t \xa0");
+        for (pattern, expected) in [
+            (r"\v", vertical.to_vec()),
+            (r"[\v]", vertical.to_vec()),
+            (r"\V", without(vertical)),
+            (r"[^\V]", vertical.to_vec()),
+            (r"\h", horizontal.to_vec()),
+            (r"[\hx]", b"\t x\xa0".to_vec()),
+            (r"\H", without(horizontal)),
+            (r"\N", without(b"\n")),
+            (r"^\R\z", vertical.to_vec()),
+            (
+                r"\p{Lu}",
+                all.iter()
+                    .copied()
+                    .filter(|b| matches!(b, b'A'..=b'Z' | 0xc0..=0xd6 | 0xd8..=0xde))
+                    .collect(),
+            ),
+            (
+                r"[\P{L}\d]",
+                all.iter().copied().filter(|&b| !char::from(b).is_alphabetic()).collect(),
+            ),
+            (r"\pN", b"0123456789\xb2\xb3\xb9\xbc\xbd\xbe".to_vec()),
+            (
+                r"\p{^Ll}",
+                all.iter()
+                    .copied()
+                    .filter(|&b| !char::from(b).is_lowercase() || matches!(b, 0xaa | 0xba))
+                    .collect(),
+            ),
+            (r"\012", b"\n".to_vec()),
+            (r"\0", b"\0".to_vec()),
+        ] {
+            assert_eq!(bytes(pattern), expected, "{pattern}");
+        }
+        for (pattern, matching, other) in [
+            (r"^\R$", b"\r\n".as_slice(), b"ab".as_slice()),
+            (r"^(?P<n>a+)$", b"aa", b"ab"),
+            (r"^(?P<n>a|b)(?P=n)$", b"bb", b"ab"),
+            (r"^(?<n>a|b)\k<n>\k{n}$", b"bbb", b"aba"),
+            (r"^\Qa.(b\E[\Q]^\E]$", b"a.(b]", b"axb]"),
+            (r"a(?#comment (x)b", b"ab", b"a"),
+        ] {
+            assert!(matches(pattern, matching), "{pattern}");
+            assert!(!matches(pattern, other), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn reset_of_the_start_shortens_the_match() {
+        let regex = Matcher::new(r"a\Kb+").unwrap_or_else(|e| panic!("{e}"));
+        let (mut cache, mut slots, mut groups) = (regex.create_cache(), Vec::new(), Vec::new());
+        let mut budget = BACKTRACK_BUDGET;
+        let found =
+            regex.captures_with(&mut cache, b"xabb", &mut budget, &mut slots, 1, &mut groups);
+        assert!(found.is_ok());
+        assert_eq!(groups, [Some((2, 4))]);
+    }
+
+    #[test]
+    fn a_rejected_match_is_followed_by_one_that_overlaps_it() {
+        let regex = Matcher::new("[0-9]{3}").unwrap_or_else(|e| panic!("{e}"));
+        let find = |value: &[u8], budget: &mut usize| {
+            regex.find_wanted(value, budget, |found| found == b"234").map_err(|BacktrackLimit| ())
+        };
+        let mut budget = 10;
+        assert_eq!(find(b"12345", &mut budget), Ok(Some(1..4)));
+        assert_eq!((find(b"0000", &mut budget), budget), (Ok(None), 1));
+        assert_eq!(find(b"000", &mut budget), Err(()));
     }
 
     #[test]

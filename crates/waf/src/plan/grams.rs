@@ -16,7 +16,14 @@ pub(crate) struct Grams {
     triples: Table,
     /// Literals of two bytes, by these bytes.
     pairs: Option<Table>,
-    literals: Vec<u8>,
+    literals: Vec<Placed>,
+}
+
+/// Literal with the end of its rarest part.
+#[derive(Debug)]
+struct Placed {
+    literal: Literal,
+    end: usize,
 }
 
 #[derive(Debug)]
@@ -33,34 +40,30 @@ struct Table {
 /// Literal whose rarest part an entry is.
 #[derive(Clone, Copy, Debug)]
 struct Occurrence {
-    probe: u16,
+    probe: u32,
     /// Bytes of the literal around its rarest part as [`neighbours`] gives them, and a mask of those that exist.
     neighbours: u32,
     mask: u32,
-    /// Bytes of the literal before the end of its rarest part, that part included.
-    before: u8,
-    length: u8,
-    /// Position of the literal.
-    start: u32,
+    /// Number of the literal.
+    literal: u32,
 }
 
 impl Grams {
-    /// Builds the tables from the literals (in lower case, 2 to 255 bytes) of probes.
+    /// Builds the tables from the literals (in lower case, two and more bytes) of probes.
     pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Literal])>) -> Self {
         let mut known: HashMap<&Literal, (u16, Occurrence), NodeHash> = HashMap::default();
-        let (mut pairs, mut triples, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pairs, mut triples, mut placed) = (Vec::new(), Vec::new(), Vec::new());
         for (probe, literals) in probes {
-            let probe = u16::try_from(probe).unwrap_or(u16::MAX);
+            let probe = number(probe);
             for literal in literals {
                 let &mut (entry, occurrence) = known.entry(literal).or_insert_with(|| {
-                    let start = u32::try_from(text.len()).unwrap_or(u32::MAX);
-                    text.extend_from_slice(literal);
                     let (entry, end) = rarest_part(literal);
-                    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-                    let (before, length) = (byte(end), byte(literal.len()));
                     let mask = mask_of_neighbours(literal.len(), end);
                     let neighbours = neighbours(literal, end) & mask;
-                    (entry, Occurrence { probe, neighbours, mask, before, length, start })
+                    let occurrence =
+                        Occurrence { probe, neighbours, mask, literal: number(placed.len()) };
+                    placed.push(Placed { literal: *literal, end });
+                    (entry, occurrence)
                 });
                 let table = if literal.len() == 2 { &mut pairs } else { &mut triples };
                 table.push((entry, Occurrence { probe, ..occurrence }));
@@ -69,7 +72,7 @@ impl Grams {
         Self {
             triples: Table::new(&triples),
             pairs: (!pairs.is_empty()).then(|| Table::new(&pairs)),
-            literals: text,
+            literals: placed,
         }
     }
 
@@ -115,13 +118,12 @@ impl Grams {
             if neighbours & occurrence.mask != occurrence.neighbours {
                 continue;
             }
-            let (word, bit) = (usize::from(occurrence.probe / 64), occurrence.probe % 64);
+            let (word, bit) = ((occurrence.probe / 64) as usize, occurrence.probe % 64);
             if found[word] >> bit & 1 == 1 {
                 continue;
             }
-            let literal =
-                &self.literals[occurrence.start as usize..][..usize::from(occurrence.length)];
-            let start = end.checked_sub(usize::from(occurrence.before));
+            let Placed { literal, end: behind } = &self.literals[occurrence.literal as usize];
+            let start = end.checked_sub(*behind);
             let text = start.and_then(|start| value.get(start..start + literal.len()));
             if text.is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
                 found[word] |= 1 << bit;
@@ -167,6 +169,11 @@ impl Table {
         let number = usize::from(self.used_before[word]) + before as usize;
         &self.occurrences[self.first[number] as usize..self.first[number + 1] as usize]
     }
+}
+
+/// Number of a probe or literal: no memory holds the rules for more than these.
+fn number(number: usize) -> u32 {
+    u32::try_from(number).expect("fewer than 2^32 probes and literals")
 }
 
 /// Entry of the rarest part of a literal (two or more bytes), and the end of that part.

@@ -593,6 +593,18 @@ mod tests {
     }
 
     #[test]
+    fn rules_behind_many_others_match() {
+        const COUNT: u64 = 66_000;
+        let rule = |id| format!("SecRule ARGS:q \"@contains a{id}z\" \"id:{id},phase:1,pass\"\n");
+        let text: String = (1..=COUNT).map(rule).collect();
+        let text = format!("SecRuleEngine On\n{text}");
+        let rules = RuleSet::builder().text("t.conf", text).build().unwrap();
+        let target = format!("/?q=a1z-a65535z-a65536z-a{COUNT}z");
+        let expected = vec![1, 65_535, 65_536, COUNT];
+        assert_eq!(ids(&Arc::new(rules), &target), [expected.clone(), expected]);
+    }
+
+    #[test]
     fn planted_errors_show_in_the_comparison_with_plain_evaluation() {
         for (target, expected) in [
             ("/?q=a1", vec![1]),

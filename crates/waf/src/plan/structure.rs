@@ -443,7 +443,6 @@ impl Parser<'_> {
             b't' => Some(Escape::Byte(b'\t')),
             b'n' => Some(Escape::Byte(b'\n')),
             b'r' => Some(Escape::Byte(b'\r')),
-            b'v' => Some(Escape::Byte(0x0b)),
             b'<' | b'>' => None,
             _ if byte.is_ascii_alphanumeric() || !byte.is_ascii() => None,
             _ => Some(Escape::Byte(byte)),

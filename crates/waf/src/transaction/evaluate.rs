@@ -143,7 +143,9 @@ impl Evaluation<'_> {
         self.state.matched.clear();
         let mut first_matches = 0;
         for (number, link) in rule.links.iter().enumerate() {
-            if !self.link(rule, index, link) {
+            // `ctl` names the head of a chain by its id, and removes targets from it alone.
+            let removed = if number == 0 { self.removed_targets(index) } else { Vec::new() };
+            if !self.link(rule, removed, link) {
                 self.state.matched.clear();
                 return false;
             }
@@ -165,7 +167,7 @@ impl Evaluation<'_> {
         true
     }
 
-    fn link(&mut self, rule: &Rule, rule_index: usize, link: &Link) -> bool {
+    fn link(&mut self, rule: &Rule, removed: Vec<Target>, link: &Link) -> bool {
         let Some(test) = &link.test else {
             link.assignments.iter().for_each(|assignment| self.assign(rule, assignment));
             return true;
@@ -183,7 +185,6 @@ impl Evaluation<'_> {
             Condition::Number(_, template) => number = self.number(rule, template),
             _ => {}
         }
-        let removed = self.removed_targets(rule_index);
         let mut running = Running { rule, link, test, removed, number, argument };
         let mut matched = false;
         for target in &test.targets {
@@ -340,15 +341,12 @@ impl Evaluation<'_> {
                     Checksum::Cpf => identity::valid_cpf,
                     Checksum::Svnr => identity::valid_svnr,
                 };
-                let mut found = None;
-                let searched =
-                    pattern.matcher().visit(value, &mut self.state.backtrack_budget, |range| {
-                        found = valid(&value[range.clone()]).then_some(range);
-                        found.is_some()
-                    });
-                if searched.is_err() {
+                let budget = &mut self.state.backtrack_budget;
+                let found = pattern.matcher().find_wanted(value, budget, valid);
+                let found = found.unwrap_or_else(|BacktrackLimit| {
                     self.exceed_backtracking();
-                }
+                    None
+                });
                 found.map(|range| Captured::Range(range.start, range.end))
             }
             Condition::SqlInjection => detect_sqli(value)

@@ -146,6 +146,34 @@ fn lookups_without_their_service_never_match_and_are_counted() {
 }
 
 #[test]
+fn targets_that_a_control_removes_are_those_of_the_head_of_a_chain() {
+    let rules = rules(
+        "SecAction \"id:1,phase:1,pass,ctl:ruleRemoveTargetById=2;ARGS:q,ctl:ruleRemoveTargetByTag=t;ARGS:q\"\n\
+         SecRule REQUEST_METHOD GET \"id:2,phase:1,pass,chain\"\nSecRule ARGS attack\n\
+         SecRule ARGS attack \"id:3,phase:1,pass,tag:t,chain\"\nSecRule REQUEST_METHOD GET",
+    );
+    let found = |target: &str| matches(&mut Worker::new(), &rules, target).0;
+    assert_eq!(found("/?q=attack"), [1, 2]);
+    assert_eq!(found("/?p=attack"), [1, 2, 3]);
+}
+
+#[test]
+fn check_digits_are_tried_at_every_offset() {
+    let rules = rules(
+        "SecRule ARGS \"@verifyCC [0-9]{13,16}\" \"id:1,phase:1,pass\"\n\
+         SecRule ARGS \"@verifySSN [0-9]{9}\" \"id:2,phase:1,pass\"\n\
+         SecRule ARGS \"@verifyCPF [0-9]{11}\" \"id:3,phase:1,pass\"",
+    );
+    let found = |value: &str| matches(&mut Worker::new(), &rules, &format!("/?q={value}"));
+    assert_eq!(found("14111111111111111").0, [1, 2]);
+    assert_eq!(found("9078051120").0, [2]);
+    assert_eq!(found("152998224725").0, [2, 3]);
+    // Each offset costs the length of its match: the searches end, and say so.
+    let (ids, limits) = found(&"1".repeat(200_000));
+    assert_eq!((ids, limits.regexes), (vec![], 3));
+}
+
+#[test]
 fn macros_read_values_that_no_target_names() {
     let rules = rules(
         "SecAction \"id:1,phase:1,pass,setvar:tx.a=%{request_line}|%{args.q}|%{time_year}|%{unique_id}|\
