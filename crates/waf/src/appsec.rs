@@ -44,36 +44,23 @@ const ZONES: [(&str, V); 17] = [
     ("URI_FULL", V::RequestUriRaw),
 ];
 
-/// `count` is none of them: it compares the number of values.
-const TRANSFORMS: [(&str, Option<Transformation>); 12] = [
-    ("b64decode", Some(Transformation::Base64Decode)),
-    ("count", None),
-    ("hexdecode", Some(Transformation::HexDecode)),
-    ("html_entity_decode", Some(Transformation::HtmlEntityDecode)),
-    ("htmlentitydecode", Some(Transformation::HtmlEntityDecode)),
-    ("length", Some(Transformation::Length)),
-    ("lowercase", Some(Transformation::Lowercase)),
-    ("normalize_path", Some(Transformation::NormalizePath)),
-    ("normalizepath", Some(Transformation::NormalizePath)),
-    ("trim", Some(Transformation::Trim)),
-    ("uppercase", Some(Transformation::Uppercase)),
-    ("urldecode", Some(Transformation::UrlDecode)),
-];
-
 #[derive(Clone, Copy)]
 enum MatchType {
     Regex,
+    /// `fromFile`: one of the phrases of a file.
+    Phrases,
     Text(TextOperator),
     Number(NumberOperator),
     SqlInjection,
     CrossSiteScripting,
 }
 
-const MATCH_TYPES: [(&str, MatchType); 12] = [
+const MATCH_TYPES: [(&str, MatchType); 13] = [
     ("contains", MatchType::Text(TextOperator::Contains)),
     ("endsWith", MatchType::Text(TextOperator::EndsWith)),
     ("eq", MatchType::Number(NumberOperator::Equal)),
     ("equals", MatchType::Text(TextOperator::Equals)),
+    ("fromFile", MatchType::Phrases),
     ("gt", MatchType::Number(NumberOperator::Greater)),
     ("gte", MatchType::Number(NumberOperator::GreaterOrEqual)),
     ("libinjectionSQL", MatchType::SqlInjection),
@@ -180,7 +167,11 @@ impl Draft {
             && file.seclang_rules.is_empty()
             && file.seclang_files_rules.is_empty()
         {
-            return Err(invalid(name, &file.name, "the file contains no `rules`"));
+            // A file may only list what CrowdSec downloads for others.
+            return match file.data {
+                Some(_) => Ok(()),
+                None => Err(invalid(name, &file.name, "the file contains no `rules`")),
+            };
         }
         if !self.engine_is_set {
             self.settings.engine = EngineMode::On;
@@ -200,12 +191,15 @@ impl Draft {
                 let message = format!("files are nested more than {INCLUDE_DEPTH_MAX} times");
                 return Err(invalid(name, path, message));
             }
-            self.file(&folder.join(&path.value), depth + 1)?;
+            let file = folder.join(&path.value);
+            if self.is_new(&file, || place(path.referenced)) {
+                self.file(&file, depth + 1)?;
+            }
         }
         for rule in &file.seclang_rules {
             self.seclang(name, &at_its_line(text, rule), folder, depth)?;
         }
-        let reader = Reader { name, file: &file };
+        let reader = Reader { name, folder, file: &file };
         for rule in &file.rules {
             match reader.rules(self, rule) {
                 Ok(rules) => self.entries.extend(rules),
@@ -273,6 +267,7 @@ impl Draft {
 
 struct Reader<'a> {
     name: &'a Arc<str>,
+    folder: &'a Path,
     file: &'a File,
 }
 
@@ -408,9 +403,15 @@ impl Reader<'_> {
         let mut transformations = Vec::new();
         let mut count = "";
         for written in &node.transform {
-            match self.lookup("transform", written, &TRANSFORMS, str::eq_ignore_ascii_case)? {
+            match transform(&written.value) {
                 Some(transformation) => transformations.push(transformation),
-                None => count = "&",
+                None if written.value.eq_ignore_ascii_case(COUNT) => count = "&",
+                None => {
+                    let known = Transformation::ALL.iter().map(|known| known.name());
+                    let hint = nearest(&written.value, known.chain([COUNT]));
+                    let message = format!("unknown transform \"{}\"{hint}", written.value);
+                    return Err(invalid(self.name, written, message));
+                }
             }
         }
         let mut targets = Vec::new();
@@ -453,7 +454,7 @@ impl Reader<'_> {
         match kind {
             MatchType::SqlInjection => return Ok(Condition::SqlInjection),
             MatchType::CrossSiteScripting => return Ok(Condition::CrossSiteScripting),
-            MatchType::Regex | MatchType::Text(_) | MatchType::Number(_) => {}
+            _ => {}
         }
         let Some(value) = &comparison.value else {
             let message = format!("match type `{}` needs a `value`", comparison.kind.value);
@@ -470,6 +471,10 @@ impl Reader<'_> {
                     invalid(self.name, value, format!("\"{text}\" is not a number: {error}"))
                 })?;
                 Condition::Number(operator, Template::literal(text.as_bytes()))
+            }
+            MatchType::Phrases => {
+                let set = draft.shared.phrase_file(text.as_bytes(), self.folder);
+                Condition::Phrases(set.map_err(|fault| faulty(self.name, value, fault))?)
             }
             _ => {
                 let pattern = draft.shared.linear_regex(&text);
@@ -505,6 +510,17 @@ impl Reader<'_> {
             invalid(self.name, written, format!("unknown {what} \"{}\"{hint}", written.value))
         })
     }
+}
+
+/// Compares the number of values in place of the values.
+const COUNT: &str = "count";
+
+/// The transformation with a name of CrowdSec, such as `trim_left`, `js_decode`, `b64decode` or `removenulls`.
+fn transform(name: &str) -> Option<Transformation> {
+    let name = name.replace('_', "").to_ascii_lowercase();
+    let name =
+        name.strip_prefix("b64").map_or_else(|| name.clone(), |rest| format!("base64{rest}"));
+    Transformation::parse(&name)
 }
 
 fn is_of_head(variable: V) -> bool {
@@ -543,7 +559,7 @@ fn id(name: &str, (number, condition): Numbered<'_>) -> u32 {
     let parts = [name, kind, value.map_or("", |value| &value.value), &number].into_iter();
     parts
         .chain(node.zones.iter().flatten().map(|zone| zone.value.as_str()))
-        .chain(transforms.filter(|transform| *transform != "count"))
+        .chain(transforms.filter(|transform| *transform != COUNT))
         .flat_map(str::bytes)
         .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -293,16 +293,34 @@ pub(crate) fn check_linear(pattern: &str) -> Result<(), String> {
 #[derive(Debug)]
 pub(crate) struct SelectorRegex {
     pub(crate) text: String,
+    /// True if it is compared with the last key in the name of a JSON value.
+    is_of_json_key: bool,
     compiled: OnceLock<Regex>,
     /// Slots of the TX variables whose names it matches.
     slots: OnceLock<Vec<u32>>,
+}
+
+impl PartialEq for SelectorRegex {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
 }
 
 impl SelectorRegex {
     pub(crate) fn new(text: String) -> Result<Self, String> {
         check_linear(&text)?;
         check(&text, &mut Structures::default())?;
-        Ok(Self { text, compiled: OnceLock::new(), slots: OnceLock::new() })
+        Ok(Self { text, is_of_json_key: false, compiled: OnceLock::new(), slots: OnceLock::new() })
+    }
+
+    /// A regex of the last key in the name of a JSON value: `b` in `json.a.b.array_0`.
+    pub(crate) fn of_json_key(text: String) -> Result<Self, String> {
+        Ok(Self { is_of_json_key: true, ..Self::new(text)? })
+    }
+
+    /// The properties by which two regexes differ.
+    pub(crate) fn key(&self) -> (&str, bool) {
+        (&self.text, self.is_of_json_key)
     }
 
     fn compile(pattern: &str) -> Result<Regex, String> {
@@ -322,11 +340,22 @@ impl SelectorRegex {
     }
 
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
+        let name = if self.is_of_json_key { json_key(name) } else { Some(name) };
+        let Some(name) = name else { return false };
         let compiled = self.compiled.get_or_init(|| {
             Self::compile(&self.text).unwrap_or_else(|_reason| Matcher::all().linear)
         });
         compiled.is_match(name)
     }
+}
+
+/// The last key in the name of a JSON value. Elements of arrays have the key of their array.
+fn json_key(name: &[u8]) -> Option<&[u8]> {
+    let is_element = |part: &[u8]| {
+        part.strip_prefix(b"array_").is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+    };
+    let mut parts = name.strip_prefix(b"json.")?.rsplit(|&byte| byte == b'.');
+    Some(parts.find(|part| !is_element(part)).unwrap_or_default())
 }
 
 /// Structure of a portable regex as `regex-syntax` parses it.

@@ -193,7 +193,7 @@ impl PartialEq for Selector {
         match (self, other) {
             (Self::All, Self::All) => true,
             (Self::Name(a, _), Self::Name(b, _)) => a == b,
-            (Self::Pattern(a), Self::Pattern(b)) => a.text == b.text,
+            (Self::Pattern(a), Self::Pattern(b)) => a == b,
             _ => false,
         }
     }

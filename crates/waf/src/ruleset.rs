@@ -502,7 +502,7 @@ struct Slots<'a> {
     slots: &'a mut Vec<Vec<u8>>,
     by_name: &'a mut HashMap<Vec<u8>, u32>,
     /// Equal regexes are compiled once.
-    selectors: HashMap<String, Arc<SelectorRegex>>,
+    selectors: HashMap<(String, bool), Arc<SelectorRegex>>,
     read: &'a mut Variables,
 }
 
@@ -539,7 +539,8 @@ impl Slots<'_> {
             *slot = Some(self.slot(name));
         }
         if let Selector::Pattern(regex) = &mut target.selector {
-            let known = self.selectors.entry(regex.text.clone());
+            let (text, is_of_json_key) = regex.key();
+            let known = self.selectors.entry((text.to_owned(), is_of_json_key));
             *regex = Arc::clone(known.or_insert_with(|| Arc::clone(regex)));
         }
     }

@@ -165,6 +165,66 @@ fn seclang_rules_stand_beside_appsec_rules() {
 }
 
 #[test]
+fn transforms_have_the_names_of_crowdsec() {
+    for (transform, value, target) in [
+        ("trim_left", "x ", "/?q=%20x%20"),
+        ("trimright", "' x'", "/?q=%20x%20"),
+        ("js_decode", "<", "/?q=%5Cu003c"),
+        ("css_decode", "<", "/?q=%5C3c"),
+        ("cmdline", "cmd/c", "/?q=C%5EmD+/c"),
+        ("b64encode", "PA==", "/?q=<"),
+        ("normalize_path_win", "/b", "/?q=%5Ca%5C..%5Cb"),
+        ("compress_whitespace", "a b", "/?q=a%09%0ab"),
+        ("remove_whitespace", "ab", "/?q=a%09%0ab"),
+        ("remove_nulls", "ab", "/?q=a%00b"),
+        ("replace_nulls", "a b", "/?q=a%00b"),
+        ("remove_comments", "ab", "/?q=a/*x*/b"),
+        ("replace_comments", "a b", "/?q=a/*x*/b"),
+        ("hexdecode", "AB", "/?q=4142"),
+    ] {
+        let value = if value.starts_with('\'') { value.to_owned() } else { format!("'{value}'") };
+        let rule = format!(
+            " - {{zones: [ARGS], transform: [{transform}], match: {{type: equals, value: {value}}}}}\n"
+        );
+        assert_eq!(blocked(&rule, &[target, "/?q=other"]), [target], "{transform}");
+    }
+}
+
+#[test]
+fn phrases_are_read_from_a_file_and_a_file_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name)
+    };
+    write("words.txt", "# comment\nevil\nbad word\n");
+    write("native.conf", "SecRule ARGS_NAMES evil \"id:7,phase:2,deny\"\n");
+    let rules = write(
+        "a.yaml",
+        "name: a\nrules:\n - {zones: [ARGS], match: {type: fromFile, value: words.txt}}\n\
+         seclang_files_rules: [native.conf, ./native.conf]\n",
+    );
+    let data = write("data.yaml", "name: data\ndata:\n - {source_url: x, dest_file: words.txt}\n");
+    let builder = RuleSet::builder().file(&rules).file(data).file(folder.path().join("./a.yaml"));
+    let set = builder.build().unwrap();
+    assert_eq!(set.rules().count(), 2);
+    let inert: Vec<_> = set.inert().iter().map(|one| one.message.as_str()).collect();
+    assert!(
+        matches!(inert[..], [a, b] if a.contains("read before") && b.contains("read before")),
+        "{inert:?}"
+    );
+    let set = Arc::new(set);
+    assert!(blocks(&set, "/?q=a+BAD+WORD", "text/plain", ""));
+    assert!(!blocks(&set, "/?q=bad", "text/plain", ""));
+    let missing = write(
+        "b.yaml",
+        "name: b\nrules:\n - {zones: [ARGS], match: {type: fromFile, value: no.txt}}\n",
+    );
+    let error = RuleSet::builder().file(missing).build().map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("b.yaml:3:51: cannot read data file"), "{error}");
+}
+
+#[test]
 fn ids_are_those_of_crowdsec() {
     // echo -n 'tequalsx0URIlowercase' | fnv1a32
     let rule = " - {zones: [URI], transform: [lowercase], match: {type: equals, value: x}}\n";

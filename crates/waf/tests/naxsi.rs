@@ -172,6 +172,67 @@ fn whitelists_remove_rules_by_zone_name_and_path() {
 }
 
 #[test]
+fn whitelist_of_a_field_and_file_names_exempts_the_file_of_that_field() {
+    let upload = |field: &str| {
+        let part = format!(
+            "--b\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"a.php\"\r\n\r\nx\r\n--b--\r\n"
+        );
+        post("/", "multipart/form-data; boundary=b", &part)
+    };
+    let found: &[u64] = &[1500, CHECK + 2];
+    expect(
+        &and("BasicRule wl:1500 \"mz:$BODY_VAR:free|FILE_EXT\";"),
+        &[("this field", upload("free"), &[], false), ("another field", upload("f"), found, true)],
+    );
+    expect(
+        &and("BasicRule wl:1500 \"mz:$BODY_VAR_X:^fr|FILE_EXT|$URL_X:^/\";"),
+        &[("regex", upload("free"), &[], false), ("not it", upload("unfree"), found, true)],
+    );
+    expect(&and("BasicRule wl:1500 \"mz:FILE_EXT\";"), &[("all", upload("f"), &[], false)]);
+}
+
+#[test]
+fn regexes_of_zones_select_keys_of_json_and_contain_bars() {
+    let json = |text: &str| post("/", JSON, text);
+    expect(
+        &and("BasicRule wl:1302 \"mz:$BODY_VAR_X:^row(_a|_b)[|x]?$\";"),
+        &[
+            ("form", post("/", FORM, "row_a=<"), &[], false),
+            ("nested key", json(r#"{"a":{"row_b":"<"}}"#), &[], false),
+            ("array", json(r#"{"row_a":["<",["<"]]}"#), &[], false),
+            ("bar in a class", post("/", FORM, "row_a|=<"), &[], false),
+            ("other key", json(r#"{"row_a":{"row_c":"<"}}"#), &[1302, CHECK + 1], true),
+            ("part of a key", json(r#"{"a_row_a":"<"}"#), &[1302, CHECK + 1], true),
+        ],
+    );
+    expect(
+        &and("BasicRule wl:1302 \"mz:$URL_X:^/(a|b)$|$ARGS_VAR_X:^q\";"),
+        &[
+            ("first path", get("/a?q=<"), &[], false),
+            ("second path", get("/b?q=<"), &[], false),
+            ("other name", get("/b?r=<"), &[1302, CHECK + 1], true),
+        ],
+    );
+}
+
+#[test]
+fn upper_bounds_are_compared_whenever_the_score_grows() {
+    expect(
+        r#"
+        MainRule id:1001 "str:a" "mz:ARGS" "s:$X:4";
+        MainRule id:1002 "str:b" "mz:ARGS" "s:$X:8";
+        CheckRule "$X <= 4" BLOCK;
+        "#,
+        &[
+            ("none", get("/?q=x"), &[], false),
+            ("at most", get("/?q=a"), &[1001, CHECK], true),
+            ("more", get("/?q=b"), &[1002], false),
+            ("at first", get("/?q=ab"), &[1001, CHECK], true),
+        ],
+    );
+}
+
+#[test]
 fn learning_mode_passes_block_and_not_drop() {
     expect(
         &and("LearningMode;"),
@@ -179,7 +240,8 @@ fn learning_mode_passes_block_and_not_drop() {
             ("BLOCK", get("/?q=select+union"), &[1000, CHECK], false),
             ("DROP of a threshold", get("/?legacy"), &[2003, CHECK + 3], true),
             ("DROP of a rule", get("/target?only=probe"), &[2000], true),
-            ("internal rule", post("/", "text/plain", "a"), &[11], true),
+            ("internal rule", post("/", "text/plain", "a"), &[11], false),
+            ("internal rule of a value", get("/?a=%00"), &[10], false),
         ],
     );
 }
@@ -290,7 +352,8 @@ fn errors_name_their_place() {
 
 #[test]
 fn scores_and_whitelists_without_effect_are_listed() {
-    let rules = "MainRule id:1000 \"str:a\" mz:ARGS s:$SQL:4;\nBasicRule wl:1001;\nDeniedUrl /no;";
+    let rules = "MainRule id:1000 \"str:a\" mz:ARGS s:$SQL:4;\nBasicRule wl:1001;\nDeniedUrl /no;\n\
+                 MainRule id:1002 str:b mz:ARGS s:42;";
     let found = load(rules).unwrap();
     let inert: Vec<String> =
         found.inert().iter().map(|it| format!("{}: {}", it.place, it.message)).collect();
@@ -298,6 +361,7 @@ fn scores_and_whitelists_without_effect_are_listed() {
         inert,
         [
             "t.rules:3:1: DeniedUrl has no effect: a blocked request gets status 403",
+            "t.rules:4:32: score 42 has no effect: no CheckRule can name it",
             "t.rules:2:1: no rule has id 1001",
             "t.rules:1:1: no CheckRule compares $SQL",
         ]

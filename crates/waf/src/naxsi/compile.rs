@@ -1,7 +1,7 @@
 //! Compiles naxsi rules into rules of the engine.
 
 use super::zone::{PathTest, Zone, Zones, all};
-use super::{Action, Naxsi, Pattern, Search, Whitelist, at};
+use super::{Action, Check, Naxsi, Pattern, Search, Whitelist, at};
 use crate::condition::{Condition, NumberOperator, TextOperator};
 use crate::error::{LoadError, Place, Skipped};
 use crate::rule::{
@@ -47,14 +47,33 @@ impl Draft {
             }
         }
         let before = compiler.whitelists(&naxsi.whitelists)?;
-        let rules = compiler.rules.into_iter().map(|(rule, _)| rule);
-        let all: Vec<Rule> = before.into_iter().chain(rules).collect();
-        self.entries.extend(all.into_iter().map(|rule| Entry::Rule(Box::new(rule), None)));
-        self.naxsi_checks(&naxsi);
+        let rules: Vec<Rule> = compiler.rules.into_iter().map(|(rule, _)| rule).collect();
+        self.entries.extend(before.into_iter().map(|rule| Entry::Rule(Box::new(rule), None)));
+        self.note_unused_scores(&naxsi);
+        // A request that one of them allows is not compared with the others.
+        let (allow, others): (Vec<_>, Vec<_>) =
+            naxsi.checks.iter().partition(|check| check.action == Action::Allow);
+        let checks = allow.into_iter().chain(others);
+        let checks: Vec<_> = checks.map(|check| (check, self.take_id(FIRST_CHECK_ID))).collect();
+        // naxsi compares a score whenever it grows. For a lower bound, the last time suffices.
+        for rule in rules {
+            let raised: Vec<Vec<u8>> = (rule.links.iter().flat_map(|link| &link.assignments))
+                .filter_map(|added| added.name.as_text().map(<[u8]>::to_vec))
+                .collect();
+            self.entries.push(Entry::Rule(Box::new(rule), None));
+            for &(check, id) in checks.iter().filter(|(check, _)| check.is_upper_bound()) {
+                if raised.contains(&variable(&check.score).into_bytes()) {
+                    self.naxsi_check(check, id, naxsi.is_learning);
+                }
+            }
+        }
+        for &(check, id) in checks.iter().filter(|(check, _)| !check.is_upper_bound()) {
+            self.naxsi_check(check, id, naxsi.is_learning);
+        }
         Ok(())
     }
 
-    fn naxsi_checks(&mut self, naxsi: &Naxsi) {
+    fn note_unused_scores(&mut self, naxsi: &Naxsi) {
         for rule in &naxsi.rules {
             for (score, _) in &rule.scores {
                 let message = format!("no CheckRule compares ${}", score.to_ascii_uppercase());
@@ -64,20 +83,17 @@ impl Draft {
                 }
             }
         }
-        // A request that one of them allows is not compared with the others.
-        let (allow, others): (Vec<_>, Vec<_>) =
-            naxsi.checks.iter().partition(|check| check.action == Action::Allow);
-        for check in allow.into_iter().chain(others) {
-            let selector = Selector::Name(variable(&check.score).into_bytes(), None);
-            let score = Target { variable: V::Tx, selector, count: false };
-            let threshold = Template::literal(check.threshold.to_string().as_bytes());
-            let test = test(vec![score], Condition::Number(check.operator, threshold));
-            let id = self.take_id(FIRST_CHECK_ID);
-            let mut rule = self.new_rule(id, &check.place, check.text.as_bytes(), vec![test]);
-            rule.tags = vec!["naxsi".into()];
-            rule.disruptive = check.action.disruptive(naxsi.is_learning);
-            self.entries.push(Entry::Rule(Box::new(rule), None));
-        }
+    }
+
+    fn naxsi_check(&mut self, check: &Check, id: u64, is_learning: bool) {
+        let selector = Selector::Name(variable(&check.score).into_bytes(), None);
+        let score = Target { variable: V::Tx, selector, count: false };
+        let threshold = Template::literal(check.threshold.to_string().as_bytes());
+        let test = test(vec![score], Condition::Number(check.operator, threshold));
+        let mut rule = self.new_rule(id, &check.place, check.text.as_bytes(), vec![test]);
+        rule.tags = vec!["naxsi".into()];
+        rule.disruptive = check.action.disruptive(is_learning);
+        self.entries.push(Entry::Rule(Box::new(rule), None));
     }
 }
 
@@ -162,7 +178,7 @@ impl Compiler<'_> {
         pattern.map(Condition::Regex).map_err(|fault| at(place, fault))
     }
 
-    /// Adds naxsi's internal rules. They block in learning mode, too.
+    /// Adds naxsi's internal rules.
     fn internal_rules(&mut self, place: &Place, naxsi: &Naxsi) -> Result<(), LoadError> {
         let no_type = || number_test(count(named(V::RequestHeaders, "content-type")), 0);
         let length = || named(V::RequestHeaders, "content-length");
@@ -228,6 +244,7 @@ impl Compiler<'_> {
         for (id, message, zone, tests) in internal {
             let mut rule = self.draft.new_rule(id, place, message.as_bytes(), tests);
             rule.tags = vec!["naxsi".into(), zone.tag(id)];
+            rule.disruptive = Action::Block.disruptive(self.is_learning);
             self.rules.push((rule, Some(zone)));
         }
         let everywhere = || {
@@ -249,7 +266,7 @@ impl Compiler<'_> {
                     negated: false,
                     zones: everywhere(),
                     scores: score.map(|name| (name.to_owned(), 8)).into_iter().collect(),
-                    action: if score.is_some() { Action::Log } else { Action::Drop },
+                    action: if score.is_some() { Action::Log } else { Action::Block },
                 })?;
             }
         }

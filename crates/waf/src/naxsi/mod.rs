@@ -218,6 +218,13 @@ impl Draft {
                             Some((score, amount)) => {
                                 scores.push((score_name(word, score)?, number(word, amount)?));
                             }
+                            None if part.parse::<i64>().is_ok() => {
+                                let message =
+                                    format!("score {part} has no effect: no CheckRule can name it");
+                                let place = word.place.clone();
+                                self.inert.push(Skipped { place, message });
+                                action.get_or_insert(Action::Log);
+                            }
                             None => action = Some(Action::parse(word, part)?),
                         }
                     }
@@ -299,6 +306,11 @@ impl Action {
 }
 
 impl Check {
+    /// True if the check holds for small scores.
+    fn is_upper_bound(&self) -> bool {
+        matches!(self.operator, NumberOperator::Less | NumberOperator::LessOrEqual)
+    }
+
     fn parse(name: &Word, arguments: &[Word]) -> Result<Self, LoadError> {
         let [condition, action] = arguments else {
             return Err(name.invalid("expected CheckRule \"$NAME >= NUMBER\" ACTION"));

@@ -59,7 +59,7 @@ impl Zones {
             [("ARGS", Zone::Args), ("BODY", Zone::Body), ("HEADERS", Zone::Headers)];
         let mut parsed = Self::default();
         let (mut has_text, mut has_regex) = (false, false);
-        for part in text.split('|') {
+        for part in parts(text) {
             let whole = |zone: Zone| (zone, Selector::All);
             let Some((kind, argument)) = part.split_once(':') else {
                 match part {
@@ -136,13 +136,18 @@ impl Zones {
             let names = names.filter(|_| self.is_name || both);
             for variable in [values, names].into_iter().flatten() {
                 targets.push(Target { variable, selector: selector.clone(), count: false });
-                if let (Zone::Body, Selector::Name(name, _)) = (zone, selector) {
-                    // naxsi names a JSON member without its parents, and elements by the name of their array.
-                    let name = regex_syntax::escape(&String::from_utf8_lossy(name));
-                    let path = format!("^json\\.(?:.*\\.)?{name}(?:\\.array_[0-9]+)*$");
-                    let selector = pattern(&path).map_err(|fault| at(place, fault))?;
-                    targets.push(Target { variable, selector, count: false });
-                }
+                // naxsi names a JSON member without its parents, and elements by the name of their array.
+                let key = match (zone, selector) {
+                    (Zone::Body, Selector::Name(name, _)) => {
+                        format!("^{}$", regex_syntax::escape(&String::from_utf8_lossy(name)))
+                    }
+                    (Zone::Body, Selector::Pattern(regex)) => regex.text.clone(),
+                    _ => continue,
+                };
+                let regex = SelectorRegex::of_json_key(key)
+                    .map_err(|message| at(place, Fault::invalid(0, message)))?;
+                let selector = Selector::Pattern(Arc::new(regex));
+                targets.push(Target { variable, selector, count: false });
             }
         }
         Ok(targets)
@@ -150,13 +155,60 @@ impl Zones {
 
     /// The targets that a whitelist excludes.
     pub(super) fn excluded(&self, place: &Place) -> Result<Vec<Target>, LoadError> {
-        let every = self.zones.iter().map(|(zone, _)| *zone).collect::<Vec<_>>();
-        let mut targets = self.targets(&every, false, place)?;
+        let fields = self
+            .zones
+            .iter()
+            .filter(|(zone, selector)| *zone == Zone::Body && *selector != Selector::All);
+        let fields: Vec<&Selector> = fields.map(|(_, selector)| selector).collect();
+        let mut every = self.zones.iter().map(|(zone, _)| *zone).collect::<Vec<_>>();
+        let mut targets = Vec::new();
+        if !fields.is_empty() && !self.is_name && every.contains(&Zone::FileName) {
+            // The file names of these fields alone.
+            every.retain(|zone| *zone != Zone::FileName);
+            targets.extend(fields.into_iter().map(|field| Target {
+                variable: V::Files,
+                selector: field.clone(),
+                count: false,
+            }));
+        }
+        targets.extend(self.targets(&every, false, place)?);
         if !self.is_name && self.zones.contains(&(Zone::Body, Selector::All)) {
             targets.push(all(V::RequestBody));
         }
         Ok(targets)
     }
+}
+
+/// Splits a match zone at each `|`, but for those within the groups and classes of a regex.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut rest) = (Vec::new(), Some(text));
+    while let Some(text) = rest {
+        let is_regex = text.split('|').next().is_some_and(|part| part.contains("_X:"));
+        let end = if is_regex { end_of_regex(text) } else { text.find('|') };
+        parts.push(end.map_or(text, |end| &text[..end]));
+        rest = end.map(|end| &text[end + 1..]);
+    }
+    parts
+}
+
+/// Position of the first `|` outside of groups and classes.
+fn end_of_regex(text: &str) -> Option<usize> {
+    let (mut depth, mut in_class, mut is_escaped) = (0usize, false, false);
+    text.bytes().position(|byte| {
+        match byte {
+            _ if is_escaped => {
+                is_escaped = false;
+                return false;
+            }
+            b'\\' => is_escaped = true,
+            b'[' => in_class = true,
+            b']' => in_class = false,
+            b'(' if !in_class => depth += 1,
+            b')' if !in_class => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        byte == b'|' && !in_class && depth == 0
+    })
 }
 
 pub(super) fn all(variable: V) -> Target {

@@ -36,6 +36,8 @@ pub(crate) struct Draft {
     pub(super) defaults: [Option<Actions>; 5],
     pub(crate) ids: HashSet<u64>,
     pub(crate) naxsi: Naxsi,
+    /// Files of AppSec rules that were read, and those that they name.
+    read: HashSet<PathBuf>,
     /// Rule whose chain expects another link; `None` inside means that it was left out.
     pub(crate) open_chain: Option<(Option<usize>, Place)>,
 }
@@ -66,7 +68,23 @@ impl Draft {
             .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         self.shared.files_read.push(path.to_owned());
         let folder = path.parent().unwrap_or(Path::new(""));
+        let place = || Place { file: Arc::from(path.display().to_string()), line: 1, column: 1 };
+        if depth == 0 && appsec::is_name(&path.to_string_lossy()) && !self.is_new(path, place) {
+            return Ok(());
+        }
         self.text(&Arc::from(path.display().to_string()), &text, folder, depth)
+    }
+
+    /// Notes that a file is read; false, with a note for the user, if it was before. CrowdSec reads a file once, however many
+    /// of its patterns name it.
+    pub(crate) fn is_new(&mut self, path: &Path, place: impl Fn() -> Place) -> bool {
+        let is_new =
+            self.read.insert(path.canonicalize().unwrap_or_else(|_missing| path.to_owned()));
+        if !is_new {
+            let message = format!("file \"{}\" has no effect: it was read before", path.display());
+            self.inert.push(Skipped { place: place(), message });
+        }
+        is_new
     }
 
     /// Reads the text of a file, as AppSec rules if its name ends in `.yaml`, as rules of naxsi if it ends in

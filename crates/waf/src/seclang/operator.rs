@@ -43,6 +43,31 @@ impl Shared {
         Ok(pattern)
     }
 
+    /// The phrases of files whose names are separated by whitespace. Files are read once.
+    pub(crate) fn phrase_file(
+        &mut self,
+        names: &[u8],
+        folder: &Path,
+    ) -> Result<Arc<PhraseSet>, Fault> {
+        let names = names.trim_ascii();
+        if names.is_empty() {
+            return Err(Fault::invalid(0, "missing file name"));
+        }
+        let path = folder.join(&*String::from_utf8_lossy(names));
+        if let Some(set) = self.files.get(&path) {
+            return Ok(Arc::clone(set));
+        }
+        let mut lines = Vec::new();
+        for name in names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()) {
+            lines.extend(read(name, folder, self)?);
+            lines.push(b'\n');
+        }
+        let set = PhraseSet::from_file(&lines).map_err(|message| Fault::invalid(0, message))?;
+        let set = Arc::new(set);
+        self.files.insert(path, Arc::clone(&set));
+        Ok(set)
+    }
+
     /// Checks and numbers a regex in the syntax of RE2.
     pub(crate) fn linear_regex(&mut self, text: &str) -> Result<Pattern, Fault> {
         crate::regex::check_linear(text).map_err(|message| Fault::unsupported(0, message))?;
@@ -192,7 +217,7 @@ fn condition(
         }
         "rx" | "rxglobal" => Condition::Regex(pattern(argument, shared)?),
         "pm" => Condition::Phrases(Arc::new(PhraseSet::from_argument(argument)?)),
-        "pmfromfile" | "pmf" => Condition::Phrases(phrase_file(argument, folder, shared)?),
+        "pmfromfile" | "pmf" => Condition::Phrases(shared.phrase_file(argument, folder)?),
         "beginswith" => text(TextOperator::BeginsWith)?,
         "contains" | "strmatch" => text(TextOperator::Contains)?,
         "containsword" => text(TextOperator::ContainsWord)?,
@@ -240,30 +265,7 @@ fn pattern(argument: &[u8], shared: &mut Shared) -> Result<Pattern, Error> {
     Ok(shared.regex(text)?)
 }
 
-fn phrase_file(
-    argument: &[u8],
-    folder: &Path,
-    shared: &mut Shared,
-) -> Result<Arc<PhraseSet>, Error> {
-    let names = argument.trim_ascii();
-    if names.is_empty() {
-        return Err(Fault::invalid(0, "missing file name").into());
-    }
-    let path = folder.join(&*String::from_utf8_lossy(names));
-    if let Some(set) = shared.files.get(&path) {
-        return Ok(Arc::clone(set));
-    }
-    let mut lines = Vec::new();
-    for name in names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()) {
-        lines.extend(read(name, folder, shared)?);
-        lines.push(b'\n');
-    }
-    let set = Arc::new(PhraseSet::from_file(&lines)?);
-    shared.files.insert(path, Arc::clone(&set));
-    Ok(set)
-}
-
-fn read(name: &[u8], folder: &Path, shared: &mut Shared) -> Result<Vec<u8>, Error> {
+fn read(name: &[u8], folder: &Path, shared: &mut Shared) -> Result<Vec<u8>, Fault> {
     let path = folder.join(&*String::from_utf8_lossy(name.trim_ascii()));
     let bytes = std::fs::read(&path).map_err(|error| {
         Fault::invalid(0, format!("cannot read data file \"{}\": {error}", path.display()))
