@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use httparse::Header;
+use memchr::memchr;
 
 use crate::error::ParseError;
 use crate::head::Version;
@@ -46,17 +47,11 @@ impl<'a> Headers<'a> {
 
     /// Returns names as spelt, and values without surrounding whitespace.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let mut lines = self
-            .head
-            .split(|&byte| byte == b'\n')
-            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         // Empty lines may precede the start line, which is not a header.
-        lines.by_ref().find(|line| !line.is_empty());
-        lines.take_while(|line| !line.is_empty()).filter_map(|line| {
-            let colon = line.iter().position(|&byte| byte == b':')?;
-            let name = std::str::from_utf8(&line[..colon]).ok()?;
-            Some((name, line[colon + 1..].trim_ascii()))
-        })
+        let start = self.head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(0);
+        let start_line = memchr(b'\n', &self.head[start..]).map_or(0, |end| start + end + 1);
+        header_lines(&self.head[start_line..])
+            .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
     }
 
     /// Returns the values of all headers of this name, which is compared without case.
@@ -69,6 +64,20 @@ impl<'a> Headers<'a> {
     pub fn first(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
+}
+
+/// Returns the names, as spelt, and the values, without surrounding whitespace, of the header lines at the start of `section`:
+/// up to an empty line or the end. Lines may end in LF alone. Skips lines without a colon and checks nothing else: for what
+/// was checked before, and for peers whose words are only shown.
+pub fn header_lines(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    section
+        .split(|&byte| byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| {
+            let colon = memchr(b':', line)?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
 }
 
 /// Headers that decide framing and persistence, collected in one pass.

@@ -11,6 +11,7 @@ mod head_cache;
 mod headers;
 mod render;
 mod response;
+mod status;
 
 pub use body::{
     BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, MAX_CHUNK_LINE_BYTES,
@@ -22,6 +23,9 @@ pub use head::{
     parse_request_head, parse_response_head,
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
-pub use headers::{BodyFraming, Headers, is_token, is_token_byte, parse_host, parse_length};
+pub use headers::{
+    BodyFraming, Headers, header_lines, is_token, is_token_byte, parse_host, parse_length,
+};
 pub use render::{RenderError, RequestMessage, RequestPart, RequestText};
 pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};
+pub use status::reason_phrase;

@@ -1,6 +1,6 @@
 use tollgate_http1::{
     BodyFraming, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, RequestHead, Target, Version,
-    parse_request_head, parse_response_head,
+    header_lines, parse_request_head, parse_response_head,
 };
 
 fn parse(text: &str) -> RequestHead<'_> {
@@ -37,6 +37,16 @@ fn headers_keep_order_and_duplicates() {
     assert_eq!(all, expected);
     assert_eq!(headers.all("x-A").collect::<Vec<_>>(), [&b"b: c"[..], b""]);
     assert_eq!((headers.first("X-a"), headers.first("Z")), (Some(&b"b: c"[..]), None));
+}
+
+#[test]
+fn header_lines_end_at_the_empty_line() {
+    let section = b"A: 1\r\nb:\t2 \nno colon\r\n: 3\r\nC::4\r\n\r\nD: 5\r\n";
+    let lines: Vec<(&[u8], &[u8])> = header_lines(section).collect();
+    assert_eq!(lines, [(&b"A"[..], &b"1"[..]), (b"b", b"2"), (b"", b"3"), (b"C", b":4")]);
+    assert_eq!(header_lines(b"\r\nA: 1\r\n").count(), 0);
+    assert_eq!(header_lines(b"A: 1").count(), 1);
+    assert_eq!(header_lines(b"").count(), 0);
 }
 
 #[test]

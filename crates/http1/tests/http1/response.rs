@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use tollgate_http1::{
     MAX_HEAD_BYTES, MAX_HEADERS, ParseError, Response, ResponseHeadCache, ResponseScanner, Scan,
+    reason_phrase,
 };
 
 fn response(status: u16, body_bytes: u64, keep_alive: bool) -> Response {
@@ -264,5 +265,21 @@ proptest! {
                 Err(_) => break,
             }
         }
+    }
+}
+
+#[test]
+fn reason_phrases_are_those_of_the_registry() {
+    for (status, phrase) in [
+        (100, "Continue"),
+        (200, "OK"),
+        (413, "Content Too Large"),
+        (422, "Unprocessable Content"),
+        (505, "HTTP Version Not Supported"),
+        (299, ""),
+        (306, ""),
+        (600, ""),
+    ] {
+        assert_eq!(reason_phrase(status), phrase, "{status}");
     }
 }
