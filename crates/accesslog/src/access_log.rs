@@ -1,7 +1,6 @@
 //! Entries of an access log, and their writers. Each thread collects entries and writes them in batches.
 
-use std::borrow::Cow;
-use std::fmt::{self, Arguments};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -11,13 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Zoned;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use tollgate_http1::RequestHead;
 
+use crate::json::{ClientText, push_json};
 use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
 use crate::stderr_log;
 
 /// Collected entries of this size are written without waiting for a flush.
 const FLUSH_BYTES: usize = 64 << 10;
+
+/// Decimals of durations in milliseconds.
+const DURATION_DECIMALS: usize = 3;
 
 /// Limit for bytes queued for a slow reader. Entries beyond it are dropped.
 const QUEUE_MAX_BYTES: usize = 4 << 20;
@@ -311,9 +316,8 @@ impl ThreadLog {
     /// Adds a JSON object with the current time as its first member, and `members`.
     pub fn add_json(&mut self, members: &[u8]) {
         let time = self.clock.text(&Zoned::now(), LogFormat::Json);
-        put(&mut self.lines, format_args!("{{\"time\":\"{time}\","));
-        self.lines.extend_from_slice(members);
-        self.lines.extend_from_slice(b"}\n");
+        let parts = [b"{\"time\":\"", time.as_bytes(), b"\",", members, b"}\n"];
+        push_all(&mut self.lines, &parts);
         self.count_line();
     }
 
@@ -407,61 +411,76 @@ impl Entry<'_> {
     fn write(&self, lines: &mut Vec<u8>, format: LogFormat, time: &str) {
         match format {
             LogFormat::Combined => self.write_combined(lines, time),
-            LogFormat::Json => self.write_json(lines, time),
+            LogFormat::Json => {
+                push_json(lines, DURATION_DECIMALS, &JsonEntry { time, entry: self });
+            }
         }
         lines.push(b'\n');
     }
 
     fn write_combined(&self, lines: &mut Vec<u8>, time: &str) {
-        let Self { peer, status, body_bytes, .. } = self;
-        put(lines, format_args!("{peer} - - [{time}] \""));
+        push_all(lines, &[self.peer.as_bytes(), b" - - [", time.as_bytes(), b"] \""]);
         if let Some(request) = self.request {
             push_escaped(lines, &request.method);
             lines.push(b' ');
             push_escaped(lines, &request.target);
-            put(lines, format_args!(" HTTP/{}", request.version));
+            push_all(lines, &[b" HTTP/", request.version.as_bytes()]);
         }
-        put(lines, format_args!("\" {status} {body_bytes} \""));
-        let header = |of: fn(&LoggedRequest) -> &Option<Box<[u8]>>| {
-            self.request.and_then(|request| of(request).as_deref()).unwrap_or(b"-")
-        };
-        push_escaped(lines, header(|request| &request.referer));
+        let (mut status, mut body_bytes) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let status = status.format(self.status).as_bytes();
+        let body_bytes = body_bytes.format(self.body_bytes).as_bytes();
+        push_all(lines, &[b"\" ", status, b" ", body_bytes, b" \""]);
+        let (referer, agent) = self
+            .request
+            .map_or((None, None), |request| (request.referer.as_deref(), request.agent.as_deref()));
+        push_escaped(lines, referer.unwrap_or(b"-"));
         lines.extend_from_slice(b"\" \"");
-        push_escaped(lines, header(|request| &request.agent));
+        push_escaped(lines, agent.unwrap_or(b"-"));
         lines.push(b'"');
         if let Some(reason) = self.reason {
-            put(lines, format_args!(" \"{reason}\""));
+            push_all(lines, &[b" \"", reason.as_bytes(), b"\""]);
         }
     }
+}
 
-    fn write_json(&self, lines: &mut Vec<u8>, time: &str) {
-        let peer = json_string(self.peer.as_bytes());
-        put(lines, format_args!("{{\"time\":\"{time}\",\"client\":{peer}"));
-        if let Some(tls) = self.tls {
-            push_member(lines, "tls", Some(tls.version.as_bytes()));
-            push_member(lines, "cipher", Some(tls.cipher.as_bytes()));
-            push_member(lines, "sni", tls.server_name.map(str::as_bytes));
+/// An entry with its time, as a JSON object.
+struct JsonEntry<'a> {
+    time: &'a str,
+    entry: &'a Entry<'a>,
+}
+
+impl Serialize for JsonEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { time, entry } = self;
+        let mut json = serializer.serialize_map(None)?;
+        json.serialize_entry("time", time)?;
+        json.serialize_entry("client", entry.peer)?;
+        if let Some(tls) = entry.tls {
+            json.serialize_entry("tls", tls.version)?;
+            json.serialize_entry("cipher", tls.cipher)?;
+            json.serialize_entry("sni", &tls.server_name)?;
         }
-        if let Some(request) = self.request {
-            push_member(lines, "method", Some(&request.method));
-            push_member(lines, "target", Some(&request.target));
-            put(lines, format_args!(",\"version\":\"{}\"", request.version));
-            push_member(lines, "host", request.host.as_deref());
-            push_member(lines, "referer", request.referer.as_deref());
-            push_member(lines, "agent", request.agent.as_deref());
+        if let Some(request) = entry.request {
+            json.serialize_entry("method", &ClientText(&request.method))?;
+            json.serialize_entry("target", &ClientText(&request.target))?;
+            json.serialize_entry("version", request.version)?;
+            json.serialize_entry("host", &request.host.as_deref().map(ClientText))?;
+            json.serialize_entry("referer", &request.referer.as_deref().map(ClientText))?;
+            json.serialize_entry("agent", &request.agent.as_deref().map(ClientText))?;
         }
-        put(lines, format_args!(",\"status\":{},\"body_bytes\":{}", self.status, self.body_bytes));
-        if let Some(reason) = self.reason {
-            push_member(lines, "reason", Some(reason.as_bytes()));
+        json.serialize_entry("status", &entry.status)?;
+        json.serialize_entry("body_bytes", &entry.body_bytes)?;
+        if let Some(reason) = entry.reason {
+            json.serialize_entry("reason", reason)?;
         }
-        if let Some(upstream) = &self.upstream {
-            push_member(lines, "pool", Some(upstream.pool.as_bytes()));
-            push_member(lines, "backend", upstream.backend.map(str::as_bytes));
-            let (tries, micros) = (upstream.tries, upstream.duration.as_micros());
-            let (millis, rest) = (micros / 1000, micros % 1000);
-            put(lines, format_args!(",\"tries\":{tries},\"duration_ms\":{millis}.{rest:03}"));
+        if let Some(upstream) = &entry.upstream {
+            json.serialize_entry("pool", upstream.pool)?;
+            json.serialize_entry("backend", &upstream.backend)?;
+            json.serialize_entry("tries", &upstream.tries)?;
+            let duration_us = upstream.duration.as_micros() as f64;
+            json.serialize_entry("duration_ms", &(duration_us / 1_000.0))?;
         }
-        lines.push(b'}');
+        json.end()
     }
 }
 
@@ -479,56 +498,22 @@ impl ClockText {
     }
 }
 
-fn put(lines: &mut Vec<u8>, text: Arguments<'_>) {
-    // Writing to a vector does not fail.
-    lines.write_fmt(text).ok();
-}
-
-fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
-    match value {
-        Some(value) => put(lines, format_args!(",\"{name}\":{}", json_string(value))),
-        None => put(lines, format_args!(",\"{name}\":null")),
-    }
-}
-
-/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different. Escapes
-/// characters that control a terminal or the text direction, or that some readers treat as line ends.
-pub fn json_string(bytes: &[u8]) -> String {
-    let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
-        Ok(text) => text.into(),
-        Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
-    };
-    let quoted = serde_json::to_string(&text).expect("every string is valid JSON");
-    if !quoted.contains(is_misleading) {
-        return quoted;
-    }
-    let mut escaped = String::with_capacity(quoted.len() + 16);
-    for c in quoted.chars() {
-        if is_misleading(c) {
-            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
-}
-
-/// DEL and the C1 controls, line and paragraph separators, bidirectional controls, and the byte order mark. All have at
-/// most 16 bits.
-fn is_misleading(c: char) -> bool {
-    matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}' | '\u{feff}')
+fn push_all(lines: &mut Vec<u8>, parts: &[&[u8]]) {
+    parts.iter().for_each(|part| lines.extend_from_slice(part));
 }
 
 /// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
 /// a field or a line.
-fn push_escaped(lines: &mut Vec<u8>, bytes: &[u8]) {
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' | 0..=31 | 127.. => put(lines, format_args!("\\x{byte:02X}")),
-            _ => lines.push(byte),
-        }
+fn push_escaped(lines: &mut Vec<u8>, mut bytes: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let needs_escape = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=31 | 127..);
+    while let Some(at) = bytes.iter().position(needs_escape) {
+        let byte = bytes[at];
+        let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+        push_all(lines, &[&bytes[..at], b"\\x", &digits]);
+        bytes = &bytes[at + 1..];
     }
+    lines.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -688,19 +673,5 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
-    }
-
-    #[test]
-    fn json_strings_are_escaped() {
-        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
-        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
-        assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
-        for c in "\u{7f}\u{80}\u{9f}\u{61c}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}".chars() {
-            let text = format!("\u{fc}{c}\u{1f600}");
-            let expected = format!("\"\u{fc}\\u{:04x}\u{1f600}\"", u32::from(c));
-            assert_eq!(json_string(text.as_bytes()), expected);
-            assert_eq!(serde_json::from_str::<String>(&expected).unwrap(), text);
-        }
-        assert_eq!(json_string(b"\x9b2J"), "\"\\u009b2J\"");
     }
 }

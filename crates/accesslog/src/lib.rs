@@ -1,6 +1,7 @@
-//! Access logs, messages on standard error, and counters of a server.
+//! Access logs and their JSON, messages on standard error, and counters of a server.
 
 mod access_log;
+mod json;
 mod queue;
 pub mod stderr_log;
 
@@ -8,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use access_log::{
     Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog, Tls,
-    UnreadError, Upstream, json_string,
+    UnreadError, Upstream,
 };
+pub use json::{ClientText, json_string, push_json, to_json};
 pub use queue::{FINISH_TIMEOUT, RateLimit};
 
 /// A counter that one thread adds to and any thread reads. Adding takes no lock and no locked instruction.

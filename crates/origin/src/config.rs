@@ -71,17 +71,11 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Interval between two scans for expired connections.
-    pub(crate) fn sweep_interval(&self) -> Duration {
-        let shortest = [self.head, self.body, self.response, self.idle, self.linger]
-            .into_iter()
-            .fold(Duration::MAX, Duration::min);
-        (shortest / 4).clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX)
+    /// Timeouts that a sweep enforces.
+    pub(crate) fn of_connections(&self) -> [Duration; 5] {
+        [self.head, self.body, self.response, self.idle, self.linger]
     }
 }
-
-const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(10);
-const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Error that keeps an origin from starting or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -104,19 +98,4 @@ pub enum Error {
     Stop(#[source] io::Error),
     #[error("a thread panicked; see its message above")]
     Panicked,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sweep_interval_follows_shortest_timeout() {
-        let default = Timeouts::default();
-        assert_eq!(default.sweep_interval(), Duration::from_millis(250));
-        let short = Timeouts { body: Duration::from_millis(100), ..default };
-        assert_eq!(short.sweep_interval(), Duration::from_millis(25));
-        let zero = Timeouts { idle: Duration::ZERO, ..default };
-        assert_eq!(zero.sweep_interval(), Duration::from_millis(10));
-    }
 }

@@ -10,9 +10,10 @@ use tollgate_tls::{HttpProtocol, Received, Transport, is_plain_http};
 
 use crate::config::Timeouts;
 use crate::endpoints::ByteSource;
-use crate::http1_connection::{CloseMode, Context, Http1Connection, Need, Receiving, ServerState};
+use crate::http1_connection::Http1Connection;
 use crate::http2_connection::Http2Connection;
 use crate::output::{OutputBuffer, Sent};
+use crate::protocol::{CloseMode, Context, Need, Receiving, ServerState};
 use crate::request::RequestError;
 use crate::state::{Metric, Shared};
 
@@ -66,8 +67,6 @@ pub(crate) struct Connection {
     /// Start of the request that is being received.
     request_started: Instant,
     deadline: Instant,
-    /// Timer of the worker for this connection.
-    pub(crate) timer: Option<Instant>,
 }
 
 enum Http {
@@ -127,7 +126,6 @@ impl Connection {
             unsent: OutputBuffer::default(),
             request_started: now,
             deadline: now + first_timeout,
-            timer: None,
         }
     }
 

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
 
-use crate::endpoints::upload::Multipart;
-use crate::http1_connection::{Context, Http1Connection, Need, ServerState};
+use crate::endpoints;
+use crate::endpoints::multipart::Multipart;
+use crate::http1_connection::Http1Connection;
 use crate::output::{OutputBuffer, Sent, Sink};
+use crate::protocol::{Context, Need, ServerState};
 use crate::state::{PageCache, Shared, ThreadCounters};
 
 thread_local! {
@@ -32,7 +34,7 @@ pub(crate) fn advance_test_clock(time: Duration) {
 pub(crate) fn test_state() -> Shared {
     Shared {
         clock: test_clock,
-        counters: ThreadCounters::for_threads(1, test_clock()).remove(0),
+        counters: ThreadCounters::for_threads(1, endpoints::names(), test_clock()).remove(0),
         default_host: "127.0.0.1:8000".into(),
         pages: PageCache::default(),
         responses: HeadCache::default(),
@@ -40,6 +42,13 @@ pub(crate) fn test_state() -> Shared {
         log: None,
         fields: Fields::default(),
     }
+}
+
+/// The statistics of a thread, as `/counters` shows them.
+#[cfg(test)]
+pub(crate) fn counters(shared: &Shared) -> String {
+    let counts = shared.counters.read(shared.now(), false);
+    String::from_utf8(tollgate_accesslog::to_json(6, &counts)).unwrap()
 }
 
 /// Limit for bytes fetched at once.

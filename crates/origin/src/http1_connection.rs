@@ -7,13 +7,10 @@ use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog};
 use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
 
 use crate::endpoints::{Action, SourceKind, Wait, fetch_response, route};
-use crate::output::OutputBuffer;
+use crate::protocol::{CloseMode, Context, MAX_HEADERS, Need, Receiving, ServerState};
 use crate::request::{Request, RequestBody, RequestError};
 use crate::response::{CONTINUE, Persistence, Response, error_response, render};
-use crate::state::{Metric, Shared};
-
-/// As nginx with Lua.
-pub(crate) const MAX_HEADERS: usize = 100;
+use crate::state::Metric;
 
 #[derive(Default)]
 pub(crate) struct Http1Connection {
@@ -43,57 +40,6 @@ enum Step {
     ReceiveBody { body: RequestBody, action: Action<'static> },
     Wait(Wait),
     Fetch { source: SourceKind, bytes: u64, remaining_bytes: u64 },
-}
-
-/// Event or time that a connection waits for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// More bytes from the client, after those that were consumed; HTTP/2: or the time of a response.
-    Input,
-    /// The output to be sent.
-    Flush,
-    /// HTTP/1: the time of the response. Nothing is read before.
-    Until(Instant),
-    /// Up to this many bytes to be fetched and reported by `fetched`.
-    Fetch(SourceKind, u64),
-    /// The connection to be closed, once the output is sent.
-    Close(CloseMode),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloseMode {
-    /// Everything that the client sent was read.
-    Immediate,
-    /// The client may still be sending. Closing at once would reset the connection, and the client
-    /// might lose the response (RFC 9112, section 9.6).
-    Linger,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerState {
-    Running,
-    /// The next response of each connection is its last; HTTP/2: no more streams are accepted.
-    Stopping,
-}
-
-/// Context in which a connection processes requests.
-pub(crate) struct Context<'a> {
-    pub(crate) output: &'a mut OutputBuffer,
-    pub(crate) shared: &'a mut Shared,
-    pub(crate) server: ServerState,
-}
-
-/// Part of a request that is being received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receiving {
-    /// A head, or none yet.
-    Head,
-    /// A body, with `bytes` received since `since`.
-    Body {
-        since: Instant,
-        bytes: u64,
-    },
-    Nothing,
 }
 
 impl Http1Connection {

@@ -1,6 +1,6 @@
 //! Requests and responses of one HTTP/2 connection, on concurrent streams, without I/O.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -10,10 +10,11 @@ use tollgate_http2::{
     Connection, ErrorCode, Event, FieldLimits, Fields, Limits, ResetCause, Role, StreamClosed,
     StreamError,
 };
+use tollgate_net::Timers;
 
 use crate::config::Timeouts;
 use crate::endpoints::{Action, SourceKind, Wait, fetch_response, route};
-use crate::http1_connection::{CloseMode, Context, MAX_HEADERS, Need, ServerState};
+use crate::protocol::{CloseMode, Context, MAX_HEADERS, Need, ServerState};
 use crate::request::{Request, RequestError};
 use crate::response::{Body, Response, error_response, with_fields};
 use crate::state::{Metric, Shared};
@@ -29,7 +30,7 @@ pub(crate) struct Http2Connection {
     sendable: VecDeque<usize>,
     /// Streams that fetch, in the order in which they began.
     fetching: VecDeque<usize>,
-    waits: BTreeSet<(Instant, usize)>,
+    waits: Timers<usize>,
     /// Set once no more streams are accepted.
     closing: Option<CloseMode>,
     /// The client broke the protocol: nothing more is read.
@@ -108,7 +109,7 @@ impl Http2Connection {
             transactions: Slab::new(),
             sendable: VecDeque::new(),
             fetching: VecDeque::new(),
-            waits: BTreeSet::new(),
+            waits: Timers::default(),
             closing: None,
             has_failed: false,
             idle_since: now,
@@ -308,7 +309,7 @@ impl Http2Connection {
             Action::Echo(echo) => echo.into_response(),
             Action::Wait(wait) => {
                 let token = self.insert(Step::Wait(wait), facts, now);
-                self.waits.insert((now + wait.duration, token));
+                self.waits.insert(now + wait.duration, token);
                 return;
             }
             Action::Fetch { source, bytes } => {
@@ -415,11 +416,9 @@ impl Http2Connection {
 
     /// Responds to requests whose wait is over.
     fn end_waits(&mut self, now: Instant, context: &mut Context<'_>) {
-        while let Some(&(until, token)) = self.waits.first()
-            && until <= now
-            && !context.output.is_full()
+        while !context.output.is_full()
+            && let Some(token) = self.waits.pop_due(now)
         {
-            self.waits.pop_first();
             if let Some(Transaction { step: Step::Wait(wait), started, facts }) =
                 self.remove(token, now)
             {
@@ -477,7 +476,7 @@ impl Http2Connection {
     fn remove(&mut self, token: usize, now: Instant) -> Option<Transaction> {
         let transaction = self.transactions.try_remove(token)?;
         if let Step::Wait(wait) = &transaction.step {
-            self.waits.remove(&(transaction.started + wait.duration, token));
+            self.waits.remove(transaction.started + wait.duration, token);
         }
         self.idle_since = now;
         Some(transaction)
@@ -557,7 +556,7 @@ impl Http2Connection {
 
     /// Time of the next response that waits for its time.
     pub(crate) fn next_wait(&self) -> Option<Instant> {
-        self.waits.first().map(|(until, _)| *until)
+        self.waits.first()
     }
 
     /// True if all responses that are left wait for their time.
@@ -576,26 +575,21 @@ impl Http2Connection {
             Some(transaction.started + timeouts.body + Duration::from_secs(allowed_s))
         });
         let body_deadline = body_deadlines.min().map(|deadline| deadline.min(now + timeouts.body));
-        let is_sending = |(_, it): (usize, &Transaction)| matches!(it.step, Step::Send { .. });
-        let send_deadline =
-            self.transactions.iter().any(is_sending).then(|| self.progress_at + timeouts.response);
-        let last_wait = self.waits.last().map_or(now, |(until, _)| *until);
-        [body_deadline, send_deadline]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(last_wait + timeouts.idle)
+        let mut steps = self.transactions.iter().map(|(_, transaction)| &transaction.step);
+        let is_sending = steps.any(|step| matches!(step, Step::Send { .. }));
+        let send_deadline = is_sending.then(|| self.progress_at + timeouts.response);
+        let last_wait = self.waits.last().unwrap_or(now);
+        body_deadline.into_iter().chain(send_deadline).min().unwrap_or(last_wait + timeouts.idle)
     }
 
     /// Responds to requests whose body is incomplete with an error, and announces the end of the connection.
     pub(crate) fn time_out(&mut self, context: &mut Context<'_>) {
         let now = context.shared.now();
-        let is_incomplete = |it: &Transaction| matches!(it.step, Step::ReceiveBody { .. });
-        let tokens: Vec<usize> = self
-            .transactions
-            .iter()
-            .filter_map(|(token, it)| is_incomplete(it).then_some(token))
-            .collect();
+        let transactions = self.transactions.iter();
+        let incomplete = transactions.filter_map(|(token, transaction)| {
+            matches!(transaction.step, Step::ReceiveBody { .. }).then_some(token)
+        });
+        let tokens: Vec<usize> = incomplete.collect();
         for token in tokens {
             if let Some(Transaction { facts, .. }) = self.remove(token, now) {
                 self.reject(facts, &RequestError::TimedOut, now, context);

@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod http1_connection;
 mod http2_connection;
 mod output;
+mod protocol;
 mod request;
 mod response;
 mod server;

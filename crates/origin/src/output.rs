@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use tollgate_net::try_io;
+use tollgate_net::{SendBuffer, try_io};
 use tollgate_tls::Transport;
 
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.
@@ -52,8 +52,7 @@ pub(crate) enum Sent {
 /// Responses to be sent. Large filler is only counted, so it takes no memory.
 #[derive(Default)]
 pub(crate) struct OutputBuffer {
-    bytes: Vec<u8>,
-    sent_bytes: usize,
+    bytes: SendBuffer<KEPT_CAPACITY_MAX_BYTES>,
     /// Follows `bytes`.
     filler_bytes: u64,
 }
@@ -61,17 +60,17 @@ pub(crate) struct OutputBuffer {
 impl OutputBuffer {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.push(bytes);
     }
 
     pub(crate) fn extend(&mut self, bytes: impl Iterator<Item = u8>) {
         assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
-        self.bytes.extend(bytes);
+        self.bytes.tail().extend(bytes);
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
-        &mut self.bytes
+        self.bytes.tail()
     }
 
     pub(crate) fn push_filler(&mut self, count: u64) {
@@ -81,32 +80,28 @@ impl OutputBuffer {
         }
     }
 
-    /// Number of bytes held, without counted filler.
+    /// Number of unsent bytes without counted filler.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.unsent().len()
     }
 
     /// Returns the bytes pushed after the first `count`, unless counted filler follows them.
     pub(crate) fn held_after(&self, count: usize) -> Option<&[u8]> {
-        if self.filler_bytes > 0 { None } else { self.bytes.get(count..) }
+        if self.filler_bytes > 0 { None } else { self.bytes.unsent().get(count..) }
     }
 
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        if self.bytes.capacity() > KEPT_CAPACITY_MAX_BYTES {
-            self.bytes = Vec::new();
-        }
-        self.sent_bytes = 0;
         self.filler_bytes = 0;
     }
 
     /// True if the buffer must be sent before more is pushed.
     pub(crate) fn is_full(&self) -> bool {
-        self.filler_bytes > 0 || self.bytes.len() >= BATCH_BYTES
+        self.filler_bytes > 0 || self.held_bytes() >= BATCH_BYTES
     }
 
     pub(crate) fn unsent_bytes(&self) -> u64 {
-        (self.bytes.len() - self.sent_bytes) as u64 + self.filler_bytes
+        self.held_bytes() as u64 + self.filler_bytes
     }
 
     /// Sends what `sink` has room for, up to `budget_bytes`, which is reduced accordingly. `last` says
@@ -118,9 +113,8 @@ impl OutputBuffer {
         last: bool,
     ) -> io::Result<Sent> {
         loop {
-            let unsent = &self.bytes[self.sent_bytes..];
+            let unsent = self.bytes.unsent();
             if unsent.is_empty() && self.filler_bytes == 0 {
-                self.clear();
                 return Ok(Sent::All);
             }
             if *budget_bytes == 0 {
@@ -145,8 +139,8 @@ impl OutputBuffer {
     }
 
     fn advance(&mut self, count: usize) {
-        let from_bytes = count.min(self.bytes.len() - self.sent_bytes);
-        self.sent_bytes += from_bytes;
+        let from_bytes = count.min(self.held_bytes());
+        self.bytes.advance(from_bytes);
         self.filler_bytes -= (count - from_bytes) as u64;
     }
 }
@@ -263,12 +257,12 @@ mod tests {
     fn large_filler_takes_no_memory_and_large_capacity_is_released() {
         let mut output = OutputBuffer::default();
         output.push_filler(1 << 40);
-        assert_eq!(output.bytes.capacity(), 0);
+        assert_eq!(output.bytes.tail().capacity(), 0);
         output.clear();
         output.push(&vec![b'b'; 1 << 20]);
         let mut socket = narrow(usize::MAX);
         let sent = output.send(&mut socket, &mut usize::MAX.clone(), false).unwrap();
         assert_eq!((sent, socket.received.len()), (Sent::All, 1 << 20));
-        assert_eq!(output.bytes.capacity(), 0);
+        assert_eq!(output.bytes.tail().capacity(), 0);
     }
 }

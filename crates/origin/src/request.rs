@@ -1,8 +1,10 @@
 //! Requests as endpoints see them: target, query, headers and body, and their errors.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use tollgate_http1::{BodyDecoder, BodyFraming, Headers, ParseError, RequestHead};
 use tollgate_http2::Fields;
 
@@ -88,6 +90,14 @@ impl<'a> RequestHeaders<'a> {
 fn split_target(path_and_query: &str) -> (&str, &str) {
     let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
     (if path.is_empty() { "/" } else { path }, query)
+}
+
+/// Percent-decodes a path. `None` if nothing is encoded, or the result is not UTF-8.
+pub(crate) fn decode_path(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return None;
+    }
+    percent_decode_str(path).decode_utf8().ok()
 }
 
 #[derive(Clone, Copy, Debug)]

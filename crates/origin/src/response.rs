@@ -1,12 +1,12 @@
 //! Responses and their rendering as HTTP/1.1 and HTTP/2.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::StatusCode;
-use tollgate_accesslog::json_string;
+use serde::{Serialize, Serializer};
+use tollgate_accesslog::{ClientText, to_json};
+use tollgate_http1::reason_phrase;
 use tollgate_http2::Field;
 
 use crate::output::{FILLER_BYTE, OutputBuffer};
@@ -17,12 +17,14 @@ use crate::request::RequestError;
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,
     pub(crate) content_type: Cow<'a, [u8]>,
-    /// More header lines, each with its CR LF.
-    pub(crate) headers: Cow<'static, str>,
+    pub(crate) headers: Cow<'static, [Header]>,
     pub(crate) body: Body<'a>,
     /// Reports a [`RequestError`].
     pub(crate) is_error: bool,
 }
+
+/// Name and value.
+pub(crate) type Header = (&'static str, Cow<'static, str>);
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Body<'a> {
@@ -39,7 +41,7 @@ pub(crate) enum Body<'a> {
 const PATH_PREFIX: &str = "tollgate origin: ";
 
 /// Header for responses that echo client data.
-pub(crate) const NO_SNIFF: &str = "X-Content-Type-Options: nosniff\r\n";
+pub(crate) const NO_SNIFF: &[Header] = &[("X-Content-Type-Options", Cow::Borrowed("nosniff"))];
 
 /// Interim response to `Expect: 100-continue`.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -51,7 +53,7 @@ const JSON: Cow<'static, [u8]> = Cow::Borrowed(b"application/json");
 
 impl<'a> Response<'a> {
     pub(crate) fn filler(bytes: u64) -> Self {
-        Self::new(200, TEXT, "", Body::Filler(bytes))
+        Self::new(200, TEXT, &[][..], Body::Filler(bytes))
     }
 
     /// One line of text that names `path`.
@@ -59,23 +61,23 @@ impl<'a> Response<'a> {
         Self::new(200, TEXT, NO_SNIFF, Body::Path(path))
     }
 
-    pub(crate) fn json(text: String) -> Self {
-        Self::new(200, JSON, "", Body::Bytes(text.into_bytes()))
+    pub(crate) fn json(value: &impl Serialize) -> Self {
+        Self::new(200, JSON, &[][..], Body::Bytes(to_json(SECONDS_DECIMALS, value)))
     }
 
     /// JSON that echoes client data.
-    pub(crate) fn untrusted_json(text: String) -> Self {
-        Self { headers: NO_SNIFF.into(), ..Self::json(text) }
+    pub(crate) fn untrusted_json(value: &impl Serialize) -> Self {
+        Self { headers: NO_SNIFF.into(), ..Self::json(value) }
     }
 
-    pub(crate) fn without_body(status: u16, headers: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn without_body(status: u16, headers: impl Into<Cow<'static, [Header]>>) -> Self {
         Self::new(status, TEXT, headers, Body::None)
     }
 
     pub(crate) fn new(
         status: u16,
         content_type: impl Into<Cow<'a, [u8]>>,
-        headers: impl Into<Cow<'static, str>>,
+        headers: impl Into<Cow<'static, [Header]>>,
         body: Body<'a>,
     ) -> Self {
         Self {
@@ -139,28 +141,40 @@ fn path_line(path: &str) -> impl Iterator<Item = u8> {
 
 /// Response that reports `error` as JSON.
 pub(crate) fn error_response<'a>(error: &RequestError<'_>) -> Response<'a> {
-    let text = format!("{{\"error\":{}}}", json_string(error.to_string().as_bytes()));
-    let headers: Cow<'static, str> = match error {
-        RequestError::NotAnUpload { .. } => format!("{NO_SNIFF}Allow: POST, PUT\r\n").into(),
-        RequestError::PreconditionFailed { etag } => {
-            format!("{NO_SNIFF}ETag: \"{etag}\"\r\n").into()
-        }
+    #[derive(Serialize)]
+    struct Report<'a> {
+        error: ClientText<'a>,
+    }
+
+    let text = error.to_string();
+    let mut response = Response::untrusted_json(&Report { error: ClientText(text.as_bytes()) });
+    response.status = error.status();
+    response.is_error = true;
+    let header: Option<Header> = match error {
+        RequestError::NotAnUpload { .. } => Some(("Allow", "POST, PUT".into())),
+        RequestError::PreconditionFailed { etag } => Some(("ETag", format!("\"{etag}\"").into())),
         RequestError::RangeNotSatisfiable { size } => {
-            format!("{NO_SNIFF}Content-Range: bytes */{size}\r\n").into()
+            Some(("Content-Range", format!("bytes */{size}").into()))
         }
-        _ => NO_SNIFF.into(),
+        _ => None,
     };
-    Response { status: error.status(), headers, is_error: true, ..Response::json(text) }
+    if let Some(header) = header {
+        response.headers.to_mut().push(header);
+    }
+    response
 }
 
-/// A time in seconds with six decimals, for responses of constant length. Rounds up, so that only a
-/// time of zero is shown as zero.
+/// A time that is serialized in seconds, with [`SECONDS_DECIMALS`], for responses of constant length. Rounds up, so that
+/// only a time of zero is shown as zero.
+#[derive(Clone, Copy)]
 pub(crate) struct Seconds(pub(crate) Duration);
 
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_nanos().div_ceil(1000);
-        write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+const SECONDS_DECIMALS: usize = 6;
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let micros = self.0.as_nanos().div_ceil(1_000);
+        serializer.serialize_f64(micros as f64 / 1e6)
     }
 }
 
@@ -191,7 +205,11 @@ pub(crate) fn render(
         output.push(&response.content_type);
         output.push(b"\r\n");
     }
-    output.push(response.headers.as_bytes());
+    for (name, value) in &*response.headers {
+        for part in [name.as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            output.push(part);
+        }
+    }
     output.push(match persistence {
         Persistence::Implicit => b"",
         Persistence::Explicit => b"Connection: keep-alive\r\n",
@@ -199,7 +217,7 @@ pub(crate) fn render(
     });
     if has_body {
         output.push(b"Content-Length: ");
-        output.push(Decimal::new(response.body.len()).digits());
+        output.push(itoa::Buffer::new().format(response.body.len()).as_bytes());
         output.push(b"\r\n");
     }
     output.push(b"\r\n");
@@ -219,17 +237,11 @@ fn push_status_line(status: u16, output: &mut OutputBuffer) {
     if status == 200 {
         return output.push(b"HTTP/1.1 200 OK\r\n");
     }
-    let reason = match status {
-        // Names of RFC 9110, which the crate `http` does not have.
-        413 => Some("Content Too Large"),
-        422 => Some("Unprocessable Content"),
-        _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()),
-    };
     output.push(b"HTTP/1.1 ");
-    output.push(Decimal::new(u64::from(status)).digits());
+    output.push(itoa::Buffer::new().format(status).as_bytes());
     // RFC 9112, section 4: the space is required even if the reason is empty.
     output.push(b" ");
-    output.push(reason.unwrap_or("").as_bytes());
+    output.push(reason_phrase(status).as_bytes());
     output.push(b"\r\n");
 }
 
@@ -239,42 +251,16 @@ pub(crate) fn with_fields<T>(
     send: impl FnOnce(&mut dyn Iterator<Item = Field<'_>>) -> T,
 ) -> T {
     let has_body = !matches!(response.body, Body::None);
-    let length = Decimal::new(response.body.len());
-    // Names in lower case at the same positions.
-    let lower_case = response.headers.to_ascii_lowercase();
-    let lines = response.headers.split_terminator("\r\n").zip(lower_case.split_terminator("\r\n"));
-    let headers = lines.filter_map(|(line, lower_case)| {
-        let (name, _) = lower_case.split_once(": ")?;
-        Some(Field::new(name.as_bytes(), &line.as_bytes()[name.len() + 2..]))
-    });
+    let mut length = itoa::Buffer::new();
+    let length = length.format(response.body.len());
+    let names: Vec<_> =
+        response.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let values = response.headers.iter().map(|(_, value)| value.as_bytes());
+    let headers = names.iter().zip(values).map(|(name, value)| Field::new(name.as_bytes(), value));
     let content_type = has_body.then(|| Field::new(b"content-type", &response.content_type));
-    let content_length = has_body.then(|| Field::new(b"content-length", length.digits()));
+    let content_length = has_body.then(|| Field::new(b"content-length", length.as_bytes()));
     let server = Field::new(b"server", SERVER);
     send(&mut [server].into_iter().chain(content_type).chain(headers).chain(content_length))
-}
-
-/// A number in decimal, without an allocation.
-struct Decimal {
-    digits: [u8; 20],
-    first: usize,
-}
-
-impl Decimal {
-    fn new(mut number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let mut first = digits.len() - 1;
-        while number > 9 {
-            digits[first] += (number % 10) as u8;
-            number /= 10;
-            first -= 1;
-        }
-        digits[first] += number as u8;
-        Self { digits, first }
-    }
-
-    fn digits(&self) -> &[u8] {
-        &self.digits[self.first..]
-    }
 }
 
 #[cfg(test)]
@@ -292,7 +278,8 @@ mod tests {
             (999_999_500, "1.000000"),
             (60_000_000_001, "60.000001"),
         ] {
-            assert_eq!(Seconds(Duration::from_nanos(nanos)).to_string(), text);
+            let seconds = Seconds(Duration::from_nanos(nanos));
+            assert_eq!(to_json(SECONDS_DECIMALS, &seconds), text.as_bytes());
         }
     }
 }

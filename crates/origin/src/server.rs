@@ -18,7 +18,7 @@ use tollgate_tls::{HttpProtocol, ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};
 use crate::connection::Scratch;
-use crate::endpoints::ByteSource;
+use crate::endpoints::{self, ByteSource};
 use crate::state::{PageCache, Shared, ThreadCounters};
 use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
 
@@ -88,7 +88,8 @@ impl Origin {
             Address::Unix(_) => "localhost".into(),
         };
         let stopper = Stopper::new(&wakers);
-        let counters = ThreadCounters::for_threads(config.threads, Instant::now());
+        let counters =
+            ThreadCounters::for_threads(config.threads, endpoints::names(), Instant::now());
         let threads = listeners
             .into_iter()
             .zip(wakers)

@@ -1,11 +1,11 @@
 //! State that the connections of a thread share: counters and caches.
 
-use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use serde::{Serialize, Serializer};
 use tollgate_accesslog::{Counter, ThreadLog};
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
@@ -70,6 +70,7 @@ type Totals = [u64; COUNTERS];
 #[derive(Debug)]
 struct AllCounters {
     threads: Box<[Counters]>,
+    endpoints: Vec<&'static str>,
     last_reset: Mutex<Reset>,
 }
 
@@ -87,11 +88,16 @@ pub(crate) struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// One handle for each thread.
-    pub(crate) fn for_threads(count: usize, now: Instant) -> Vec<Self> {
+    /// One handle for each thread. `endpoints`: their names.
+    pub(crate) fn for_threads(
+        count: usize,
+        endpoints: Vec<&'static str>,
+        now: Instant,
+    ) -> Vec<Self> {
         let zero = || Counters(std::array::from_fn(|_| Counter::default()));
         let all = Arc::new(AllCounters {
             threads: (0..count).map(|_| zero()).collect(),
+            endpoints,
             last_reset: Mutex::new(Reset { at: now, totals: [0; COUNTERS] }),
         });
         (0..count).map(|index| Self { all: Arc::clone(&all), index }).collect()
@@ -115,10 +121,10 @@ impl ThreadCounters {
         self.all.threads[self.index].0[index].add(count);
     }
 
-    /// Returns the totals of all threads since the last reset as JSON, and resets them if `reset`.
+    /// Returns the totals of all threads since the last reset, and resets them if `reset`.
     ///
     /// Each number is exact, but other threads may go on counting between two reads.
-    pub(crate) fn to_json(&self, endpoints: &[&str], now: Instant, reset: bool) -> String {
+    pub(crate) fn read(&self, now: Instant, reset: bool) -> Counts {
         let mut last_reset = self.all.last_reset.lock().unwrap_or_else(PoisonError::into_inner);
         let mut totals = [0; COUNTERS];
         for thread in &self.all.threads {
@@ -129,41 +135,62 @@ impl ThreadCounters {
         let open = totals[Metric::Accepted as usize] - totals[Metric::Closed as usize];
         let since_reset = std::array::from_fn(|index| totals[index] - last_reset.totals[index]);
         let seconds = now.saturating_duration_since(last_reset.at).as_secs_f64();
-        let json = render_json(&since_reset, endpoints, seconds, open);
+        let counts = Counts::new(&since_reset, &self.all.endpoints, seconds, open);
         if reset {
             *last_reset = Reset { at: now, totals };
         }
-        json
+        counts
     }
 }
 
-fn render_json(totals: &Totals, endpoints: &[&str], seconds: f64, open: u64) -> String {
-    let get = |metric: Metric| totals[metric as usize];
-    let requests = totals[FIRST_ENDPOINT..].iter().sum::<u64>() + get(Metric::Malformed);
-    let mut json = String::with_capacity(512);
-    write!(
-        json,
-        "{{\"seconds\":{seconds:.6},\"requests\":{requests},\"bytes_in\":{},\"bytes_out\":{},\
-         \"connections\":{{\"open\":{open},\"accepted\":{}}},\"errors\":{},\"malformed\":{},\
-         \"timed_out\":{},\"polled_us\":{},\"status_classes\":{{{}}},\"paths\":{{{}}}}}",
-        get(Metric::BytesIn),
-        get(Metric::BytesOut),
-        get(Metric::Accepted),
-        get(Metric::Errors),
-        get(Metric::Malformed),
-        get(Metric::TimedOut),
-        get(Metric::PolledNs) / 1_000,
-        json_members(&STATUS_CLASSES, &totals[FIRST_CLASS..]),
-        json_members(endpoints, &totals[FIRST_ENDPOINT..]),
-    )
-    .expect("writing to a string cannot fail");
-    json
+/// Statistics since the last reset, as `/counters` shows them.
+#[derive(Serialize)]
+pub(crate) struct Counts {
+    seconds: f64,
+    requests: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    connections: Connections,
+    errors: u64,
+    malformed: u64,
+    timed_out: u64,
+    polled_us: u64,
+    #[serde(serialize_with = "members")]
+    status_classes: Vec<(&'static str, u64)>,
+    #[serde(serialize_with = "members")]
+    paths: Vec<(&'static str, u64)>,
 }
 
-/// Members of a JSON object. The names must not need escapes.
-fn json_members(names: &[&str], counts: &[u64]) -> String {
-    let members = names.iter().zip(counts).map(|(name, count)| format!("\"{name}\":{count}"));
-    members.collect::<Vec<_>>().join(",")
+#[derive(Serialize)]
+struct Connections {
+    open: u64,
+    accepted: u64,
+}
+
+impl Counts {
+    fn new(totals: &Totals, endpoints: &[&'static str], seconds: f64, open: u64) -> Self {
+        let get = |metric: Metric| totals[metric as usize];
+        let named = |names: &[&'static str], first: usize| {
+            names.iter().copied().zip(totals[first..].iter().copied()).collect()
+        };
+        Self {
+            seconds,
+            requests: totals[FIRST_ENDPOINT..].iter().sum::<u64>() + get(Metric::Malformed),
+            bytes_in: get(Metric::BytesIn),
+            bytes_out: get(Metric::BytesOut),
+            connections: Connections { open, accepted: get(Metric::Accepted) },
+            errors: get(Metric::Errors),
+            malformed: get(Metric::Malformed),
+            timed_out: get(Metric::TimedOut),
+            polled_us: get(Metric::PolledNs) / 1_000,
+            status_classes: named(&STATUS_CLASSES, FIRST_CLASS),
+            paths: named(endpoints, FIRST_ENDPOINT),
+        }
+    }
+}
+
+fn members<S: Serializer>(counts: &[(&str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().copied())
 }
 
 /// Number of hosts whose page is cached.
@@ -200,12 +227,14 @@ impl PageCache {
 mod tests {
     use std::time::Duration;
 
+    use tollgate_accesslog::to_json;
+
     use super::*;
 
     #[test]
     fn totals_add_up_over_threads_and_restart_at_reset() {
         let start = Instant::now();
-        let threads = ThreadCounters::for_threads(2, start);
+        let threads = ThreadCounters::for_threads(2, vec!["/", "other"], start);
         for (thread, count) in threads.iter().zip([1, 10]) {
             thread.add(Metric::Accepted, 3 * count);
             thread.add(Metric::Closed, count);
@@ -225,11 +254,14 @@ mod tests {
             \"timed_out\":2,\"polled_us\":3,\
             \"status_classes\":{\"1xx\":0,\"2xx\":2,\"3xx\":0,\"4xx\":0,\"5xx\":2},\
             \"paths\":{\"/\":0,\"other\":11}}";
-        assert_eq!(threads[0].to_json(&["/", "other"], later, true), expected);
+        let json = |index: usize, now, reset| -> String {
+            String::from_utf8(to_json(6, &threads[index].read(now, reset))).unwrap()
+        };
+        assert_eq!(json(0, later, true), expected);
 
         threads[0].add_request(0);
         threads[0].add(Metric::Closed, 2);
-        let json = threads[1].to_json(&["/", "other"], later + Duration::from_secs(1), false);
+        let json = json(1, later + Duration::from_secs(1), false);
         assert!(json.starts_with("{\"seconds\":1.000000,\"requests\":1,\"bytes_in\":0,"), "{json}");
         // Connections accepted before the reset are still open.
         assert!(json.contains("\"connections\":{\"open\":20,\"accepted\":0}"), "{json}");

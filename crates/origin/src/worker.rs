@@ -1,6 +1,6 @@
 //! One thread of an origin: its event loop, connections, timers and end.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
-use tollgate_net::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
+use tollgate_net::{
+    Accepted, Acceptor, ConnectionId, Event, Events, IdlePolling, Interest, Poller, Serial, Source,
+    Sweep, Timers, Waker, time_until_first, yield_cpu,
+};
 use tollgate_tls::{TlsServer, Transport};
 
 use crate::config::Error;
@@ -30,45 +33,44 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Time for queued connections before events are handled again.
 const QUEUE_TIME: Duration = Duration::from_millis(2);
 
-/// Pause after the process has run out of connections or descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// Time for requests in flight after a stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time without work after which a worker that polls sleeps: it takes no CPU while servers start and stop.
 const POLLING_TIME: Duration = Duration::from_millis(100);
 
-const LISTENER: u64 = u64::MAX;
-const WAKER: u64 = u64::MAX - 1;
+/// Index of the only listener.
+const LISTENER: usize = 0;
 
 /// One thread of an origin.
 pub(crate) struct Worker {
     poller: Poller,
-    /// `None` once the worker is stopping.
-    listener: Option<OwnedFd>,
+    acceptor: Acceptor,
     /// Expected on every connection.
     tls: Option<TlsServer>,
     waker: Waker,
     stopper: Stopper,
-    /// Keys are the tokens of the poller. A key that is reused within one batch of events may make
-    /// its new connection run once too often, which is harmless.
-    connections: Slab<Connection>,
+    clients: Slab<Client>,
+    last_serial: Serial,
     scratch: Scratch,
-    /// Connections that wait for a time.
-    timers: BTreeSet<(Instant, usize)>,
-    /// Connections that can run without an event, in order.
+    /// Clients that wait for a time, by their keys.
+    timers: Timers<usize>,
+    /// Clients that can run without an event, in order. A key may belong to another client by then.
     run_queue: VecDeque<usize>,
-    next_sweep: Instant,
-    /// Set while accepting is paused.
-    resume_accepting_at: Option<Instant>,
-    has_logged_pause: bool,
+    sweep: Sweep,
     /// Set if the worker polls instead of sleeping.
     busy_poll: Option<IdlePolling>,
     /// Time of the last turn with work.
     worked_at: Instant,
     /// Set once the worker is stopping.
     stop_by: Option<Instant>,
+}
+
+struct Client {
+    connection: Connection,
+    serial: Serial,
+    /// Its time in [`Worker::timers`].
+    timer: Option<Instant>,
 }
 
 impl Worker {
@@ -82,24 +84,24 @@ impl Worker {
         busy_poll: bool,
     ) -> Result<Self, Error> {
         let poller = Poller::new().map_err(Error::Start)?;
-        poller
-            .add(&listener, LISTENER, Interest::ReadableExclusive)
-            .and_then(|()| poller.add(&waker, WAKER, Interest::Readable))
+        let mut acceptor = Acceptor::default();
+        acceptor
+            .listen(LISTENER, Arc::new(listener), &poller)
+            .and_then(|()| poller.add(&waker, Source::Waker.token(), Interest::Readable))
             .map_err(Error::Start)?;
         let now = Instant::now();
         Ok(Self {
             poller,
-            listener: Some(listener),
+            acceptor,
             tls,
             waker,
             stopper,
-            connections: Slab::new(),
-            timers: BTreeSet::new(),
+            clients: Slab::new(),
+            last_serial: Serial::default(),
+            timers: Timers::default(),
             run_queue: VecDeque::new(),
-            next_sweep: now + scratch.timeouts.sweep_interval(),
+            sweep: Sweep::new(scratch.timeouts.of_connections(), now),
             scratch,
-            resume_accepting_at: None,
-            has_logged_pause: false,
             busy_poll: busy_poll.then(IdlePolling::default),
             worked_at: now,
             stop_by: None,
@@ -114,10 +116,11 @@ impl Worker {
             self.poller.wait(&mut events, self.timeout(now))?;
             now = Instant::now();
             for event in events.iter() {
-                match event.token {
-                    LISTENER => self.accept(now, ACCEPTS_MAX)?,
-                    WAKER => self.waker.drain()?,
-                    _ => self.on_event(event, now)?,
+                match Source::of_token(event.token) {
+                    Source::Listener(_) => self.accept(now, ACCEPTS_MAX)?,
+                    Source::Waker => self.waker.drain()?,
+                    Source::Downstream(client) => self.on_event(client, event, now)?,
+                    Source::Upstream(_) => unreachable!("the origin connects to nobody"),
                 }
             }
             let has_worked = events.iter().next().is_some() || !self.run_queue.is_empty();
@@ -130,7 +133,7 @@ impl Worker {
                 log.flush();
             }
             if let Some(stop_by) = self.stop_by
-                && (self.connections.is_empty() || now >= stop_by)
+                && (self.clients.is_empty() || now >= stop_by)
             {
                 self.keys().into_iter().for_each(|key| self.remove(key));
                 return Ok(());
@@ -160,29 +163,20 @@ impl Worker {
         if self.polls(now) || !self.run_queue.is_empty() {
             return Some(Duration::ZERO);
         }
-        let next_sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
-        let next_timer = self.timers.first().map(|(at, _)| *at);
-        [next_sweep, next_timer, self.resume_accepting_at, self.stop_by]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at| at.saturating_duration_since(now))
+        let next_sweep = (!self.clients.is_empty()).then_some(self.sweep.at());
+        let resumes_at = self.acceptor.resumes_at();
+        time_until_first([next_sweep, self.timers.first(), resumes_at, self.stop_by], now)
     }
 
     fn accept(&mut self, now: Instant, count_max: usize) -> io::Result<()> {
         for _ in 0..count_max {
-            let Some(listener) = &self.listener else {
-                return Ok(());
-            };
-            if self.connections.len() == MAX_CONNECTIONS {
+            if self.clients.len() == MAX_CONNECTIONS {
                 return self.pause_accepting(now, &format!("limit of {MAX_CONNECTIONS} reached"));
             }
-            let (socket, peer) = match accept(listener) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => return Ok(()),
-                // Most likely out of descriptors, until connections are closed. The listener would
-                // be reported as ready all the time.
-                Err(error) => return self.pause_accepting(now, &error.to_string()),
+            let (socket, peer) = match self.acceptor.accept(LISTENER, &self.poller)? {
+                Accepted::Connection(socket, peer) => (socket, peer),
+                Accepted::Nothing | Accepted::Closed(_) => return Ok(()),
+                Accepted::Exhausted(error) => return self.pause_accepting(now, &error.to_string()),
             };
             let peer = match &self.scratch.shared.log {
                 Some(_) => peer.map_or_else(|| "unix:".into(), |peer| peer.ip().to_string().into()),
@@ -207,24 +201,23 @@ impl Worker {
             }
             Ok(next) => next,
         };
-        let entry = self.connections.vacant_entry();
-        let key = entry.key();
-        entry.insert(connection);
+        let serial = self.last_serial.advance();
+        let key = self.clients.insert(Client { connection, serial, timer: None });
         self.schedule(key, &next)
     }
 
     /// Watches a connection that has run, and makes it run again in time.
     fn schedule(&mut self, key: usize, next: &Next) -> io::Result<()> {
-        let connection = &mut self.connections[key];
-        connection.watch(&self.poller, key as u64)?;
+        let Client { connection, serial, timer } = &mut self.clients[key];
+        let source = Source::Downstream(ConnectionId { key, serial: *serial });
+        connection.watch(&self.poller, source.token())?;
         let wake_at = connection.wake_at();
-        if connection.timer != wake_at {
-            let old = std::mem::replace(&mut connection.timer, wake_at);
-            if let Some(at) = old {
-                self.timers.remove(&(at, key));
+        if *timer != wake_at {
+            if let Some(at) = std::mem::replace(timer, wake_at) {
+                self.timers.remove(at, key);
             }
             if let Some(at) = wake_at {
-                self.timers.insert((at, key));
+                self.timers.insert(at, key);
             }
         }
         if *next == Next::Queue {
@@ -234,22 +227,19 @@ impl Worker {
     }
 
     fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
-        if !self.has_logged_pause {
-            self.has_logged_pause = true;
+        if self.acceptor.pause(now, &self.poller)? {
             stderr_log::write(&format!("tollgate origin: cannot accept connections: {reason}"));
         }
-        if let Some(listener) = &self.listener {
-            self.poller.remove(listener)?;
-        }
-        self.resume_accepting_at = Some(now + ACCEPT_PAUSE);
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event, now: Instant) -> io::Result<()> {
-        let key = event.token as usize;
-        let Some(connection) = self.connections.get_mut(key) else {
+    fn on_event(&mut self, client: ConnectionId, event: Event, now: Instant) -> io::Result<()> {
+        let ConnectionId { key, serial } = client;
+        let Some(client) = self.clients.get_mut(key).filter(|client| client.serial == serial)
+        else {
             return Ok(());
         };
+        let connection = &mut client.connection;
         if event.is_closed() && connection.is_preparing_response() {
             self.remove(key);
         } else if connection.on_event(event) {
@@ -259,7 +249,7 @@ impl Worker {
     }
 
     fn run_connection(&mut self, key: usize, now: Instant) -> io::Result<()> {
-        let Some(connection) = self.connections.get_mut(key) else {
+        let Some(Client { connection, .. }) = self.clients.get_mut(key) else {
             return Ok(());
         };
         match connection.run(&mut self.scratch, now, self.stop_by) {
@@ -272,24 +262,24 @@ impl Worker {
     }
 
     fn remove(&mut self, key: usize) {
-        let mut connection = self.connections.remove(key);
+        let Client { mut connection, timer, .. } = self.clients.remove(key);
         connection.close(&mut self.scratch);
-        if let Some(at) = connection.timer {
-            self.timers.remove(&(at, key));
+        if let Some(at) = timer {
+            self.timers.remove(at, key);
         }
         self.scratch.shared.counters.add(Metric::Closed, 1);
     }
 
     fn keys(&self) -> Vec<usize> {
-        self.connections.iter().map(|(key, _)| key).collect()
+        self.clients.iter().map(|(key, _)| key).collect()
     }
 
-    /// Runs each queued connection once, within [`QUEUE_TIME`].
+    /// Runs each queued client once, within [`QUEUE_TIME`].
     fn run_queued(&mut self, now: Instant) -> io::Result<()> {
         for _ in 0..self.run_queue.len() {
             let Some(key) = self.run_queue.pop_front() else { break };
-            // The key may belong to another connection by now.
-            if self.connections.get_mut(key).is_some_and(Connection::take_queued) {
+            let client = self.clients.get_mut(key);
+            if client.is_some_and(|client| client.connection.take_queued()) {
                 self.run_connection(key, now)?;
                 if now.elapsed() > QUEUE_TIME {
                     break;
@@ -300,46 +290,36 @@ impl Worker {
     }
 
     fn run_timers(&mut self, now: Instant) -> io::Result<()> {
-        while let Some(&(at, key)) = self.timers.first()
-            && at <= now
-        {
-            self.timers.pop_first();
-            self.connections[key].timer = None;
+        while let Some(key) = self.timers.pop_due(now) {
+            self.clients[key].timer = None;
             self.run_connection(key, now)?;
         }
-        if now >= self.next_sweep {
-            self.sweep(now);
+        if self.sweep.is_due(now) {
+            self.close_expired(now);
         }
-        if self.resume_accepting_at.is_some_and(|at| now >= at) {
-            self.resume_accepting_at = None;
-            if let Some(listener) = &self.listener {
-                self.poller.add(listener, LISTENER, Interest::ReadableExclusive)?;
-            }
-        }
+        self.acceptor.resume(now, &self.poller)?;
         Ok(())
     }
 
     /// Closes connections whose deadline has passed.
-    fn sweep(&mut self, now: Instant) {
-        let expired = |(key, it): (usize, &Connection)| (it.deadline() <= now).then_some(key);
-        for key in self.connections.iter().filter_map(expired).collect::<Vec<_>>() {
+    fn close_expired(&mut self, now: Instant) {
+        let is_expired = |client: &Client| client.connection.deadline() <= now;
+        let keys = self.clients.iter().filter(|(_, client)| is_expired(client));
+        for key in keys.map(|(key, _)| key).collect::<Vec<_>>() {
             // An error means that the client is gone, and needs no response.
-            self.connections[key].time_out(&mut self.scratch, now).ok();
+            self.clients[key].connection.time_out(&mut self.scratch, now).ok();
             self.remove(key);
         }
-        self.next_sweep = now + self.scratch.timeouts.sweep_interval();
     }
 
     /// Accepts and reads what has arrived, then closes the listener and idle connections.
     fn begin_stop(&mut self, now: Instant) -> io::Result<()> {
         self.stop_by = Some(now + STOP_TIMEOUT);
-        if self.resume_accepting_at.is_none() {
-            self.accept(now, BACKLOG as usize)?;
-        }
-        self.listener = None;
-        self.resume_accepting_at = None;
-        for (_, connection) in &mut self.connections {
-            connection.assume_readable();
+        self.acceptor.close(LISTENER)?;
+        self.accept(now, BACKLOG as usize)?;
+        self.acceptor = Acceptor::default();
+        for (_, client) in &mut self.clients {
+            client.connection.assume_readable();
         }
         self.keys().into_iter().try_for_each(|key| self.run_connection(key, now))
     }
@@ -383,7 +363,7 @@ mod tests {
     use super::*;
     use crate::config::Timeouts;
     use crate::endpoints::ByteSource;
-    use crate::fuzzing::test_state;
+    use crate::fuzzing::{counters, test_state};
 
     const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -397,18 +377,16 @@ mod tests {
         (Worker::new(listener.into(), None, waker, stopper, scratch, false).unwrap(), addr)
     }
 
-    fn counters(worker: &Worker, now: Instant) -> String {
-        worker.scratch.shared.counters.to_json(&[], now, false)
-    }
-
     /// Waits for an event of the first connection and runs it.
     fn run_when_ready(worker: &mut Worker, now: Instant) {
         let mut events = Events::with_capacity(4);
         loop {
             worker.poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
             assert!(events.iter().next().is_some(), "no event");
-            if let Some(event) = events.iter().find(|event| event.token == 0) {
-                return worker.on_event(event, now).unwrap();
+            for event in events.iter() {
+                if let Source::Downstream(client) = Source::of_token(event.token) {
+                    return worker.on_event(client, event, now).unwrap();
+                }
             }
         }
     }
@@ -421,20 +399,20 @@ mod tests {
         let seconds = |count| start + Duration::from_secs(count);
         worker.accept(start, ACCEPTS_MAX).unwrap();
         worker.run_timers(seconds(59)).unwrap();
-        assert_eq!(worker.connections.len(), 1);
+        assert_eq!(worker.clients.len(), 1);
 
         client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         run_when_ready(&mut worker, seconds(50));
         worker.run_timers(seconds(109)).unwrap();
-        assert_eq!(worker.connections.len(), 1);
+        assert_eq!(worker.clients.len(), 1);
 
         client.write_all(b"GET").unwrap();
         run_when_ready(&mut worker, seconds(109));
         worker.run_timers(seconds(118)).unwrap();
-        assert_eq!(worker.connections.len(), 1);
+        assert_eq!(worker.clients.len(), 1);
         worker.run_timers(seconds(120)).unwrap();
-        assert_eq!(worker.connections.len(), 0);
-        let json = counters(&worker, start);
+        assert_eq!(worker.clients.len(), 0);
+        let json = counters(&worker.scratch.shared);
         assert!(json.contains("\"timed_out\":1,"), "{json}");
         assert!(json.contains("\"open\":0,\"accepted\":1}"), "{json}");
     }
@@ -449,9 +427,9 @@ mod tests {
         run_when_ready(&mut worker, start);
         client.write_all(b"more").unwrap();
         run_when_ready(&mut worker, start + Duration::from_millis(900));
-        assert_eq!(worker.connections.len(), 1);
+        assert_eq!(worker.clients.len(), 1);
         worker.run_timers(start + Duration::from_millis(1_001)).unwrap();
-        assert_eq!(worker.connections.len(), 0);
+        assert_eq!(worker.clients.len(), 0);
     }
 
     #[test]
@@ -465,9 +443,9 @@ mod tests {
         client.write_all(&[b'r'; 5_000]).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         run_when_ready(&mut worker, start);
-        assert_eq!(worker.connections.len(), 0);
+        assert_eq!(worker.clients.len(), 0);
         // Closing with unread bytes would be a reset, which can overtake the response.
-        let json = counters(&worker, start);
+        let json = counters(&worker.scratch.shared);
         assert!(json.contains("\"bytes_in\":5001,"), "{json}");
     }
 
@@ -482,9 +460,10 @@ mod tests {
         assert!(worker.timeout(now).unwrap() <= SWEEP_INTERVAL);
 
         worker.pause_accepting(now, "test").unwrap();
-        assert_eq!(worker.timeout(now), Some(ACCEPT_PAUSE));
-        worker.run_timers(now + ACCEPT_PAUSE).unwrap();
-        assert!(worker.timeout(now).unwrap() > ACCEPT_PAUSE);
+        let resumes_at = worker.acceptor.resumes_at().unwrap();
+        assert_eq!(worker.timeout(now), Some(resumes_at - now));
+        worker.run_timers(resumes_at).unwrap();
+        assert!(worker.timeout(now).unwrap() > resumes_at - now);
 
         let later = now + 2 * SWEEP_INTERVAL;
         worker.run_timers(later).unwrap();
@@ -511,7 +490,7 @@ mod tests {
             worker.run_queued(start - QUEUE_TIME).unwrap();
         }
         assert!(worker.run_queue.is_empty());
-        assert!(worker.connections.iter().all(|(_, connection)| connection.is_idle()));
+        assert!(worker.clients.iter().all(|(_, client)| client.connection.is_idle()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Endpoints that send or generate bytes: `/` (page and payload), `/urandom`, `/zero`, `/download`.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::ThreadRng;
+use serde::Serialize;
 
-use super::{Action, ActionResult};
+use super::action::{Action, ActionResult, SourceKind};
 use crate::request::{Allowed, Request, RequestError, is_digits};
-use crate::response::{Body, Response, Seconds};
+use crate::response::{Body, Header, Response, Seconds};
 use crate::state::Shared;
 
 const HOST_PLACEHOLDER: &str = "{{host}}";
@@ -33,7 +35,7 @@ pub(super) fn page<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResu
     let page =
         shared.pages.get_or_render(host, |host| PAGE.replace(HOST_PLACEHOLDER, &escape_html(host)));
     let content_type = &b"text/html; charset=utf-8"[..];
-    Ok(Action::Respond(Response::new(200, content_type, "", Body::Cached(page))))
+    Ok(Action::Respond(Response::new(200, content_type, &[][..], Body::Cached(page))))
 }
 
 fn escape_html(text: &str) -> String {
@@ -60,13 +62,13 @@ fn fetch<'a>(request: &Request<'a>, source: SourceKind) -> ActionResult<'a> {
 }
 
 pub(crate) fn fetch_response(bytes: u64, elapsed: Duration) -> Response<'static> {
-    Response::json(format!("{{\"size\":{bytes},\"time\":{}}}", Seconds(elapsed)))
-}
+    #[derive(Serialize)]
+    struct Shown {
+        size: u64,
+        time: Seconds,
+    }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SourceKind {
-    Random,
-    Zero,
+    Response::json(&Shown { size: bytes, time: Seconds(elapsed) })
 }
 
 const FETCH_BYTES_MAX: usize = 64 << 10;
@@ -93,7 +95,7 @@ impl ByteSource {
 
     /// Fetches up to `bytes` bytes and discards them. Returns their number.
     pub(crate) fn fetch(&mut self, source: SourceKind, bytes: u64) -> io::Result<usize> {
-        let count = usize::try_from(bytes).map_or(FETCH_BYTES_MAX, |it| it.min(FETCH_BYTES_MAX));
+        let count = usize::try_from(bytes).unwrap_or(usize::MAX).min(FETCH_BYTES_MAX);
         let buffer = &mut self.buffer[..count];
         match source {
             SourceKind::Random => {
@@ -123,16 +125,18 @@ pub(super) fn download<'a>(request: &Request<'a>, _shared: &mut Shared) -> Actio
     match evaluate_conditions(request, etag.as_bytes()) {
         Precondition::Holds => {}
         Precondition::NotModified => {
-            let response = Response::without_body(304, format!("ETag: {etag}\r\n"));
+            let response = Response::without_body(304, vec![("ETag", etag.into())]);
             return Ok(Action::Respond(response));
         }
         Precondition::Fails => return Err(RequestError::PreconditionFailed { etag: size }),
     }
-    let headers = format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n");
-    let response = match select_range(request, etag.as_bytes(), size) {
+    let selection = select_range(request, etag.as_bytes(), size);
+    let mut headers: Vec<Header> =
+        vec![("ETag", etag.into()), ("Accept-Ranges", Cow::Borrowed("bytes"))];
+    let response = match selection {
         Selection::All => Response::new(200, OCTETS, headers, Body::Filler(size)),
         Selection::Range { first, last } => {
-            let headers = format!("{headers}Content-Range: bytes {first}-{last}/{size}\r\n");
+            headers.push(("Content-Range", format!("bytes {first}-{last}/{size}").into()));
             Response::new(206, OCTETS, headers, Body::Filler(last - first + 1))
         }
         Selection::NotSatisfiable => return Err(RequestError::RangeNotSatisfiable { size }),
@@ -348,9 +352,9 @@ mod tests {
     /// Returns the status and the value of `Content-Range`.
     fn get_range(range: &str) -> (u16, String) {
         let response = get("?size=1000", &format!("Range: {range}\r\n"));
-        let range =
-            response.headers.split("\r\n").find_map(|line| line.strip_prefix("Content-Range: "));
-        (response.status, range.unwrap_or("").to_owned())
+        let mut headers = response.headers.iter();
+        let range = headers.find(|(name, _)| *name == "Content-Range");
+        (response.status, range.map_or(String::new(), |(_, value)| value.to_string()))
     }
 
     #[test]
@@ -365,7 +369,9 @@ mod tests {
             let response = get(target, "");
             assert_eq!((response.status, response.body), (200, Body::Filler(bytes)), "{target}");
             assert_eq!(&response.content_type[..], OCTETS);
-            assert_eq!(response.headers, format!("ETag: \"{bytes}\"\r\nAccept-Ranges: bytes\r\n"));
+            let etag = format!("\"{bytes}\"");
+            let expected = [("ETag", Cow::from(etag)), ("Accept-Ranges", "bytes".into())];
+            assert_eq!(*response.headers, expected);
         }
         for (target, status) in [
             ("?size=x", 400),
@@ -452,7 +458,8 @@ mod tests {
             assert_eq!(get("?size=5", headers).status, status, "{headers}");
         }
         let not_modified = get("?size=5", "If-None-Match: *\r\n");
-        assert_eq!((not_modified.body, &*not_modified.headers), (Body::None, "ETag: \"5\"\r\n"));
+        let expected = [("ETag", "\"5\"".into())];
+        assert_eq!((not_modified.body, &*not_modified.headers), (Body::None, &expected[..]));
         let mut shared = test_state();
         assert_eq!(
             respond(&mut shared, "PUT /download?size=5", "If-None-Match: *\r\n", b"").status,

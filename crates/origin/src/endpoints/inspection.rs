@@ -1,17 +1,24 @@
-//! Endpoints that show how a request arrived: `/status/CODE`, `/headers`, `/method`, `/echo`, any
-//! other path; and `/counters`.
+//! Endpoints that show how a request arrived: `/status/CODE`, `/headers`, `/method`, `/echo`, `/upload`, any other path;
+//! and `/counters`.
 
 use std::borrow::Cow;
 
-use tollgate_accesslog::json_string;
+use serde::Serialize;
+use tollgate_accesslog::ClientText;
 
-use super::{Action, ActionResult, ENDPOINTS, decode};
-use crate::request::{Allowed, Request, RequestError};
-use crate::response::{Body, NO_SNIFF, Response};
+use super::action::{Action, ActionResult, Echo, Upload};
+use super::multipart::Multipart;
+use crate::request::{Allowed, Request, RequestError, decode_path};
+use crate::response::{Body, Response};
 use crate::state::Shared;
 
 pub(super) fn status<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
-    let decoded = decode(request.path);
+    #[derive(Serialize)]
+    struct Shown {
+        status: u16,
+    }
+
+    let decoded = decode_path(request.path);
     let Some(status) = parse_status(decoded.as_deref().unwrap_or(request.path)) else {
         let value = request.path.strip_prefix("/status/").unwrap_or(request.path);
         let allowed = Allowed::Status;
@@ -23,10 +30,13 @@ pub(super) fn status<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionR
         });
     };
     Ok(Action::Respond(match status {
-        204 | 304 => Response::without_body(status, ""),
+        204 | 304 => Response::without_body(status, &[][..]),
         // RFC 9110, section 15.3.6: a 205 has a Content-Length, and it is 0.
-        205 => Response { status, ..Response::json(String::new()) },
-        _ => Response { status, ..Response::json(format!("{{\"status\":{status}}}")) },
+        205 => {
+            let body = Body::Bytes(Vec::new());
+            Response { status, body, ..Response::json(&Shown { status }) }
+        }
+        _ => Response { status, ..Response::json(&Shown { status }) },
     }))
 }
 
@@ -38,17 +48,25 @@ fn parse_status(path: &str) -> Option<u16> {
 
 /// Responds with the headers in their order, duplicates included.
 pub(super) fn headers<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
-    let pair = |(name, value): (&str, &[u8])| {
-        format!("[{},{}]", json_string(name.as_bytes()), json_string(value))
-    };
-    let pairs: Vec<String> = request.headers.iter().map(pair).collect();
-    let text = format!("{{\"headers\":[{}]}}", pairs.join(","));
-    Ok(Action::Respond(Response::untrusted_json(text)))
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        headers: Vec<(ClientText<'a>, ClientText<'a>)>,
+    }
+
+    let pairs = request.headers.iter();
+    let headers = pairs.map(|(name, value)| (ClientText(name.as_bytes()), ClientText(value)));
+    let shown = Shown { headers: headers.collect() };
+    Ok(Action::Respond(Response::untrusted_json(&shown)))
 }
 
 pub(super) fn method<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
-    let text = format!("{{\"method\":{}}}", json_string(request.method.as_bytes()));
-    Ok(Action::Respond(Response::untrusted_json(text)))
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        method: ClientText<'a>,
+    }
+
+    let shown = Shown { method: ClientText(request.method.as_bytes()) };
+    Ok(Action::Respond(Response::untrusted_json(&shown)))
 }
 
 /// Responds with one line of text that names the path.
@@ -56,48 +74,38 @@ pub(super) fn path<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionRes
     Ok(Action::Respond(Response::path(request.path)))
 }
 
-pub(super) const MAX_ECHO_BYTES: u64 = 1 << 20;
-
-/// A request body that becomes the response.
-#[derive(Debug)]
-pub(crate) struct Echo {
-    content_type: Cow<'static, [u8]>,
-    body: Vec<u8>,
-}
-
 pub(super) fn echo<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     let content_type = match request.headers.first("Content-Type") {
         Some(content_type) => Cow::Owned(content_type.to_vec()),
         None => Cow::Borrowed(&b"application/octet-stream"[..]),
     };
-    Ok(Action::Echo(Box::new(Echo { content_type, body: Vec::new() })))
+    Ok(Action::Echo(Box::new(Echo::new(content_type))))
 }
 
-impl Echo {
-    /// Appends a piece of the body; the caller has checked the limit.
-    pub(super) fn receive(&mut self, piece: &[u8]) {
-        self.body.extend_from_slice(piece);
+pub(super) fn upload<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
+    if !matches!(request.method, "POST" | "PUT") {
+        return Err(RequestError::NotAnUpload { method: request.method });
     }
-
-    pub(crate) fn into_response(self) -> Response<'static> {
-        Response::new(200, self.content_type, NO_SNIFF, Body::Bytes(self.body))
-    }
+    let content_type = request.headers.first("Content-Type").unwrap_or(b"");
+    let parts = Multipart::new(content_type)?;
+    Ok(Action::Upload(Box::new(Upload::new(shared.now(), parts))))
 }
 
 /// Responds with the counters of all threads; `reset=1` resets them afterwards.
 pub(super) fn counters<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     let reset = request.query.integer("reset", 0, Allowed::ZeroOrOne)? == 1;
-    let names = ENDPOINTS.each_ref().map(|endpoint| endpoint.path);
-    let json = shared.counters.to_json(&names, shared.now(), reset);
-    let headers = "Cache-Control: no-store\r\n".into();
-    Ok(Action::Respond(Response { headers, ..Response::json(json) }))
+    let counts = shared.counters.read(shared.now(), reset);
+    let headers = vec![("Cache-Control", "no-store".into())].into();
+    Ok(Action::Respond(Response { headers, ..Response::json(&counts) }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::endpoints::tests::{respond, text};
-    use crate::fuzzing::test_state;
+    use crate::fuzzing::{advance_test_clock, test_clock, test_state};
 
     #[test]
     fn path_selects_status() {
@@ -148,6 +156,54 @@ mod tests {
         let response = respond(&mut shared, "GET /echo", "", b"");
         assert_eq!(&response.content_type[..], b"application/octet-stream");
         assert_eq!(response.body, Body::Bytes(Vec::new()));
+    }
+
+    #[test]
+    fn body_is_measured() {
+        let mut shared = test_state();
+        for method in ["POST", "PUT"] {
+            let response = respond(&mut shared, &format!("{method} /upload"), "", b"hello");
+            assert_eq!(text(&response), "{\"size\":5,\"time\":0.000000}");
+        }
+        let mut upload = Upload::new(test_clock(), None);
+        upload.receive(b"123456789");
+        advance_test_clock(Duration::from_micros(1_250_000));
+        assert_eq!(text(&upload.into_response(test_clock())), "{\"size\":9,\"time\":1.250000}");
+    }
+
+    #[test]
+    fn form_parts_are_listed() {
+        let mut shared = test_state();
+        let form = "Content-Type: multipart/form-data; boundary=b\r\n";
+        let body = b"--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nxyz\r\n\
+            --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"\\\"q\\\".txt\"\r\n\r\n\r\n--b--\r\n";
+        assert_eq!(
+            text(&respond(&mut shared, "POST /upload", form, body)),
+            "{\"size\":134,\"time\":0.000000,\"parts\":[\
+             {\"name\":\"a\",\"filename\":null,\"size\":3},\
+             {\"name\":\"f\",\"filename\":\"\\\"q\\\".txt\",\"size\":0}]}"
+        );
+        assert_eq!(
+            text(&respond(&mut shared, "POST /upload", form, b"--b--")),
+            "{\"size\":5,\"time\":0.000000,\"parts\":[]}"
+        );
+        let error = respond(&mut shared, "POST /upload", form, b"--b\r\n");
+        assert_eq!(error.status, 400);
+        assert_eq!(
+            text(&error),
+            "{\"error\":\"malformed multipart/form-data: missing final boundary\"}"
+        );
+        let no_boundary = "Content-Type: multipart/form-data\r\n";
+        assert_eq!(respond(&mut shared, "POST /upload", no_boundary, b"").status, 400);
+    }
+
+    #[test]
+    fn other_methods_are_not_allowed() {
+        let mut shared = test_state();
+        let error = respond(&mut shared, "GET /upload", "", b"");
+        assert_eq!((error.status, error.is_error), (405, true));
+        assert!(error.headers.contains(&("Allow", "POST, PUT".into())));
+        assert_eq!(text(&error), r#"{"error":"method `GET` is not allowed: must be POST or PUT"}"#);
     }
 
     #[test]

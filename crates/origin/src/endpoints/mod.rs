@@ -1,21 +1,16 @@
 //! The endpoints of the site and the table that routes to them.
 
+mod action;
 mod bodies;
 mod inspection;
+pub(crate) mod multipart;
 mod timing;
-pub(crate) mod upload;
 
-use std::borrow::Cow;
-use std::time::Duration;
-
-use percent_encoding::percent_decode_str;
-
-use crate::request::{Request, RequestError};
-use crate::response::Response;
+use crate::request::{Request, RequestError, decode_path};
 use crate::state::{MAX_ENDPOINTS, Shared};
-pub(crate) use bodies::{ByteSource, SourceKind, fetch_response};
-use inspection::Echo;
-use upload::Upload;
+pub(crate) use action::{Action, SourceKind, Wait};
+use action::{ActionResult, MAX_ECHO_BYTES};
+pub(crate) use bodies::{ByteSource, fetch_response};
 
 /// Limit for request bodies that are not kept.
 const MAX_BODY_BYTES: u64 = 64 << 20;
@@ -31,7 +26,6 @@ pub(crate) struct Endpoint {
 }
 
 type Handler = for<'a> fn(&Request<'a>, &mut Shared) -> ActionResult<'a>;
-type ActionResult<'a> = Result<Action<'a>, RequestError<'a>>;
 
 const fn at(path: &'static str, handler: Handler) -> Endpoint {
     Endpoint { path, is_prefix: false, body_bytes_max: MAX_BODY_BYTES, handler }
@@ -45,10 +39,10 @@ pub(crate) static ENDPOINTS: [Endpoint; 14] = [
     at("/zero", bodies::zero),
     at("/sleep", timing::sleep),
     at("/download", bodies::download),
-    at("/upload", upload::upload),
+    at("/upload", inspection::upload),
     Endpoint { is_prefix: true, ..at("/status", inspection::status) },
     at("/headers", inspection::headers),
-    Endpoint { body_bytes_max: inspection::MAX_ECHO_BYTES, ..at("/echo", inspection::echo) },
+    Endpoint { body_bytes_max: MAX_ECHO_BYTES, ..at("/echo", inspection::echo) },
     at("/method", inspection::method),
     at("/delay", timing::delay),
     at("/counters", inspection::counters),
@@ -57,12 +51,17 @@ pub(crate) static ENDPOINTS: [Endpoint; 14] = [
 
 const FALLBACK: usize = ENDPOINTS.len() - 1;
 
+/// Names of the endpoints in `/counters`.
+pub(crate) fn names() -> Vec<&'static str> {
+    ENDPOINTS.iter().map(|endpoint| endpoint.path).collect()
+}
+
 const _: () = assert!(ENDPOINTS.len() <= MAX_ENDPOINTS, "every endpoint has a counter");
 
 /// Returns the endpoint of a path and its index in the table. A path that matches none is decoded
 /// and tried again, because encoded characters may name the same path (RFC 9110, section 4.2.3).
 pub(crate) fn route(path: &str) -> (usize, &'static Endpoint) {
-    let index = find(path).or_else(|| find(&decode(path)?)).unwrap_or(FALLBACK);
+    let index = find(path).or_else(|| find(&decode_path(path)?)).unwrap_or(FALLBACK);
     (index, &ENDPOINTS[index])
 }
 
@@ -74,14 +73,6 @@ fn find(path: &str) -> Option<usize> {
             path == endpoint.path
         }
     })
-}
-
-/// Percent-decodes a path. `None` if nothing is encoded, or the result is not UTF-8.
-fn decode(path: &str) -> Option<Cow<'_, str>> {
-    if !path.contains('%') {
-        return None;
-    }
-    percent_decode_str(path).decode_utf8().ok()
 }
 
 impl Endpoint {
@@ -100,58 +91,13 @@ impl Endpoint {
     }
 }
 
-/// Work for a request before its response is ready.
-#[derive(Debug)]
-pub(crate) enum Action<'a> {
-    Respond(Response<'a>),
-    Wait(Wait),
-    /// Read bytes from a source and discard them.
-    Fetch {
-        source: SourceKind,
-        bytes: u64,
-    },
-    /// Measure the request body.
-    Upload(Box<Upload>),
-    /// Keep the request body and return it.
-    Echo(Box<Echo>),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
-    pub(crate) duration: Duration,
-    /// Builds the response from the duration and the time that has passed.
-    pub(crate) respond: fn(Duration, Duration) -> Response<'static>,
-}
-
-impl<'a> Action<'a> {
-    /// Takes the next piece of the request body.
-    pub(crate) fn receive(&mut self, piece: &[u8]) {
-        match self {
-            Self::Upload(upload) => upload.receive(piece),
-            Self::Echo(echo) => echo.receive(piece),
-            Self::Respond(_) | Self::Wait(_) | Self::Fetch { .. } => {}
-        }
-    }
-
-    /// Copies the data borrowed from the request.
-    pub(crate) fn into_owned(self) -> Action<'static> {
-        match self {
-            Self::Respond(response) => Action::Respond(response.into_owned()),
-            Self::Wait(wait) => Action::Wait(wait),
-            Self::Fetch { source, bytes } => Action::Fetch { source, bytes },
-            Self::Upload(upload) => Action::Upload(upload),
-            Self::Echo(echo) => Action::Echo(echo),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tollgate_http1::parse_request_head;
 
     use super::*;
     use crate::fuzzing::test_clock;
-    use crate::response::{Body, error_response};
+    use crate::response::{Body, Response, error_response};
 
     /// Returns the response to a request that needs no further work. `headers` are lines, each with
     /// its CR LF.

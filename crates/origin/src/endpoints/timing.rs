@@ -6,8 +6,9 @@ use std::time::Duration;
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
 
-use super::{Action, ActionResult, Wait};
+use super::action::{Action, ActionResult, Wait};
 use crate::request::{Allowed, Query, Request, RequestError};
 use crate::response::{Response, Seconds};
 use crate::state::Shared;
@@ -22,7 +23,12 @@ pub(super) fn sleep<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionRe
 }
 
 fn sleep_response(_requested: Duration, elapsed: Duration) -> Response<'static> {
-    Response::json(format!("{{\"time\":{}}}", Seconds(elapsed)))
+    #[derive(Serialize)]
+    struct Shown {
+        time: Seconds,
+    }
+
+    Response::json(&Shown { time: Seconds(elapsed) })
 }
 
 /// Responds after a delay that depends on `seed` and on the number of requests for `/delay`, with
@@ -36,7 +42,13 @@ pub(super) fn delay<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionRes
 }
 
 fn delay_response(requested: Duration, elapsed: Duration) -> Response<'static> {
-    Response::json(format!("{{\"delay\":{},\"time\":{}}}", Seconds(requested), Seconds(elapsed)))
+    #[derive(Serialize)]
+    struct Shown {
+        delay: Seconds,
+        time: Seconds,
+    }
+
+    Response::json(&Shown { delay: Seconds(requested), time: Seconds(elapsed) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use tollgate_http2::Field;
 
 use super::*;
-use crate::fuzzing::{advance_test_clock, test_clock, test_state};
+use crate::fuzzing::{advance_test_clock, counters, test_clock, test_state};
 use crate::output::OutputBuffer;
 
 /// A response as the client has received it.
@@ -154,7 +154,7 @@ impl Pair {
     }
 
     fn counters(&self) -> String {
-        self.shared.counters.to_json(&["/"], test_clock(), false)
+        counters(&self.shared)
     }
 }
 

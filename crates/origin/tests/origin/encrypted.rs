@@ -181,7 +181,7 @@ fn alpn_selects_the_protocol() {
     use_endpoints(stream);
     for protocols in [&[b"http/1.1"][..], &[]] {
         let mut stream =
-            connect(origin.addr, &protocols.iter().map(|it| &it[..]).collect::<Vec<_>>());
+            connect(origin.addr, &protocols.iter().map(|name| &name[..]).collect::<Vec<_>>());
         assert_http1(&mut stream);
     }
 }

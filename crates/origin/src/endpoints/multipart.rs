@@ -1,66 +1,11 @@
-//! `/upload`: size, duration and parts of a request body.
-
-use std::time::Instant;
+//! Parts of multipart/form-data (RFC 7578).
 
 use memchr::memchr;
-use tollgate_accesslog::json_string;
+use serde::{Serialize, Serializer};
+use tollgate_accesslog::ClientText;
+use tollgate_http1::header_lines;
 
-use super::{Action, ActionResult};
-use crate::request::{Request, RequestError};
-use crate::response::{Response, Seconds, error_response};
-use crate::state::Shared;
-
-/// A request body that is measured and discarded.
-#[derive(Debug)]
-pub(crate) struct Upload {
-    started: Instant,
-    bytes: u64,
-    /// The parts of multipart/form-data, until the first error.
-    parts: Option<Result<Multipart, MultipartError>>,
-}
-
-pub(super) fn upload<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
-    if !matches!(request.method, "POST" | "PUT") {
-        return Err(RequestError::NotAnUpload { method: request.method });
-    }
-    let content_type = request.headers.first("Content-Type").unwrap_or(b"");
-    let parts = Multipart::new(content_type)?.map(Ok);
-    Ok(Action::Upload(Box::new(Upload { started: shared.now(), bytes: 0, parts })))
-}
-
-impl Upload {
-    pub(super) fn receive(&mut self, piece: &[u8]) {
-        self.bytes += piece.len() as u64;
-        if let Some(Ok(parts)) = &mut self.parts
-            && let Err(error) = parts.feed(piece)
-        {
-            self.parts = Some(Err(error));
-        }
-    }
-
-    pub(crate) fn into_response(self, now: Instant) -> Response<'static> {
-        let elapsed = Seconds(now.saturating_duration_since(self.started));
-        let start = format!("{{\"size\":{},\"time\":{elapsed}", self.bytes);
-        match self.parts.map(|parts| parts.and_then(Multipart::finish)) {
-            None => Response::json(format!("{start}}}")),
-            Some(Ok(parts)) => {
-                let parts: Vec<String> = parts.iter().map(part_json).collect();
-                let text = format!("{start},\"parts\":[{}\n]}}", parts.join(","));
-                Response::untrusted_json(text)
-            }
-            Some(Err(error)) => error_response(&error.into()),
-        }
-    }
-}
-
-fn part_json(part: &Part) -> String {
-    let filename = part.filename.as_deref().map_or_else(|| "null".to_owned(), json_string);
-    format!(
-        "\n{{\"name\":{},\"filename\":{filename},\"size\":{}}}",
-        json_string(&part.name),
-        part.bytes
-    )
-}
+use crate::request::RequestError;
 
 const MAX_PARTS: usize = 1000;
 
@@ -93,11 +38,26 @@ impl From<MultipartError> for RequestError<'_> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A part, as `/upload` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Part {
+    #[serde(serialize_with = "client_text")]
     pub(crate) name: Vec<u8>,
+    #[serde(serialize_with = "optional_client_text")]
     pub(crate) filename: Option<Vec<u8>>,
+    #[serde(rename = "size")]
     pub(crate) bytes: u64,
+}
+
+fn client_text<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    ClientText(bytes).serialize(serializer)
+}
+
+fn optional_client_text<S: Serializer>(
+    bytes: &Option<Vec<u8>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    bytes.as_deref().map(ClientText).serialize(serializer)
 }
 
 /// Incremental parser of multipart/form-data (RFC 7578). Keeps names and sizes, no contents.
@@ -229,12 +189,11 @@ impl State {
 fn parse_part_head(head: &[u8]) -> Result<Part, MultipartError> {
     let mut name = None;
     let mut filename = None;
-    for line in head.split(|&byte| byte == b'\n') {
-        let Some(colon) = memchr(b':', line) else { continue };
-        if !line[..colon].eq_ignore_ascii_case(b"content-disposition") {
+    for (header, value) in header_lines(head) {
+        if !header.eq_ignore_ascii_case(b"content-disposition") {
             continue;
         }
-        let mut parameters = Parameters::parse(&line[colon + 1..]);
+        let mut parameters = Parameters::parse(value);
         if !parameters.value.eq_ignore_ascii_case(b"form-data") {
             continue;
         }
@@ -302,58 +261,7 @@ fn unquote(quoted: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::endpoints::tests::{respond, text};
-    use crate::fuzzing::{advance_test_clock, test_clock, test_state};
-
-    #[test]
-    fn body_is_measured() {
-        let mut shared = test_state();
-        for method in ["POST", "PUT"] {
-            let response = respond(&mut shared, &format!("{method} /upload"), "", b"hello");
-            assert_eq!(text(&response), "{\"size\":5,\"time\":0.000000}");
-        }
-        let upload = Upload { started: test_clock(), bytes: 9, parts: None };
-        advance_test_clock(Duration::from_micros(1_250_000));
-        assert_eq!(text(&upload.into_response(test_clock())), "{\"size\":9,\"time\":1.250000}");
-    }
-
-    #[test]
-    fn form_parts_are_listed() {
-        let mut shared = test_state();
-        let form = "Content-Type: multipart/form-data; boundary=b\r\n";
-        let body = b"--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nxyz\r\n\
-            --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"\\\"q\\\".txt\"\r\n\r\n\r\n--b--\r\n";
-        assert_eq!(
-            text(&respond(&mut shared, "POST /upload", form, body)),
-            "{\"size\":134,\"time\":0.000000,\"parts\":[\n\
-             {\"name\":\"a\",\"filename\":null,\"size\":3},\n\
-             {\"name\":\"f\",\"filename\":\"\\\"q\\\".txt\",\"size\":0}\n]}"
-        );
-        assert_eq!(
-            text(&respond(&mut shared, "POST /upload", form, b"--b--")),
-            "{\"size\":5,\"time\":0.000000,\"parts\":[\n]}"
-        );
-        let error = respond(&mut shared, "POST /upload", form, b"--b\r\n");
-        assert_eq!(error.status, 400);
-        assert_eq!(
-            text(&error),
-            "{\"error\":\"malformed multipart/form-data: missing final boundary\"}"
-        );
-        let no_boundary = "Content-Type: multipart/form-data\r\n";
-        assert_eq!(respond(&mut shared, "POST /upload", no_boundary, b"").status, 400);
-    }
-
-    #[test]
-    fn other_methods_are_not_allowed() {
-        let mut shared = test_state();
-        let error = respond(&mut shared, "GET /upload", "", b"");
-        assert_eq!((error.status, error.is_error), (405, true));
-        assert!(error.headers.contains("Allow: POST, PUT\r\n"));
-        assert_eq!(text(&error), r#"{"error":"method `GET` is not allowed: must be POST or PUT"}"#);
-    }
 
     const TYPE: &[u8] = b"multipart/form-data; boundary=aXb";
 
