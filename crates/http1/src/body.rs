@@ -2,14 +2,8 @@
 
 use memchr::memmem::Finder;
 
-use crate::error::ParseError;
+use crate::error::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES, ParseError};
 use crate::headers::{BodyFraming, LENGTH_MAX};
-
-/// Limit in bytes for one chunk's size line: the size with its padding and extensions.
-pub const MAX_CHUNK_LINE_BYTES: usize = 4 * 1024;
-
-/// Limit in bytes for the trailer section, line ends included, the final empty line not.
-pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
 /// Finds the end of one body. Keeps no bytes.
 #[derive(Clone, Debug)]

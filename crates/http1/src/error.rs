@@ -1,9 +1,16 @@
-//! Reasons for rejecting bytes as HTTP/1.
+//! Limits of messages, and reasons for rejecting bytes as HTTP/1.
 
 use thiserror::Error;
 
-use crate::body::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
-use crate::head::MAX_HEAD_BYTES;
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+pub const MAX_HEADERS: usize = 256;
+
+/// Limit in bytes for one chunk's size line: the size with its padding and extensions.
+pub const MAX_CHUNK_LINE_BYTES: usize = 4 * 1024;
+
+/// Limit in bytes for the trailer section, line ends included, the final empty line not.
+pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
 /// Reason why bytes are not valid HTTP/1. The connection cannot be read further.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -5,22 +5,8 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Status};
 use memchr::memchr_iter;
 
-use crate::error::ParseError;
-use crate::headers::{BodyFraming, FramingHeaders, Headers, excerpt, parse_host};
-
-pub const MAX_HEAD_BYTES: usize = 64 * 1024;
-
-pub const MAX_HEADERS: usize = 256;
-
-/// Version of HTTP that a message was sent in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// HTTP/1.0. Connections close after one request unless both sides ask for keep-alive.
-    Http10,
-    Http11,
-    /// Never the result of parsing: for messages that a gateway has translated to HTTP/1.1.
-    Http2,
-}
+use crate::error::{MAX_HEAD_BYTES, MAX_HEADERS, ParseError};
+use crate::headers::{BodyFraming, FramingHeaders, Headers, Version, excerpt, parse_host};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead<'a> {
@@ -222,22 +208,6 @@ fn head_len(parsed: Status<usize>, available: usize) -> Result<Option<usize>, Pa
         Status::Complete(len) if len <= MAX_HEAD_BYTES => Ok(Some(len)),
         Status::Partial if available < MAX_HEAD_BYTES => Ok(None),
         Status::Complete(_) | Status::Partial => Err(ParseError::HeadTooLong),
-    }
-}
-
-impl Version {
-    /// Returns the number of the version, such as `1.1`.
-    pub fn number(self) -> &'static str {
-        match self {
-            Self::Http10 => "1.0",
-            Self::Http11 => "1.1",
-            Self::Http2 => "2.0",
-        }
-    }
-
-    fn from_minor(minor: u8) -> Self {
-        // The parser accepts 0 and 1 only.
-        if minor == 0 { Self::Http10 } else { Self::Http11 }
     }
 }
 

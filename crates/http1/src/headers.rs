@@ -6,7 +6,6 @@ use httparse::Header;
 use memchr::memchr;
 
 use crate::error::ParseError;
-use crate::head::Version;
 
 /// Limit in bytes for the part of an invalid value that an error shows.
 const EXCERPT_MAX_BYTES: usize = 64;
@@ -19,6 +18,32 @@ pub const fn is_token_byte(byte: u8) -> bool {
 
 pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte))
+}
+
+/// Version of HTTP that a message was sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0. Connections close after one request unless both sides ask for keep-alive.
+    Http10,
+    Http11,
+    /// Never the result of parsing: for messages that a gateway has translated to HTTP/1.1.
+    Http2,
+}
+
+impl Version {
+    /// Returns the number of the version, such as `1.1`.
+    pub fn number(self) -> &'static str {
+        match self {
+            Self::Http10 => "1.0",
+            Self::Http11 => "1.1",
+            Self::Http2 => "2.0",
+        }
+    }
+
+    pub(crate) fn from_minor(minor: u8) -> Self {
+        // The parser accepts 0 and 1 only.
+        if minor == 0 { Self::Http10 } else { Self::Http11 }
+    }
 }
 
 /// Rule for finding the end of a body (RFC 9112, section 6.3).

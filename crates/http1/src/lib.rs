@@ -13,18 +13,14 @@ mod render;
 mod response;
 mod status;
 
-pub use body::{
-    BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, MAX_CHUNK_LINE_BYTES,
-    MAX_TRAILER_BYTES, Pattern,
-};
-pub use error::ParseError;
+pub use body::{BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, Pattern};
+pub use error::{MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_TRAILER_BYTES, ParseError};
 pub use head::{
-    MAX_HEAD_BYTES, MAX_HEADERS, RequestHead, ResponseHead, ResponseSummary, Target, Version,
-    parse_request_head, parse_response_head,
+    RequestHead, ResponseHead, ResponseSummary, Target, parse_request_head, parse_response_head,
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
 pub use headers::{
-    BodyFraming, Headers, header_lines, is_token, is_token_byte, parse_host, parse_length,
+    BodyFraming, Headers, Version, header_lines, is_token, is_token_byte, parse_host, parse_length,
 };
 pub use render::{RenderError, RequestMessage, RequestPart, RequestText};
 pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};

@@ -1,8 +1,8 @@
 //! Finding the end of each response on a connection.
 
 use crate::body::BodyDecoder;
-use crate::error::ParseError;
-use crate::head::{MAX_HEAD_BYTES, ResponseSummary, parse_response_summary};
+use crate::error::{MAX_HEAD_BYTES, ParseError};
+use crate::head::{ResponseSummary, parse_response_summary};
 use crate::head_cache::HeadCache;
 
 /// Last head of a final response. The key is true for responses to HEAD, whose heads mean something else. Heads of

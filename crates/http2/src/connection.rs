@@ -11,7 +11,7 @@ use crate::frame::{
 };
 use crate::hpack::{Decoder, Encoder};
 use crate::limits::{Budget, Limits};
-use crate::receive::Reader;
+use crate::receive::reader::Reader;
 use crate::stream::{Side, Stream, StreamTable};
 
 /// Side of a connection.
@@ -150,7 +150,7 @@ impl Connection {
         Self {
             role,
             limits,
-            reader: Reader::new(role),
+            reader: Reader::new(role == Role::Server),
             decoder,
             encoder: Encoder::new(limits.encoder_table_bytes),
             streams: StreamTable::default(),
@@ -191,7 +191,9 @@ impl Connection {
     /// [`Event::Settings`], as no [`Event::StreamWritable`] follows for them.
     pub fn unblocked_by_settings(&mut self) -> Vec<usize> {
         let streams = self.streams.iter_mut().filter(|stream| stream.send_window > 0);
-        streams.filter_map(|it| std::mem::take(&mut it.is_blocked).then_some(it.token)).collect()
+        let unblocked = streams
+            .filter_map(|stream| std::mem::take(&mut stream.is_blocked).then_some(stream.token));
+        unblocked.collect()
     }
 
     pub fn set_token(&mut self, stream: u32, token: usize) {
@@ -277,9 +279,9 @@ impl Connection {
         if status >= 200 {
             state.send = if end_stream { Side::Ended } else { Side::Body };
         }
-        let digit = |value: u16| b'0' + (value % 10) as u8;
-        let status = [digit(status / 100), digit(status / 10), digit(status)];
-        self.write_fields(stream, end_stream, Some(&status), fields, out);
+        let mut digits = itoa::Buffer::new();
+        let status = digits.format(status).as_bytes();
+        self.write_fields(stream, end_stream, Some(status), fields, out);
         Ok(())
     }
 

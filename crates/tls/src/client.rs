@@ -205,10 +205,10 @@ fn system_roots() -> Result<RootCertStore, ClientError> {
     // Skips certificates that rustls cannot parse.
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
-    match roots.is_empty() {
-        true => Err(ClientError::NoAuthorities(found.errors.into_iter().next())),
-        false => Ok(roots),
+    if roots.is_empty() {
+        return Err(ClientError::NoAuthorities(found.errors.into_iter().next()));
     }
+    Ok(roots)
 }
 
 /// Reason why a server's certificate was not accepted.
@@ -238,7 +238,7 @@ pub fn certificate_rejection(error: &io::Error) -> Option<Rejection> {
 
 /// Describes why a handshake failed.
 pub fn describe_failure(error: &io::Error) -> String {
-    let rustls_error: Option<&Error> = error.get_ref().and_then(|it| it.downcast_ref());
+    let rustls_error: Option<&Error> = error.get_ref().and_then(|source| source.downcast_ref());
     match rustls_error {
         // The second: an authority of the same name has another kind of key.
         Some(Error::InvalidCertificate(

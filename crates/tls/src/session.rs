@@ -292,7 +292,7 @@ impl fmt::Debug for TlsSession {
 /// Adapts the socket to rustls.
 struct Carrier<'a> {
     socket: &'a Socket,
-    /// Of the last read.
+    /// First byte of the last read.
     first_byte: Option<u8>,
     /// The last read left room in its buffer.
     was_short: bool,

@@ -2,41 +2,12 @@
 
 use std::time::Instant;
 
-use super::ReadState;
+use super::reader::{DataFrame, DataState, ReadState};
 use crate::connection::{Connection, Event};
 use crate::error::{ConnectionError, StreamError};
 use crate::fields::Malformed;
 use crate::frame::{FrameHeader, flags};
 use crate::stream::Side;
-
-/// A DATA frame that is being read. Its pieces are delivered as they arrive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DataFrame {
-    stream: u32,
-    /// Payload bytes left; includes the padding and its length byte until that byte is read.
-    left: u32,
-    padding: u32,
-    state: DataState,
-    end_stream: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DataState {
-    /// Before the length of the padding.
-    PadLength,
-    Payload,
-    /// After the payload.
-    Padding,
-    /// The stream no longer accepts data.
-    Discard,
-}
-
-impl DataFrame {
-    /// True if the next step needs no byte.
-    pub(super) fn needs_no_input(&self) -> bool {
-        self.left == 0 && self.state != DataState::PadLength
-    }
-}
 
 impl Connection {
     /// Handles the header of a DATA frame.

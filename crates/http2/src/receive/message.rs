@@ -2,21 +2,13 @@
 
 use std::time::Instant;
 
-use super::clear;
+use super::reader::{PendingBlock, clear};
 use crate::connection::{Connection, Event, RESET_STREAMS_MAX, Role};
 use crate::error::{ConnectionError, Flood, StreamError};
 use crate::fields::{Fields, Malformed};
 use crate::frame::{self, FrameHeader, flags};
 use crate::limits::Limits;
 use crate::stream::{Side, Stream};
-
-/// A field block that waits for CONTINUATION frames.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingBlock {
-    pub(super) stream: u32,
-    end_stream: bool,
-    continuations: u32,
-}
 
 impl Connection {
     pub(super) fn on_headers<'a>(

@@ -3,60 +3,15 @@
 mod control;
 mod data;
 mod message;
+pub(crate) mod reader;
 
 use std::time::Instant;
 
-use crate::connection::{Connection, Event, ResetCause, Role};
+use crate::connection::{Connection, Event, ResetCause};
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::fields::Fields;
 use crate::frame::{self, FRAME_HEADER_BYTES, FrameHeader, FrameType, PREFACE, STREAM_MAX, flags};
-use data::DataFrame;
-use message::PendingBlock;
-
-/// State of reading frames.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    state: ReadState,
-    /// Start of an incomplete frame other than DATA.
-    partial: Vec<u8>,
-    /// Field block that waits for CONTINUATION frames.
-    block: Vec<u8>,
-    pending: Option<PendingBlock>,
-    /// The first frame must be SETTINGS.
-    has_settings: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum ReadState {
-    /// Number of bytes of the preface read.
-    Preface(usize),
-    Frame,
-    Data(DataFrame),
-}
-
-/// Capacity kept for incomplete frames and blocks.
-const KEPT_BYTES: usize = 1024;
-
-impl Reader {
-    pub(crate) fn new(role: Role) -> Self {
-        let state = match role {
-            Role::Client => ReadState::Frame,
-            Role::Server => ReadState::Preface(0),
-        };
-        Self { state, partial: Vec::new(), block: Vec::new(), pending: None, has_settings: false }
-    }
-
-    pub(crate) fn shrink(&mut self) {
-        self.partial.shrink_to_fit();
-        self.block.shrink_to_fit();
-    }
-}
-
-/// Clears a buffer, and frees it if it is large.
-fn clear(buffer: &mut Vec<u8>) {
-    buffer.clear();
-    buffer.shrink_to(KEPT_BYTES);
-}
+use reader::{ReadState, clear};
 
 impl Connection {
     /// Consumes bytes up to the next event. `None`: all bytes are consumed. The head or trailers of an event are in

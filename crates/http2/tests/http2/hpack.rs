@@ -182,18 +182,18 @@ fn secrets_are_never_indexed() {
 
 #[test]
 fn invalid_blocks_are_errors() {
-    let of = |block: &[u8]| decode(&mut Decoder::default(), block);
-    assert_eq!(of(b"\x80"), Err(HpackError::Index(0)));
-    assert_eq!(of(b"\xbe"), Err(HpackError::Index(62)));
-    assert_eq!(of(b"\x7f\x01"), Err(HpackError::Index(64)));
-    assert_eq!(of(b"\x40\x01a"), Err(HpackError::Truncated));
-    assert_eq!(of(b"\x40\x01a\x05bcd"), Err(HpackError::Truncated));
-    assert_eq!(of(b"\x40\x81\x00\x00"), Err(HpackError::Huffman));
-    assert_eq!(of(b"\xff\x80\x80\x80\x80\x80\x00"), Err(HpackError::Integer));
+    let decoded = |block: &[u8]| decode(&mut Decoder::default(), block);
+    assert_eq!(decoded(b"\x80"), Err(HpackError::Index(0)));
+    assert_eq!(decoded(b"\xbe"), Err(HpackError::Index(62)));
+    assert_eq!(decoded(b"\x7f\x01"), Err(HpackError::Index(64)));
+    assert_eq!(decoded(b"\x40\x01a"), Err(HpackError::Truncated));
+    assert_eq!(decoded(b"\x40\x01a\x05bcd"), Err(HpackError::Truncated));
+    assert_eq!(decoded(b"\x40\x81\x00\x00"), Err(HpackError::Huffman));
+    assert_eq!(decoded(b"\xff\x80\x80\x80\x80\x80\x00"), Err(HpackError::Integer));
     // Sizes of 4096 and 4097.
-    assert_eq!(of(b"\x3f\xe1\x1f"), Ok(vec![]));
-    assert_eq!(of(b"\x3f\xe2\x1f"), Err(HpackError::TableSize { size: 4097, limit: 4096 }));
-    assert_eq!(of(b"\x82\x20"), Err(HpackError::LateSizeUpdate));
+    assert_eq!(decoded(b"\x3f\xe1\x1f"), Ok(vec![]));
+    assert_eq!(decoded(b"\x3f\xe2\x1f"), Err(HpackError::TableSize { size: 4097, limit: 4096 }));
+    assert_eq!(decoded(b"\x82\x20"), Err(HpackError::LateSizeUpdate));
 }
 
 #[test]
