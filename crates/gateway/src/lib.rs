@@ -19,6 +19,7 @@ mod listener;
 mod local_response;
 mod metrics;
 mod path;
+mod readings;
 mod resolve;
 mod router;
 mod server;

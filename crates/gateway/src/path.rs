@@ -1,55 +1,7 @@
-//! Normalization of paths. A path can be spelled in many ways, and backends differ in how they read it: another
-//! spelling must not bypass the protection of a route.
+//! Spellings of paths: the normal one, by which routes are matched, and the one that backends get. The ways in which
+//! backends may read a path are in [`readings`](crate::readings).
 
 use std::borrow::Cow;
-
-/// A way to read a path. Servers may decode one kind of slash and not another, so each kind is a separate alternative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reading {
-    /// `%2F` is a slash.
-    encoded_slash: bool,
-    /// `\` is a slash.
-    backslash: bool,
-    /// `%5C` is a slash.
-    encoded_backslash: bool,
-    parameters: Parameters,
-    /// Consecutive slashes are one.
-    merge_slashes: bool,
-}
-
-/// Treatment of `;` and the following bytes in a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parameters {
-    /// They are part of the segment.
-    Keep,
-    /// They end at the next slash in the path as received: `/%2F;%5Cx/a` is `/%2F/a`, as in Tomcat.
-    CutBeforeDecoding,
-    /// They end at the next slash of this reading.
-    CutAfterDecoding,
-}
-
-/// The reading that routes are matched by: nginx's, except that `%2F` is not a slash.
-const NORMAL: Reading = Reading {
-    encoded_slash: false,
-    backslash: false,
-    encoded_backslash: false,
-    parameters: Parameters::Keep,
-    merge_slashes: true,
-};
-
-struct Segment<'a> {
-    raw: &'a str,
-    normalized: String,
-}
-
-/// The segments of a path after `..` is resolved.
-struct Segments<'a> {
-    kept: Vec<Segment<'a>>,
-    ends_with_slash: bool,
-    has_parent: bool,
-    /// `.` or `..` was resolved.
-    has_dots: bool,
-}
 
 /// True if all backends read a path (without its query) in the same way.
 pub(crate) fn is_plain(path: &str) -> bool {
@@ -58,59 +10,50 @@ pub(crate) fn is_plain(path: &str) -> bool {
     !path.as_bytes().iter().any(is_special) && !path.as_bytes().windows(2).any(is_special_pair)
 }
 
-/// The normalized path (without its query), then all other readings that a backend may have. Slashes are always
-/// merged, as nginx does, except in paths with `..`, where their number matters.
-pub(crate) fn readings(path: &str) -> impl Iterator<Item = String> + '_ {
-    const PARAMETERS: [Parameters; 3] =
-        [Parameters::Keep, Parameters::CutBeforeDecoding, Parameters::CutAfterDecoding];
-    let slashes = 0..8_u8;
-    let all = slashes.flat_map(|kinds| {
-        PARAMETERS.into_iter().flat_map(move |parameters| {
-            [true, false].map(|merge_slashes| Reading {
-                encoded_slash: kinds & 1 != 0,
-                backslash: kinds & 2 != 0,
-                encoded_backslash: kinds & 4 != 0,
-                parameters,
-                merge_slashes,
-            })
-        })
-    });
-    all.filter_map(move |reading| {
-        let path = match reading.parameters {
-            Parameters::CutBeforeDecoding => Cow::Owned(without_parameters(path)),
-            Parameters::Keep | Parameters::CutAfterDecoding => Cow::Borrowed(path),
-        };
-        let segments = segments(&path, reading);
-        (reading.merge_slashes || segments.has_parent)
-            .then(|| segments.join(|segment| &segment.normalized))
-    })
+/// A segment that is not a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dots {
+    /// `.`
+    Same,
+    /// `..`
+    Parent,
+}
+
+impl Dots {
+    /// Dots may be escaped.
+    pub(crate) fn of(segment: &str) -> Option<Self> {
+        let mut rest = segment.as_bytes();
+        let mut count = 0;
+        while let [b'.', behind @ ..] | [b'%', b'2', b'e' | b'E', behind @ ..] = rest {
+            count += 1;
+            rest = behind;
+        }
+        match (count, rest) {
+            (1, []) => Some(Self::Same),
+            (2, []) => Some(Self::Parent),
+            _ => None,
+        }
+    }
 }
 
 /// The path (without its query) with `.` and `..` resolved, in its original spelling otherwise. Backends get this path:
 /// one that compares prefixes without resolving them would take `/admin/../x` for a part of `/admin`.
 pub(crate) fn resolved(path: &str) -> Cow<'_, str> {
-    if is_plain(path) {
+    if is_plain(path) || !path.split('/').any(|segment| Dots::of(segment).is_some()) {
         return path.into();
     }
-    let segments = segments(path, NORMAL);
-    if segments.has_dots { segments.join(|segment| segment.raw).into() } else { path.into() }
-}
-
-/// Cuts `;` and what follows it from each segment.
-fn without_parameters(path: &str) -> String {
-    let names = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
-    names.collect::<Vec<_>>().join("/")
+    Segments::of(path).join().into()
 }
 
 /// Returns the rest of a path after its first `count` segments, in its original spelling: empty or starting with a
 /// slash.
 pub(crate) fn behind(path: &str, count: usize) -> String {
-    let mut segments = segments(path, NORMAL);
-    segments.kept.drain(..count.min(segments.kept.len()));
-    if segments.kept.is_empty() && !segments.ends_with_slash {
+    let mut segments = Segments::of(path);
+    segments.names.drain(..count.min(segments.names.len()));
+    if segments.names.is_empty() && !segments.ends_with_slash {
         return String::new();
     }
-    segments.join(|segment| segment.raw)
+    segments.join()
 }
 
 /// The number of segments of a plain path.
@@ -118,35 +61,34 @@ pub(crate) fn segment_count(path: &str) -> usize {
     path.split('/').filter(|segment| !segment.is_empty()).count()
 }
 
-fn segments(path: &str, reading: Reading) -> Segments<'_> {
-    let mut segments =
-        Segments { kept: Vec::new(), ends_with_slash: false, has_parent: false, has_dots: false };
-    let mut parts = split(path.strip_prefix('/').unwrap_or(path), reading).into_iter().peekable();
-    while let Some(raw) = parts.next() {
-        let normalized = normalize(raw, reading);
-        let is_last = parts.peek().is_none();
-        segments.ends_with_slash = matches!(&*normalized, "" | "." | "..");
-        segments.has_dots |= matches!(&*normalized, "." | "..");
-        match &*normalized {
-            "." => {}
-            ".." => {
-                segments.has_parent = true;
-                // The parent of the root is the root.
-                drop(segments.kept.pop());
-            }
-            "" if reading.merge_slashes || is_last => {}
-            _ => segments.kept.push(Segment { raw, normalized }),
-        }
-    }
-    segments
+/// The segments of a path as nginx reads it, except that `%2F` is not a slash: dots are resolved, consecutive slashes
+/// are one.
+struct Segments<'a> {
+    names: Vec<&'a str>,
+    ends_with_slash: bool,
 }
 
-impl Segments<'_> {
-    fn join<'a>(&'a self, text_of: impl Fn(&'a Segment<'a>) -> &'a str) -> String {
+impl<'a> Segments<'a> {
+    fn of(path: &'a str) -> Self {
+        let mut segments = Self { names: Vec::new(), ends_with_slash: false };
+        for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+            let dots = Dots::of(segment);
+            segments.ends_with_slash = segment.is_empty() || dots.is_some();
+            match dots {
+                // The parent of the root is the root.
+                Some(Dots::Parent) => drop(segments.names.pop()),
+                None if !segment.is_empty() => segments.names.push(segment),
+                Some(Dots::Same) | None => {}
+            }
+        }
+        segments
+    }
+
+    fn join(&self) -> String {
         let mut path = String::new();
-        for segment in &self.kept {
+        for name in &self.names {
             path.push('/');
-            path.push_str(text_of(segment));
+            path.push_str(name);
         }
         if self.ends_with_slash || path.is_empty() {
             path.push('/');
@@ -155,60 +97,113 @@ impl Segments<'_> {
     }
 }
 
-fn split(path: &str, reading: Reading) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut start, mut at) = (0, 0);
-    while at < path.len() {
-        match slash_bytes(&path.as_bytes()[at..], reading) {
-            0 => at += 1,
-            bytes => {
-                parts.push(&path[start..at]);
-                at += bytes;
-                start = at;
-            }
-        }
+/// Decodes needless escapes of a name and writes the others in upper case. A `%` that begins no escape stands for
+/// itself, like `%25`.
+pub(crate) fn normalize(name: &str) -> Cow<'_, str> {
+    if !name.contains('%') {
+        return name.into();
     }
-    parts.push(&path[start..]);
-    parts
-}
-
-/// Length of the slash at the start; 0 if there is none.
-fn slash_bytes(rest: &[u8], reading: Reading) -> usize {
-    match rest {
-        [b'/', ..] => 1,
-        [b'\\', ..] if reading.backslash => 1,
-        [b'%', b'2', b'f' | b'F', ..] if reading.encoded_slash => 3,
-        [b'%', b'5', b'c' | b'C', ..] if reading.encoded_backslash => 3,
-        _ => 0,
-    }
-}
-
-/// Decodes needless escapes of a segment and writes the others in upper case.
-fn normalize(raw: &str, reading: Reading) -> String {
-    let raw = match raw.split_once(';') {
-        Some((name, _)) if reading.parameters == Parameters::CutAfterDecoding => name,
-        _ => raw,
-    };
-    let mut out = String::with_capacity(raw.len());
-    let mut rest = raw;
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
-        let code =
-            rest.get(at + 1..at + 3).filter(|code| code.bytes().all(|it| it.is_ascii_hexdigit()));
-        let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) else {
-            out.push('%');
-            rest = &rest[at + 1..];
-            continue;
-        };
+        let (byte, len) = escape(&rest[at..]).map_or((b'%', 1), |byte| (byte, 3));
         if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'/' | b'\\') {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            push_escape(&mut out, byte);
         }
-        rest = &rest[at + 3..];
+        rest = &rest[at + len..];
     }
     out.push_str(rest);
-    out
+    out.into()
+}
+
+/// Decodes a path once more, for backends that get it from a program that has decoded it, and for those that decode
+/// generously: overlong UTF-8 (`%C0%AE`) and `%u002E` are characters, too. Slashes and the zero byte stay
+/// escaped, as they can be read in several ways.
+pub(crate) fn decoded_again(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return path.into();
+    }
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (byte, len) = generous_escape(rest).unwrap_or((b'%', 1));
+        match byte {
+            b'/' | b'\\' => push_escape(&mut out, byte),
+            _ if byte.is_ascii_graphic() => out.push(char::from(byte)),
+            0 => out.push_str("%00"),
+            _ => out.push_str(&rest[..len]),
+        }
+        rest = &rest[len..];
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+/// The byte of an escape at the start, and the escape's length.
+fn generous_escape(text: &str) -> Option<(u8, usize)> {
+    if let Some(code) =
+        text.get(..6).and_then(|text| text.strip_prefix("%u").or(text.strip_prefix("%U")))
+    {
+        let code = u16::from_str_radix(code, 16).ok().filter(|_| is_hex(code))?;
+        return Some((u8::try_from(code).ok().filter(u8::is_ascii)?, 6));
+    }
+    let first = escape(text)?;
+    let continuation = |at: usize| {
+        let byte = escape(text.get(3 * at..)?)?;
+        (byte & 0xc0 == 0x80).then_some(byte & 0x3f)
+    };
+    // The bits of the longer forms before the last two bytes are zero.
+    let (high, len) = match first {
+        0xc0 | 0xc1 => (first & 0x1f, 2),
+        0xe0 => (continuation(1).unwrap_or(u8::MAX), 3),
+        0xf0 if continuation(1) == Some(0) => (continuation(2).unwrap_or(u8::MAX), 4),
+        _ => return Some((first, 3)),
+    };
+    match continuation(len - 1) {
+        Some(low) if high <= 1 => Some((high << 6 | low, 3 * len)),
+        _ => Some((first, 3)),
+    }
+}
+
+/// The byte of the escape at the start.
+fn escape(text: &str) -> Option<u8> {
+    let code = text.strip_prefix('%')?.get(..2).filter(|code| is_hex(code))?;
+    u8::from_str_radix(code, 16).ok()
+}
+
+fn is_hex(code: &str) -> bool {
+    code.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn push_escape(out: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// Returns another spelling of a path, or another path as which a backend may read it.
+pub(crate) fn other_reading(path: &str) -> Option<String> {
+    let normal = |path: &str| {
+        let segments = Segments::of(path);
+        let names: Vec<Cow<'_, str>> = segments.names.iter().map(|name| normalize(name)).collect();
+        let names = names.iter().map(Cow::as_ref).collect();
+        Segments { names, ..segments }.join()
+    };
+    let spelled = normal(path);
+    let slashes = spelled.replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
+    let names: Vec<&str> =
+        slashes.split('/').map(|segment| segment.split(';').next().unwrap_or_default()).collect();
+    let split = names.join("/");
+    let truncated = path.split("%00").next().unwrap_or_default();
+    let decoded = normal(&decoded_again(path));
+    let mut others = [&*spelled, &*split, truncated, &*decoded].into_iter();
+    others.find(|other| *other != path).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -216,65 +211,62 @@ mod tests {
     use super::*;
 
     #[test]
-    fn normalizes_like_nginx_except_escaped_slashes() {
-        for (path, normalized) in [
+    fn dots_are_resolved_in_the_original_spelling() {
+        for (path, expected) in [
             ("/", "/"),
-            ("//", "/"),
-            ("/a/./b", "/a/b"),
-            ("/a/../b", "/b"),
-            ("/a/..", "/"),
-            ("/a/b/..", "/a/"),
-            ("/a/.", "/a/"),
-            ("/../../a", "/a"),
-            ("/a//b///", "/a/b/"),
+            ("/a/b", "/a/b"),
+            ("/%61//b;c/", "/%61//b;c/"),
+            ("/a//./b///", "/a/b/"),
             ("/a//../b", "/b"),
-            ("/%61/%2E%2e/b", "/b"),
-            ("/a%2fb", "/a%2Fb"),
-            ("/a%2F..%2Fb", "/a%2F..%2Fb"),
-            ("/a%5c..", "/a%5C.."),
-            ("/a%20%c3%a9%00%25", "/a%20%C3%A9%00%25"),
-            ("/%2561", "/%2561"),
-            ("/a%4", "/a%4"),
-            ("/a%zz%61", "/a%zza"),
+            ("/admin/../%78", "/%78"),
+            ("/a/%2E%2e/b%2fc/./d;e", "/b%2fc/d;e"),
+            ("/a/..%2fb", "/a/..%2fb"),
+            ("/a%5c..", "/a%5c.."),
             ("/a;b/..;/c", "/a;b/..;/c"),
+            ("/..", "/"),
+            ("/../../a", "/a"),
+            ("/a/.", "/a/"),
+            ("/a/b/..", "/a/"),
             ("/...", "/..."),
-            ("/.a/..b", "/.a/..b"),
+            ("/.a/..b/.%2e.", "/.a/..b/.%2e."),
         ] {
-            assert_eq!(readings(path).next().unwrap(), normalized, "{path}");
+            assert_eq!(resolved(path), expected, "{path}");
         }
     }
 
     #[test]
-    fn readings_cover_other_backends() {
-        let all = |path: &str| -> std::collections::BTreeSet<String> { readings(path).collect() };
-        let are = |path: &str, expected: &[&str]| {
-            assert_eq!(all(path), expected.iter().map(|&text| text.to_owned()).collect(), "{path}");
-        };
-        are("/a/b", &["/a/b"]);
-        are("//a", &["/a"]);
-        are("/a%2Fb", &["/a%2Fb", "/a/b"]);
-        are("/a/..%2fb", &["/a/..%2Fb", "/b"]);
-        are("/a\\..\\b", &["/a\\..\\b", "/b"]);
-        // Each kind of slash alone, and together.
-        are("/a%5cb\\c", &["/a%5Cb\\c", "/a/b\\c", "/a%5Cb/c", "/a/b/c"]);
-        are("/a/..;x/b", &["/a/..;x/b", "/b"]);
-        are("/a//../b", &["/b", "/a/b"]);
-        are("/a;/..%2f;%2e", &["/a;/..%2F;.", "/a/..%2F", "/;.", "/"]);
-        assert!(all("/%2F;%5Cx/admin").contains("/admin"), "as in Tomcat");
+    fn needless_escapes_of_names_are_decoded() {
+        for (name, normalized) in [
+            ("a", "a"),
+            ("%61%2d%7E", "a-~"),
+            ("%20%c3%a9%00", "%20%C3%A9%00"),
+            ("%2f%5c%25", "%2F%5C%25"),
+            ("a%", "a%25"),
+            ("%4", "%254"),
+            ("%zz%61", "%25zza"),
+            ("%é", "%25é"),
+        ] {
+            assert_eq!(normalize(name), normalized, "{name}");
+        }
     }
 
     #[test]
-    fn dots_are_resolved_in_the_original_spelling() {
-        for (path, expected) in [
-            ("/a/b", "/a/b"),
-            ("/%61//b;c/", "/%61//b;c/"),
-            ("/admin/../%78", "/%78"),
-            ("/a/%2E%2e/b%2fc/./d;e", "/b%2fc/d;e"),
-            ("/a/..%2fb", "/a/..%2fb"),
-            ("/..", "/"),
-            ("/a/.", "/a/"),
+    fn decoding_again_reveals_hidden_characters() {
+        for (path, decoded) in [
+            ("/a", "/a"),
+            ("/%61%20%", "/a%20%"),
+            ("/%252e%25%35c", "/%2e%5c"),
+            ("/%%32%66", "/%2f"),
+            ("/%2f%5c%3b%3f%00", "/%2F%5C;?%00"),
+            ("/%c0%ae%C1%9C%c1%a1", "/.%5Ca"),
+            ("/%e0%80%ae%e0%81%a1%f0%80%80%af", "/.a%2F"),
+            ("/%c3%a9%e2%82%ac%f0%9f%98%80", "/%c3%a9%e2%82%ac%f0%9f%98%80"),
+            ("/%c0%2f%c0", "/%c0%2F%c0"),
+            ("/%e0%80%2e%f0%80", "/%e0%80.%f0%80"),
+            ("/%u002e%U002F%u00e9%u00", "/.%2F%u00e9%u00"),
+            ("/%u+02e", "/%u+02e"),
         ] {
-            assert_eq!(resolved(path), expected, "{path}");
+            assert_eq!(decoded_again(path), decoded, "{path}");
         }
     }
 
@@ -295,13 +287,32 @@ mod tests {
     }
 
     #[test]
-    fn plain_path_has_one_reading() {
+    fn plain_path_has_no_other_reading() {
         for path in ["/", "/a", "/a/b/", "/a.b/c..d", "/a~!$&'()*+,=:@-_"] {
             assert!(is_plain(path));
-            assert!(readings(path).all(|reading| reading == path), "{path}");
+            assert_eq!(other_reading(path), None, "{path}");
         }
-        for path in ["//", "/.a", "/a/..", "/%61", "/a;b", "/a\\b"] {
+        for path in ["/%20", "/%C3%A9", "/a%25b"] {
+            assert!(!is_plain(path));
+            assert_eq!(other_reading(path), None, "{path}");
+        }
+        for (path, other) in [
+            ("//", "/"),
+            ("/.", "/"),
+            ("/a/..", "/"),
+            ("/%61", "/a"),
+            ("/%c3", "/%C3"),
+            ("/a%", "/a%25"),
+            ("/a;b", "/a"),
+            ("/a\\b", "/a/b"),
+            ("/a%2Fb", "/a/b"),
+            ("/a%5Cb", "/a/b"),
+            ("/a%00b", "/a"),
+            ("/a%2561", "/aa"),
+            ("/a%C0%AE", "/a."),
+        ] {
             assert!(!is_plain(path), "{path}");
+            assert_eq!(other_reading(path).as_deref(), Some(other), "{path}");
         }
     }
 }

@@ -4,12 +4,9 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::config::{HostPattern, PathForm, Route};
-use crate::path::{is_plain, readings, resolved};
-
-/// Index of a route in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RouteId(pub(crate) usize);
+use crate::config::{HostPattern, PathForm, Route, RouteId};
+use crate::path::{is_plain, resolved};
+use crate::readings::{AmbiguousPath, PrefixTree, decodings};
 
 /// Routes, sorted for lookup.
 #[derive(Clone, Debug)]
@@ -21,16 +18,16 @@ pub(crate) struct Router {
     path_form: PathForm,
 }
 
-/// A path whose readings lead to different routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AmbiguousPath;
-
 /// Longest host name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
 
-/// Routes of one host by path prefix, longest first.
+/// Routes of one host by path prefix.
 #[derive(Clone, Debug, Default)]
-struct PathRoutes(Vec<(String, RouteId)>);
+struct PathRoutes {
+    /// Longest prefix first.
+    sorted: Vec<(String, RouteId)>,
+    tree: PrefixTree,
+}
 
 impl Router {
     /// `path_form` is the form of the path that backends get.
@@ -47,12 +44,13 @@ impl Router {
                 HostPattern::Exact(host) => router.exact.entry(host.clone()).or_default(),
                 HostPattern::Below(host) => router.below(host),
             };
-            paths.0.push((route.path_prefix.clone(), RouteId(at)));
+            paths.sorted.push((route.path_prefix.clone(), RouteId(at)));
         }
         router.below.sort_by_key(|(host, _)| Reverse(host.len()));
         let below = router.below.iter_mut().map(|(_, paths)| paths);
         for paths in below.chain(router.exact.values_mut()).chain([&mut router.any]) {
-            paths.0.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+            paths.sorted.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+            paths.tree = PrefixTree::new(&paths.sorted);
         }
         router
     }
@@ -65,40 +63,55 @@ impl Router {
         path: &str,
     ) -> Result<Option<RouteId>, AmbiguousPath> {
         let path = path.split('?').next().unwrap_or_default();
-        // The backend gets this path, and may compare a raw one as it is.
-        let (path, literal) = match self.path_form {
-            PathForm::Resolved => (resolved(path), None),
-            PathForm::Raw => (Cow::Borrowed(path), Some(path.to_owned())),
+        // The backend gets this path.
+        let path = match self.path_form {
+            PathForm::Resolved => resolved(path),
+            PathForm::Raw => Cow::Borrowed(path),
         };
+        let literal = |paths: &PathRoutes| paths.find(&path);
         if is_plain(&path) {
-            return Ok(self.find(host, &path));
+            return Ok(self.first(host, literal));
         }
-        let mut routes = readings(&path).chain(literal).map(|path| self.find(host, &path));
-        let route = routes.next().flatten();
-        if routes.all(|other| other == route) { Ok(route) } else { Err(AmbiguousPath) }
+        let decodings = decodings(&path);
+        let read = |paths: &PathRoutes| paths.tree.find(&decodings).transpose();
+        let route = self.first(host, read).transpose()?;
+        // A backend may compare a raw path as it is.
+        if self.path_form == PathForm::Raw && self.first(host, literal) != route {
+            return Err(AmbiguousPath);
+        }
+        Ok(route)
     }
 
-    fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
+    /// Returns what `find` finds among the routes of the most specific host, or else of the next one.
+    fn first<T>(
+        &self,
+        host: Option<&str>,
+        mut find: impl FnMut(&PathRoutes) -> Option<T>,
+    ) -> Option<T> {
         if !self.exact.is_empty() || !self.below.is_empty() {
-            let found = host.and_then(|host| self.find_by_host(host, path));
+            let found = host.and_then(|host| self.first_of_host(host, &mut find));
             if found.is_some() {
                 return found;
             }
         }
-        self.any.find(path)
+        find(&self.any)
     }
 
-    fn find_by_host(&self, host: &str, path: &str) -> Option<RouteId> {
+    fn first_of_host<T>(
+        &self,
+        host: &str,
+        mut find: impl FnMut(&PathRoutes) -> Option<T>,
+    ) -> Option<T> {
         let host = without_port(host);
         let mut lower = [0; HOST_BYTES_MAX];
         let lower = lower.get_mut(..host.len())?;
         lower.copy_from_slice(host.as_bytes());
         lower.make_ascii_lowercase();
         let host = std::str::from_utf8(lower).ok()?;
-        let exact = self.exact.get(host).and_then(|paths| paths.find(path));
-        exact.or_else(|| {
+        let found = self.exact.get(host).and_then(&mut find);
+        found.or_else(|| {
             let mut below = self.below.iter().filter(|(parent, _)| is_subdomain(host, parent));
-            below.find_map(|(_, paths)| paths.find(path))
+            below.find_map(|(_, paths)| find(paths))
         })
     }
 
@@ -113,7 +126,7 @@ impl Router {
 
 impl PathRoutes {
     fn find(&self, path: &str) -> Option<RouteId> {
-        self.0.iter().find(|(prefix, _)| has_prefix(path, prefix)).map(|(_, route)| *route)
+        self.sorted.iter().find(|(prefix, _)| has_prefix(path, prefix)).map(|(_, route)| *route)
     }
 }
 
@@ -249,11 +262,11 @@ mod tests {
             ("/x%5cy/z%2f../../admin/secret", 0),
             ("/x?/admin", 0),
             ("/x?a=%2F..%2Fadmin", 0),
-            ("/admin%3Fx", 0),
             // The same route whether or not the escape counts as a slash.
             ("/x%2Fy", 0),
             ("/admin/x%2Fy;z", 1),
-            ("/%2561dmin", 0),
+            ("/admin/a%2f..%2f..;/admin", 1),
+            ("/x%", 0),
         ] {
             assert_eq!(router.route(None, path), Ok(Some(RouteId(route))), "{path}");
         }
@@ -273,6 +286,26 @@ mod tests {
             r"/x\y/..%2fadmin/secret",
             r"/x%2fy/..\admin/secret",
             "/%2F;%5Cx/admin/secret",
+            // The parent is resolved by no backend, or by one only.
+            "/admin%2f..%2fx",
+            "/admin%2f../x",
+            r"/admin\..\x",
+            "/admin%5c..%5cx",
+            "/admin;/..;/x",
+            // Removed first, then read with other slashes.
+            "/z/..;/admin%2f..%2fx",
+            // Decoded twice, or generously.
+            "/%2561dmin",
+            "/%25%36%31dmin",
+            "/x/%252e%252e/admin",
+            "/admin%252f%252e%252e%252fx",
+            "/x/%c0%ae%c0%ae/admin",
+            "/x/%u002e%u002e/admin",
+            "/admin%c0%afx",
+            // The path may end here.
+            "/admin%3Fx",
+            "/admin%23/x",
+            "/admin%00x",
         ] {
             assert_eq!(router.route(None, path), Err(AmbiguousPath), "{path}");
         }
@@ -287,6 +320,7 @@ mod tests {
             ("/x/../y", Ok(0)),
             ("/admin/../admin/%2e/x", Ok(1)),
             ("/x/..%2fadmin", Err(AmbiguousPath)),
+            ("/z/../admin%2f..%2fx", Err(AmbiguousPath)),
         ] {
             assert_eq!(raw.route(None, path), route.map(|route| Some(RouteId(route))), "{path}");
         }

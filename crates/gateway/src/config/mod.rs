@@ -257,6 +257,10 @@ impl HeaderEdits {
     }
 }
 
+/// Index of a route in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RouteId(pub(crate) usize);
+
 /// Index of a pool in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub usize);

@@ -18,7 +18,7 @@ use crate::config::{Balance, HashBy, Timeouts};
 use crate::filter::{RequestContext, TransactionId, Verdict};
 use crate::headers::{ClientInfo, InvalidMaxForwards, max_forwards, render_request};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
-use crate::router::AmbiguousPath;
+use crate::readings::AmbiguousPath;
 use crate::transport::{Received, Transport};
 use tollgate_tls::{SessionFacts, is_plain_http};
 

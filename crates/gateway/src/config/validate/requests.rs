@@ -10,7 +10,7 @@ use crate::config::file::{
 use crate::config::{
     Forwarded, HeaderEdits, HostPattern, Pool, PoolId, REQUEST_OVERRIDES, Requests, Route,
 };
-use crate::path::readings;
+use crate::path::other_reading;
 use tollgate_http1::is_token;
 
 /// Headers about one connection or about message framing, which the gateway itself writes.
@@ -100,7 +100,7 @@ fn host(text: &Located<String>) -> Result<HostPattern, InvalidValue> {
 fn path_prefix(text: &Located<String>) -> Result<String, InvalidValue> {
     let prefix = path(text, "?#")?;
     // Requests are matched by normalized path, so a prefix that is not normalized would match none.
-    if let Some(other) = readings(&prefix).find(|reading| *reading != prefix) {
+    if let Some(other) = other_reading(&prefix) {
         let message = format!(
             "`{prefix}` can be read as `{other}`: write it without needless escapes, empty segments, . and .., and \
              without %2F, %5C, \\ and ;"
