@@ -98,7 +98,10 @@ pub(crate) fn render_request(
         }
         push_header(out, name, value);
     }
-    push_framing(out, head.body);
+    // The tunnel of an extended CONNECT is its content, and has no length.
+    if websocket_key.is_none() {
+        push_framing(out, head.body);
+    }
     // Of the options of a connection, only this one exists in HTTP/2 (RFC 9113, section 8.2.2).
     if protocol != Protocol::Http1 && takes_trailers(head) && !edits.affect(TE) {
         push_header(out, TE, b"trailers");
@@ -113,7 +116,7 @@ pub(crate) fn render_request(
     RequestSummary {
         version: head.version,
         keep_alive: head.keep_alive,
-        body: head.body,
+        body: if upgrade.is_some() { BodyFraming::Empty } else { head.body },
         is_head: head.method == "HEAD",
         is_idempotent: matches!(
             head.method,
@@ -180,16 +183,30 @@ fn upgrade<'a>(
     options: ConnectionOptions<'_>,
     requests: &Requests,
 ) -> Option<&'a [u8]> {
-    if head.version == Version::Http10
-        || head.body != BodyFraming::Empty
-        || head.method != "GET"
-        || !options.contain("upgrade")
-    {
+    let is_bodyless = match head.body {
+        BodyFraming::Empty => true,
+        // Some clients send the length of no body. An extended CONNECT has no length.
+        BodyFraming::Length(0) => head.version == Version::Http11,
+        _ => false,
+    };
+    if head.version == Version::Http10 || !is_bodyless || !options.contain("upgrade") {
         return None;
     }
     let mut protocols = head.headers.all("upgrade");
     let (first, second) = (protocols.next()?, protocols.next());
-    (second.is_none() && requests.allow_upgrade(first)).then_some(first)
+    let is_allowed = match head.method {
+        "GET" => true,
+        // As the client of Docker does, for `tcp`. A WebSocket starts with GET (RFC 6455, section 4.1).
+        "POST" => !lists(first, WEBSOCKET),
+        _ => false,
+    };
+    (is_allowed && second.is_none() && requests.allow_upgrade(first)).then_some(first)
+}
+
+/// True if the value of an `Upgrade` header lists a protocol.
+fn lists(protocols: &[u8], protocol: &[u8]) -> bool {
+    let mut protocols = protocols.split(|&byte| byte == b',');
+    protocols.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(protocol))
 }
 
 const FOR: &str = "X-Forwarded-For";

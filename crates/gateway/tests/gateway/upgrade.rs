@@ -154,6 +154,71 @@ fn backend_that_does_not_switch_responds_as_usual() {
 }
 
 #[test]
+fn request_with_length_zero_is_upgraded() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut client = gateway.client();
+    client.send(
+        "GET /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nContent-Length: 0\r\nUpgrade: websocket\r\n\r\nearly",
+    );
+    let mut upstream = backend.accept();
+    upstream.expect(
+        "GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
+    upstream.send(format!("{SWITCH}first"));
+    client.expect(format!("{SWITCH}first"));
+    upstream.expect("early");
+}
+
+#[test]
+fn post_is_upgraded_to_an_allowed_protocol() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.requests.upgrades = vec!["websocket".to_owned(), "tcp".to_owned()];
+    let gateway = TestGateway::start(&config);
+    for length in ["", "Content-Length: 0\r\n"] {
+        let request = format!(
+            "POST /attach HTTP/1.1\r\nHost: x\r\n{length}Connection: upgrade\r\nUpgrade: tcp\r\n\r\n"
+        );
+        let switch =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: tcp\r\n\r\n";
+        let mut client = gateway.client();
+        client.send(&request);
+        let mut upstream = backend.accept();
+        upstream.expect(&request);
+        upstream.send(switch);
+        client.expect(switch);
+        client.send("GET / HTTP/1.1\r\n\r\n");
+        upstream.expect("GET / HTTP/1.1\r\n\r\n");
+    }
+}
+
+#[test]
+fn request_with_a_body_is_not_upgraded() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.requests.upgrades = vec!["websocket".to_owned(), "tcp".to_owned()];
+    let gateway = TestGateway::start(&config);
+    for (method, protocol, framing) in [
+        ("GET", "websocket", "Content-Length: 5\r\n\r\nhello"),
+        ("GET", "websocket", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        ("POST", "tcp", "Content-Length: 5\r\n\r\nhello"),
+        ("POST", "tcp", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        ("POST", "websocket", "Content-Length: 0\r\n\r\n"),
+    ] {
+        let mut client = gateway.client();
+        client.send(format!(
+            "{method} /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n{framing}"
+        ));
+        let mut upstream = backend.accept();
+        upstream.expect(format!("{method} /a HTTP/1.1\r\nHost: x\r\n{framing}"));
+        // It was not asked to.
+        upstream.send(SWITCH);
+        assert!(client.head().unwrap().starts_with("HTTP/1.1 502 "), "{method} {framing:?}");
+    }
+}
+
+#[test]
 fn web_socket_of_another_implementation_works_to_its_close() {
     let backend = ThreadedBackend::start(|peer| {
         let mut socket = accept(peer.into_stream()).unwrap();
