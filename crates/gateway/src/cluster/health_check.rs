@@ -1,11 +1,14 @@
 //! Active health checks. One thread checks all backends, so that no slow backend delays another or a request.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustix::io::Errno;
+use rustix::net::{getpeername, sockopt::socket_error};
 use tollgate_accesslog::RateLimit;
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
@@ -13,7 +16,7 @@ use tollgate_net::{Events, Interest, Poller, Waker};
 use tollgate_tls::{HttpProtocol, TlsClient, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
-use crate::config::{Address, Backend, HealthCheck, Pool, Protocol};
+use crate::config::{Address, Backend, HealthCheck, HealthRequest, Pool, Protocol};
 use crate::transport::{Received, Transport, exhausted_resource, is_connect_error};
 use crate::{LOG_INTERVAL, log};
 
@@ -143,7 +146,7 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
                 address: backend.address.clone(),
                 tls: backend.tls.clone(),
                 protocol: pool.protocol,
-                host: host(backend),
+                host: host(backend, check),
                 check: check.clone(),
                 results: CheckResults::new(check, is_up),
                 health: Arc::clone(health),
@@ -156,12 +159,18 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
     checked
 }
 
-fn host(backend: &Backend) -> String {
-    match (&backend.name, &backend.address) {
+/// `Host` of the requests: a default port is left out, as browsers do.
+fn host(backend: &Backend, check: &HealthCheck) -> String {
+    if let Some(HealthRequest { host: Some(host), .. }) = &check.request {
+        return host.clone();
+    }
+    let host = match (&backend.name, &backend.address) {
         (Some(name), _) => name.to_string(),
         (None, Address::Tcp(address)) => address.to_string(),
-        (None, Address::Unix(_)) => "localhost".to_owned(),
-    }
+        (None, Address::Unix(_)) => return "localhost".to_owned(),
+    };
+    let default_port = if backend.tls.is_some() { ":443" } else { ":80" };
+    host.strip_suffix(default_port).map(str::to_owned).unwrap_or(host)
 }
 
 const USER_AGENT: &str = "tollgate-gateway";
@@ -225,12 +234,7 @@ impl Checker {
                 self.checks += 1;
                 self.poller.add(&transport, self.checks, Interest::BothEdge)?;
                 backend.active = Some(ActiveCheck {
-                    probe: Probe::new(
-                        transport,
-                        backend.protocol,
-                        &backend.host,
-                        &backend.check.path,
-                    ),
+                    probe: Probe::new(transport, backend),
                     token: self.checks,
                     deadline: now + backend.check.timeout,
                 });
@@ -301,11 +305,11 @@ enum CheckError {
     Reset,
     #[error("status {0}")]
     Status(u16),
-    #[error("no response in time")]
+    #[error("no success in time")]
     Timeout,
 }
 
-/// One check: a connection, a request, and the head of its response.
+/// One check: a connection, and, unless that is all, a request and the head of its response.
 #[derive(Debug)]
 struct Probe {
     transport: Transport,
@@ -317,9 +321,16 @@ struct Probe {
 
 #[derive(Debug)]
 enum Exchange {
-    /// The received bytes.
-    Http1(Vec<u8>),
+    /// No request.
+    Connection,
+    Http1(Http1Exchange),
     Http2(Box<Http2Exchange>),
+}
+
+#[derive(Debug)]
+struct Http1Exchange {
+    received: Vec<u8>,
+    statuses: Vec<RangeInclusive<u16>>,
 }
 
 #[derive(Debug)]
@@ -328,29 +339,32 @@ struct Http2Exchange {
     fields: Fields,
     scheme: &'static str,
     host: String,
-    path: String,
+    request: HealthRequest,
 }
 
 const READ_BYTES: usize = 4096;
 
 impl Probe {
-    fn new(transport: Transport, protocol: Protocol, host: &str, path: &str) -> Self {
+    fn new(transport: Transport, backend: &CheckedBackend) -> Self {
         let mut out = Vec::new();
-        let exchange = match protocol {
-            Protocol::Http1 => {
+        let host = &backend.host;
+        let exchange = match (&backend.check.request, backend.protocol) {
+            (None, _) => Exchange::Connection,
+            (Some(HealthRequest { path, statuses, .. }), Protocol::Http1) => {
                 out = format!(
                     "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n\r\n"
                 )
                 .into_bytes();
-                Exchange::Http1(Vec::new())
+                let statuses = statuses.clone();
+                Exchange::Http1(Http1Exchange { received: Vec::new(), statuses })
             }
-            Protocol::Http2 { .. } => {
+            (Some(request), Protocol::Http2 { .. }) => {
                 let (role, limits) = (http2::Role::Client, http2::Limits::default());
                 let framing = http2::Connection::new(role, limits, Instant::now(), &mut out);
-                let (host, path) = (host.to_owned(), path.to_owned());
+                let (host, request) = (host.clone(), request.clone());
                 let fields = Fields::default();
                 let scheme = if transport.is_tls() { "https" } else { "http" };
-                Exchange::Http2(Box::new(Http2Exchange { framing, fields, scheme, host, path }))
+                Exchange::Http2(Box::new(Http2Exchange { framing, fields, scheme, host, request }))
             }
         };
         Self { transport, out, sent_bytes: 0, exchange }
@@ -365,6 +379,9 @@ impl Probe {
                 return Some(Err(CheckError::Connect(error)));
             }
             Err(error) => return Some(Err(CheckError::Handshake(error))),
+        }
+        if matches!(self.exchange, Exchange::Connection) {
+            return self.connected();
         }
         if matches!(self.exchange, Exchange::Http2(_))
             && let Some(session) = self.transport.session()
@@ -387,15 +404,30 @@ impl Probe {
                 Err(error) => return Some(Err(CheckError::Connection(error))),
             };
             let result = match &mut self.exchange {
-                Exchange::Http1(response) => {
-                    response.extend_from_slice(&input[..count]);
-                    judge(response)
+                // It has its result without a response.
+                Exchange::Connection => None,
+                Exchange::Http1(Http1Exchange { received, statuses }) => {
+                    received.extend_from_slice(&input[..count]);
+                    judge(received, statuses)
                 }
                 Exchange::Http2(exchange) => exchange.receive(&input[..count], &mut self.out),
             };
             if result.is_some() {
                 return result;
             }
+        }
+    }
+
+    /// Returns the result of a connection once it is established or has failed.
+    fn connected(&self) -> Option<Result<(), CheckError>> {
+        match socket_error(&self.transport) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) | Err(error) => return Some(Err(CheckError::Connect(error.into()))),
+        }
+        match getpeername(&self.transport) {
+            Ok(_) => Some(Ok(())),
+            Err(Errno::NOTCONN) => None,
+            Err(error) => Some(Err(CheckError::Connect(error.into()))),
         }
     }
 
@@ -415,7 +447,7 @@ impl Probe {
 impl Http2Exchange {
     /// Handles received frames. The settings of the backend are answered by the request.
     fn receive(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
-        let Self { framing, fields, scheme, host, path } = self;
+        let Self { framing, fields, scheme, host, request: check } = self;
         loop {
             match framing.receive(&mut bytes, fields, out, Instant::now()) {
                 Ok(Some(Event::Settings)) if framing.streams() == 0 => {
@@ -423,14 +455,16 @@ impl Http2Exchange {
                         (b":method", "GET"),
                         (b":scheme", scheme),
                         (b":authority", host),
-                        (b":path", path),
+                        (b":path", &check.path),
                         (b"user-agent", USER_AGENT),
                     ];
                     let request = request.map(|(name, value)| Field::new(name, value.as_bytes()));
                     framing.send_request(request, true, 0, out);
                 }
                 Ok(Some(Event::Response { status: 100..=199, .. })) => {}
-                Ok(Some(Event::Response { status, .. })) => return Some(judge_status(status)),
+                Ok(Some(Event::Response { status, .. })) => {
+                    return Some(judge_status(status, &check.statuses));
+                }
                 Ok(Some(Event::Reset { .. } | Event::HeadTooLarge { .. })) => {
                     return Some(Err(CheckError::Reset));
                 }
@@ -443,7 +477,10 @@ impl Http2Exchange {
 }
 
 /// Judges the first final response once its head is complete. The parser limits the size of a head.
-fn judge(response: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
+fn judge(
+    response: &mut Vec<u8>,
+    statuses: &[RangeInclusive<u16>],
+) -> Option<Result<(), CheckError>> {
     loop {
         let (status, len) = match parse_response_head(response, false) {
             Ok(Some(head)) => (head.status, head.len),
@@ -452,16 +489,14 @@ fn judge(response: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
         };
         match status {
             100..=199 => drop(response.drain(..len)),
-            status => return Some(judge_status(status)),
+            status => return Some(judge_status(status, statuses)),
         }
     }
 }
 
-fn judge_status(status: u16) -> Result<(), CheckError> {
-    match status {
-        200..=399 => Ok(()),
-        _ => Err(CheckError::Status(status)),
-    }
+fn judge_status(status: u16, expected: &[RangeInclusive<u16>]) -> Result<(), CheckError> {
+    let is_expected = expected.iter().any(|range| range.contains(&status));
+    if is_expected { Ok(()) } else { Err(CheckError::Status(status)) }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::health::CheckResults;
 use super::*;
-use crate::config::{Address, Backend, Balance, Ejection, HashBy, HealthCheck};
+use crate::config::{Address, Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest};
 
 fn backends(weights: &[u32]) -> Vec<Backend> {
     let backend = |(at, weight): (usize, &u32)| Backend {
@@ -375,8 +375,13 @@ fn consecutive_failures_eject_backend_for_a_while() {
 fn failed_health_checks_exclude_backend_until_it_recovers() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    let checks =
-        HealthCheck { path: "/".to_owned(), interval: second, timeout: second, rise: 2, fall: 3 };
+    let checks = HealthCheck {
+        request: Some(HealthRequest::get("/")),
+        interval: second,
+        timeout: second,
+        rise: 2,
+        fall: 3,
+    };
     let mut pool = pool(Balance::RoundRobin, &[1, 1]);
     pool.health = Some(checks.clone());
     pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(60) });
@@ -406,8 +411,13 @@ fn new_configuration_inherits_health() {
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
     let second = Duration::from_secs(1);
-    let checks =
-        HealthCheck { path: "/".to_owned(), interval: second, timeout: second, rise: 2, fall: 3 };
+    let checks = HealthCheck {
+        request: Some(HealthRequest::get("/")),
+        interval: second,
+        timeout: second,
+        rise: 2,
+        fall: 3,
+    };
     let mut pool = pool(Balance::RoundRobin, &[1, 1]);
     pool.health = Some(checks);
     pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(10) });

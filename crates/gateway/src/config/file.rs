@@ -176,7 +176,7 @@ pub(super) struct PoolFile {
     /// `protocol: h2`. Default: false.
     pub(super) close_after_head: Option<Located<bool>>,
     /// Active health checks. Default: none.
-    pub(super) health: Option<HealthFile>,
+    pub(super) health: Option<Located<HealthFile>>,
     /// Outlier detection: ejects backends that fail requests. Default: none.
     pub(super) eject: Option<EjectionFile>,
     /// Further attempts of a request on other backends, where that is safe; at most 10. Default: 1.
@@ -256,8 +256,14 @@ pub(super) enum HashByFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "health")]
 pub(super) struct HealthFile {
-    /// Path of the request. A response with a status of 200 to 399 is a success.
-    pub(super) path: Located<String>,
+    /// Path of the request (GET).
+    pub(super) path: Option<Located<String>>,
+    /// `Host` of the request. Default: the `address` of the backend, its name if it has one.
+    pub(super) host: Option<Located<String>>,
+    /// Statuses of a success: `200`, `200-299`, or several as in `200, 404`. Default: `200-399`.
+    pub(super) status: Option<Located<StatusesFile>>,
+    /// In place of `path`: a connection is a success, over TLS with its handshake. Default: false.
+    pub(super) tcp: Option<Located<bool>>,
     /// Time between two checks of a backend. Default: 5s.
     pub(super) interval: Option<Located<HumanDuration>>,
     /// Timeout of a check; at most the interval. Default: 2s, or the interval if that is shorter.
@@ -266,6 +272,24 @@ pub(super) struct HealthFile {
     pub(super) rise: Option<Located<u32>>,
     /// Consecutive failures that mark a backend as down. Default: 3.
     pub(super) fall: Option<Located<u32>>,
+}
+
+/// Statuses of responses.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected statuses such as 200, 200-299 or 200, 404")]
+#[schemars(inline)]
+pub(super) enum StatusesFile {
+    One(u16),
+    Ranges(String),
+}
+
+impl fmt::Display for StatusesFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(status) => status.fmt(out),
+            Self::Ranges(ranges) => ranges.fmt(out),
+        }
+    }
 }
 
 /// Outlier detection.

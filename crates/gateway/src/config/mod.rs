@@ -11,6 +11,7 @@ mod waf;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -408,13 +409,29 @@ pub enum AddressFamily {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Path of the request. A response of 200 to 399 is a success.
-    pub path: String,
+    /// `None`: a connection is a success, over TLS with its handshake.
+    pub request: Option<HealthRequest>,
     pub interval: Duration,
     /// At most the interval.
     pub timeout: Duration,
     pub rise: u32,
     pub fall: u32,
+}
+
+/// The request of a health check, and the responses that are a success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthRequest {
+    pub path: String,
+    /// `None`: the name or address of the backend as configured.
+    pub host: Option<String>,
+    pub statuses: Vec<RangeInclusive<u16>>,
+}
+
+impl HealthRequest {
+    /// Responses with a status of 200 to 399 are a success.
+    pub fn get(path: &str) -> Self {
+        Self { path: path.to_owned(), host: None, statuses: vec![200..=399] }
+    }
 }
 
 /// Outlier detection: a backend that fails requests receives none for a while.

@@ -68,12 +68,13 @@ pools:
     queue_timeout: 400ms
     retries: 0
     close_after_head: true
-    health: { path: /up, interval: 1s }
+    health: { path: /up, host: up.example, status: '200-299, 404', interval: 1s }
     eject: { failures: 2 }
   - name: two
     protocol: h2
     streams_max: 7
     balance: { consistent-hash: { header: X-User } }
+    health: { tcp: true }
     backends: [{ address: unix:/b.sock }]
 resolve: { interval: 1m, family: all }
 timeouts: { connect: 1m 30s, body_rate: 0, abandoned: 2s, tunnel: 1h, drain: 5s }
@@ -108,9 +109,21 @@ admin: 127.0.0.1:9900
     assert_eq!((one.keepalive_max, one.connections_max), (3, NonZeroU32::new(2)));
     assert_eq!((one.queue_max, one.queue_timeout), (0, Duration::from_millis(400)));
     let second = Duration::from_secs(1);
-    let health =
-        HealthCheck { path: "/up".to_owned(), interval: second, timeout: second, rise: 2, fall: 3 };
+    let request = Some(HealthRequest {
+        host: Some("up.example".to_owned()),
+        statuses: vec![200..=299, 404..=404],
+        ..HealthRequest::get("/up")
+    });
+    let health = HealthCheck { request, interval: second, timeout: second, rise: 2, fall: 3 };
     assert_eq!(one.health, Some(health));
+    let requests_of = |status: &str| {
+        let yaml = format!("    health: {{ path: /, status: {status} }}\n");
+        let config = parse(&format!("{SHORTEST}{yaml}"));
+        config.pools[0].health.as_ref().unwrap().request.as_ref().unwrap().statuses.clone()
+    };
+    assert_eq!(requests_of("204"), [204..=204]);
+    assert_eq!(requests_of("200-204"), [200..=204]);
+    assert_eq!(config.pools[1].health.as_ref().unwrap().request, None);
     assert_eq!(one.eject, Some(Ejection { failures: 2, duration: Duration::from_secs(10) }));
     assert_eq!(one.retries, 0);
     assert!(one.close_after_head && !config.pools[1].close_after_head);
@@ -281,6 +294,26 @@ fn invalid_values_are_reported_with_line() {
         (
             "    health: { path: /, interval: 1s, timeout: 2s }\n",
             "g.yaml:7:47: the timeout is longer than the interval; shorten the timeout or lengthen the interval",
+        ),
+        (
+            "    health: { path: /, status: 100-299 }\n",
+            "g.yaml:7:32: `100-299` is not 200 to 599: write 200, 200-299, or several as in \"200, 404\"",
+        ),
+        (
+            "    health: { path: /, status: [] }\n",
+            "g.yaml:7:32: expected statuses such as 200, 200-299 or 200, 404",
+        ),
+        (
+            "    health: { path: /, host: a/b }\n",
+            "g.yaml:7:30: `a/b` is not a host such as example.org or [::1]:8080",
+        ),
+        (
+            "    health: { interval: 1s }\n",
+            "g.yaml:7:13: missing key `path`, or `tcp: true` for a check that only connects",
+        ),
+        (
+            "    health: { path: /, tcp: true }\n",
+            "g.yaml:7:29: `tcp: true` sends no request; remove it, or `path`, `host` and `status`",
         ),
         ("threads: 0\n", "g.yaml:7:10: 0 is out of range: expected 1 to 256"),
         ("timeouts: { header: 0s }\n", "g.yaml:7:21: `0s` is out of range: expected 1ms to 24h"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Address, Ejection, HealthCheck};
+use tollgate_gateway::config::{Address, Ejection, HealthCheck, HealthRequest};
 
 use crate::support::{
     Backend, ChildProcess, GET, OK, Peer, TestGateway, ThreadedBackend, child_arguments,
@@ -480,7 +480,7 @@ fn backends_are_ejected_after_failed_requests_and_taken_down_by_failed_checks() 
     config.pools[0].backends = config_backends(&[closed, also_closed]);
     config.pools[0].eject = None;
     config.pools[0].health = Some(HealthCheck {
-        path: "/".to_owned(),
+        request: Some(HealthRequest::get("/")),
         interval: Duration::from_millis(10),
         timeout: Duration::from_millis(10),
         rise: 1,

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tollgate_gateway::config::{
-    Address, Backend as ConfigBackend, Ejection, HealthCheck, Pool, PoolId, Route,
+    Address, Backend as ConfigBackend, Ejection, HealthCheck, HealthRequest, Pool, PoolId, Route,
 };
 
 use crate::support::{
@@ -159,7 +159,7 @@ fn exhausted_descriptors_count_as_no_failure_of_a_backend() {
     config.pools[0].keepalive_max = 0;
     config.pools[0].eject = Some(Ejection { failures: 1, duration: Duration::from_secs(3_600) });
     config.pools[0].health = Some(HealthCheck {
-        path: "/".to_owned(),
+        request: Some(HealthRequest::get("/")),
         interval: Duration::from_millis(20),
         timeout: Duration::from_secs(10),
         rise: 1,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Backend;
+use crate::resolve::HostName;
 
 /// Deadline that turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ fn backend(status: &Arc<AtomicU16>) -> (SocketAddr, std::sync::mpsc::Receiver<St
 fn pool(addresses: &[SocketAddr]) -> Pool {
     let backends = addresses.iter().map(|address| Backend::new(Address::Tcp(*address))).collect();
     let health = HealthCheck {
-        path: "/up?x=1".to_owned(),
+        request: Some(HealthRequest::get("/up?x=1")),
         interval: Duration::from_millis(10),
         timeout: Duration::from_millis(10),
         rise: 2,
@@ -90,6 +91,62 @@ fn failing_backend_is_down_until_it_recovers() {
     // The thread has ended: behind the requests received so far come no more.
     while requests.try_recv().is_ok() {}
     assert!(requests.recv_timeout(Duration::from_millis(50)).is_err());
+}
+
+/// The checks of a pool whose backends are all down, and their status.
+fn checks_of_down(pool: &Pool) -> (HealthChecks, Arc<PoolHealth>) {
+    let health = Arc::new(PoolHealth::new(pool, Instant::now()));
+    for backend in 0..pool.backends.len() {
+        health.set_down(backend, true);
+    }
+    let checks = HealthChecks::start(std::slice::from_ref(pool), &[Arc::clone(&health)]);
+    (checks.unwrap().unwrap(), health)
+}
+
+#[test]
+fn expected_statuses_and_host_are_those_configured() {
+    let status = Arc::new(AtomicU16::new(404));
+    let ((first, of_first), (second, of_second)) = (backend(&status), backend(&status));
+    let name = |host: &str, port| Some(HostName { host: host.to_owned(), port });
+    let mut pool = pool(&[first, second]);
+    pool.backends[0].name = name("site.example", 80);
+    pool.backends[1].name = name("site.example", 8080);
+    let Some(check) = &mut pool.health else { panic!("no check") };
+    check.timeout = PATIENCE;
+    check.request =
+        Some(HealthRequest { statuses: vec![204..=204, 400..=404], ..HealthRequest::get("/") });
+    let host_of = |requests: &std::sync::mpsc::Receiver<String>| {
+        let request = requests.recv_timeout(PATIENCE).unwrap();
+        request.lines().nth(1).unwrap().to_owned()
+    };
+    let (checks, health) = checks_of_down(&pool);
+    wait_for(&health, 0, HealthStatus::Up);
+    assert_eq!(host_of(&of_first), "Host: site.example");
+    assert_eq!(host_of(&of_second), "Host: site.example:8080");
+    status.store(200, Ordering::Relaxed);
+    wait_for(&health, 0, HealthStatus::Down);
+    drop(checks);
+    while of_first.try_recv().is_ok() {}
+    if let Some(HealthCheck { request: Some(request), .. }) = &mut pool.health {
+        request.host = Some("up.example".to_owned());
+    }
+    let _checks = checks_of_down(&pool);
+    assert_eq!(host_of(&of_first), "Host: up.example");
+}
+
+#[test]
+fn check_without_a_request_needs_only_a_connection() {
+    let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (silent, closed) = (bind(), bind().local_addr().unwrap());
+    let address = silent.local_addr().unwrap();
+    let mut pool = pool(&[address, closed]);
+    let Some(check) = &mut pool.health else { panic!("no check") };
+    (check.request, check.timeout) = (None, PATIENCE);
+    let (_checks, health) = checks_of_down(&pool);
+    wait_for(&health, 0, HealthStatus::Up);
+    assert_eq!(health.status(1, Instant::now()), HealthStatus::Down);
+    drop(silent);
+    wait_for(&health, 0, HealthStatus::Down);
 }
 
 #[test]
@@ -146,7 +203,7 @@ fn reload_checks_changed_backend_at_once_and_removed_one_no_more() {
     let of = |addresses: &[SocketAddr], path: &str| {
         let mut pool = pool(addresses);
         if let Some(check) = &mut pool.health {
-            check.path = path.to_owned();
+            check.request = Some(HealthRequest::get(path));
             check.interval = 10 * PATIENCE;
             check.timeout = PATIENCE;
         }
@@ -172,7 +229,8 @@ fn reload_checks_changed_backend_at_once_and_removed_one_no_more() {
 #[test]
 fn status_200_to_399_is_a_success() {
     let judged = |response: &[u8]| {
-        judge(&mut response.to_vec()).map(|result| result.map_err(|error| error.to_string()))
+        judge(&mut response.to_vec(), &[200..=399])
+            .map(|result| result.map_err(|error| error.to_string()))
     };
     for success in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"[..],

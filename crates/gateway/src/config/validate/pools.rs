@@ -1,17 +1,20 @@
 //! Pools and their backends.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::requests::{check_header_name, path};
 use super::{Resources, address, duplicate, duration, number};
 use crate::config::error::InvalidValue;
 use crate::config::file::{
-    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, Located, PoolFile, ProtocolFile,
+    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, Located, PoolFile,
+    ProtocolFile, StatusesFile,
 };
 use crate::config::tls::PoolTls;
 use crate::config::{
-    Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, Pool, Protocol, Target, expand,
+    Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, HealthRequest, Pool, Protocol, Target,
+    expand,
 };
 use crate::resolve::HostName;
 
@@ -184,7 +187,7 @@ fn target(text: &Located<String>, resources: &mut Resources<'_>) -> Result<Targe
     Ok(Target::Name(name, addresses))
 }
 
-fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
+fn health(file: &Located<HealthFile>) -> Result<HealthCheck, InvalidValue> {
     let interval = duration(&file.interval, HEALTH_INTERVAL)?;
     if let Some(timeout) = &file.timeout
         && timeout.0.value.0 > interval
@@ -194,11 +197,55 @@ fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
         return Err(InvalidValue::at(timeout, message));
     }
     Ok(HealthCheck {
-        path: path(&file.path, "#")?,
+        request: health_request(file)?,
         interval,
         timeout: duration(&file.timeout, HEALTH_TIMEOUT.min(interval))?,
         rise: number(&file.rise, 1, Some(CONSECUTIVE_MAX), HEALTH_RISE)?,
         fall: number(&file.fall, 1, Some(CONSECUTIVE_MAX), HEALTH_FALL)?,
+    })
+}
+
+fn health_request(file: &Located<HealthFile>) -> Result<Option<HealthRequest>, InvalidValue> {
+    if let Some(tcp) = file.tcp.as_ref().filter(|tcp| ***tcp) {
+        if file.path.is_some() || file.host.is_some() || file.status.is_some() {
+            let message = "`tcp: true` sends no request; remove it, or `path`, `host` and `status`";
+            return Err(InvalidValue::at(tcp, message));
+        }
+        return Ok(None);
+    }
+    let Some(text) = &file.path else {
+        let message = "missing key `path`, or `tcp: true` for a check that only connects";
+        return Err(InvalidValue::at(file, message));
+    };
+    let default = HealthRequest::get(&path(text, "#")?);
+    let statuses = file.status.as_ref().map(statuses).transpose()?;
+    let host = file.host.as_ref().map(|host| {
+        let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_host_byte) {
+            let message = format!("`{}` is not a host such as example.org or [::1]:8080", **host);
+            return Err(InvalidValue::at(host, message));
+        }
+        Ok((**host).clone())
+    });
+    Ok(Some(HealthRequest {
+        host: host.transpose()?,
+        statuses: statuses.unwrap_or(default.statuses),
+        path: default.path,
+    }))
+}
+
+fn statuses(file: &Located<StatusesFile>) -> Result<Vec<RangeInclusive<u16>>, InvalidValue> {
+    let text = file.to_string();
+    let range = |text: &str| -> Option<RangeInclusive<u16>> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (200 <= first && first <= last && last <= 599).then_some(first..=last)
+    };
+    text.split(',').map(range).collect::<Option<_>>().ok_or_else(|| {
+        let message = format!(
+            "`{text}` is not 200 to 599: write 200, 200-299, or several as in \"200, 404\""
+        );
+        InvalidValue::at(file, message)
     })
 }
 

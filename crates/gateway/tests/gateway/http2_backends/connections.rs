@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::{ServerConnection, StreamOwned};
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{HealthCheck, Protocol};
+use tollgate_gateway::config::{HealthCheck, HealthRequest, Protocol};
 
 use super::{
     OK, OK_TEXT, POST, accept, client, http2_config, log_to, logged, pairs, scene, scene_with,
@@ -186,7 +186,7 @@ fn silent_connection_gets_no_further_request() {
 fn health_checks_speak_http2() {
     let (gateway, backend) = scene_with(|config| {
         config.pools[0].health = Some(HealthCheck {
-            path: "/up".to_owned(),
+            request: Some(HealthRequest::get("/up")),
             interval: Duration::from_millis(10),
             timeout: DEADLINE,
             rise: 1,
