@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use tollgate_accesslog::stderr_log;
-use tollgate_http1::{RequestHead, parse_request_head};
-use tollgate_net::try_io;
+use tollgate_http1::{RequestHead, parse_request_head, reason_phrase};
+use tollgate_net::{SendBuffer, try_io};
 
 /// Concurrent clients; one more replaces the oldest.
 const CLIENTS_MAX: usize = 64;
@@ -30,7 +30,6 @@ pub type Pages = Arc<dyn Fn(&str) -> Option<Reply> + Send + Sync>;
 #[derive(Debug)]
 pub struct Reply {
     status: u16,
-    reason: &'static str,
     content_type: &'static str,
     body: String,
 }
@@ -41,13 +40,16 @@ impl Reply {
     /// Metrics in Prometheus's text format.
     pub fn metrics(body: String) -> Self {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: 200, reason: "OK", content_type, body }
+        Self { status: 200, content_type, body }
     }
 
     /// The page of a health check.
     pub fn health(is_up: bool, body: &str) -> Self {
-        let (status, reason) = if is_up { (200, "OK") } else { (503, "Service Unavailable") };
-        Self { status, reason, content_type: TEXT, body: body.to_owned() }
+        Self::text(if is_up { 200 } else { 503 }, body)
+    }
+
+    fn text(status: u16, body: &str) -> Self {
+        Self { status, content_type: TEXT, body: body.to_owned() }
     }
 }
 
@@ -154,21 +156,22 @@ fn serve(mut stream: &TcpStream, pages: &Pages, deadline: Instant) -> io::Result
             Some(0) => return Ok(()),
             Some(count) => request.extend_from_slice(&bytes[..count]),
             None => {
-                let late = text(408, "Request Timeout", "the request did not arrive in time\n");
+                let late = Reply::text(408, "the request did not arrive in time\n");
                 stream.set_nonblocking(true)?;
-                return stream.write_all(late.as_bytes());
+                return stream.write_all(late.render(false).as_bytes());
             }
         }
         if let Some(response) = respond(&request, pages) {
             break response;
         }
     };
-    let mut unsent = response.as_bytes();
+    let mut unsent: SendBuffer = SendBuffer::new(response.into_bytes());
     while !unsent.is_empty() {
         let Some(timeout) = remaining(deadline) else { return Ok(()) };
         stream.set_write_timeout(Some(timeout))?;
-        let Some(count) = try_io(|| stream.write(unsent))? else { return Ok(()) };
-        unsent = &unsent[count..];
+        if unsent.send(|bytes| stream.write(bytes))? == 0 {
+            return Ok(());
+        }
     }
     stream.shutdown(Shutdown::Write)?;
     // Closing over unread bytes would be a reset, which can overtake the response.
@@ -194,45 +197,37 @@ fn remaining(deadline: Instant) -> Option<Duration> {
 
 /// Returns `None` while the head of the request is incomplete.
 fn respond(request: &[u8], pages: &Pages) -> Option<String> {
-    match parse_request_head(request) {
-        Ok(Some(head)) => Some(respond_to(&head, pages)),
-        Ok(None) if request.len() < REQUEST_HEAD_BYTES_MAX => None,
-        Ok(None) => Some(text(400, "Bad Request", "the request head is too long\n")),
-        Err(error) => Some(text(400, "Bad Request", &format!("{error}\n"))),
-    }
+    let reply = match parse_request_head(request) {
+        Ok(Some(head)) => return Some(reply_to(&head, pages).render(head.method == "HEAD")),
+        Ok(None) if request.len() < REQUEST_HEAD_BYTES_MAX => return None,
+        Ok(None) => Reply::text(400, "the request head is too long\n"),
+        Err(error) => Reply::text(400, &format!("{error}\n")),
+    };
+    Some(reply.render(false))
 }
 
-fn respond_to(head: &RequestHead<'_>, pages: &Pages) -> String {
+fn reply_to(head: &RequestHead<'_>, pages: &Pages) -> Reply {
     if !matches!(head.method, "GET" | "HEAD") {
-        return text(405, "Method Not Allowed", "use GET or HEAD\n");
+        return Reply::text(405, "use GET or HEAD\n");
     }
     let path = head.target.split('?').next().unwrap_or_default();
-    let mut response = match pages(path) {
-        Some(Reply { status, reason, content_type, body }) => {
-            response(status, reason, content_type, &body)
-        }
-        None => text(404, "Not Found", "available: /metrics, /healthz\n"),
-    };
-    if head.method == "HEAD"
-        && let Some(head_bytes) = response.find("\r\n\r\n")
-    {
-        response.truncate(head_bytes + 4);
+    pages(path).unwrap_or_else(|| Reply::text(404, "available: /metrics, /healthz\n"))
+}
+
+impl Reply {
+    /// `is_to_head`: the request is a HEAD, whose response has no body.
+    fn render(&self, is_to_head: bool) -> String {
+        let Self { status, content_type, body } = self;
+        let reason = reason_phrase(*status);
+        let allow = if *status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        let now = Timestamp::try_from(SystemTime::now());
+        let date = now.and_then(|now| DateTimePrinter::new().timestamp_to_rfc9110_string(&now));
+        let date = date.map_or(String::new(), |date| format!("Date: {date}\r\n"));
+        let length = body.len();
+        let body = if is_to_head { "" } else { body };
+        format!(
+            "HTTP/1.1 {status} {reason}\r\n{date}Content-Type: {content_type}\r\nContent-Length: {length}\r\n{allow}\
+             Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
+        )
     }
-    response
-}
-
-fn text(status: u16, reason: &str, body: &str) -> String {
-    response(status, reason, TEXT, body)
-}
-
-fn response(status: u16, reason: &str, content_type: &str, body: &str) -> String {
-    let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
-    let now = Timestamp::try_from(SystemTime::now());
-    let date = now.and_then(|now| DateTimePrinter::new().timestamp_to_rfc9110_string(&now));
-    let date = date.map_or(String::new(), |date| format!("Date: {date}\r\n"));
-    format!(
-        "HTTP/1.1 {status} {reason}\r\n{date}Content-Type: {content_type}\r\nContent-Length: {}\r\n{allow}\
-         Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
 }
