@@ -2,7 +2,7 @@
 
 use crate::config::{RevisionSource, Settings};
 use crate::repository::{GIT_VARIABLES, Revision};
-use crate::store::{BuildOutcome, Failure};
+use crate::store::{BuildOutcome, ProductFailure};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -52,7 +52,7 @@ const CUT: &[u8] = b"[earlier output was removed: the log is limited]\n";
 
 /// The folders, log and CPUs of a build.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct BuildPlace<'a> {
     pub(crate) sources: &'a Path,
     /// Existing empty folder for the product.
     pub(crate) out: &'a Path,
@@ -82,12 +82,11 @@ pub(crate) fn tools(
     let version = |tool: &String| {
         let mut shell = Command::new("sh");
         let printed = command::run(shell.args(["-c", tool]), TOOL_TIMEOUT, interrupt)?;
-        let line = match printed.status.success() {
-            true => {
-                let text = String::from_utf8_lossy(&printed.stdout);
-                text.lines().next().unwrap_or_default().to_owned()
-            }
-            false => "not installed".to_owned(),
+        let line = if printed.status.success() {
+            let text = String::from_utf8_lossy(&printed.stdout);
+            text.lines().next().unwrap_or_default().to_owned()
+        } else {
+            "not installed".to_owned()
         };
         Ok((tool.clone(), line))
     };
@@ -97,7 +96,7 @@ pub(crate) fn tools(
 pub(crate) fn make(
     revision: &Revision,
     settings: &Settings,
-    place: &Place<'_>,
+    place: &BuildPlace<'_>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<BuildOutcome> {
     let mut command = vec!["env".to_owned()];
@@ -123,7 +122,7 @@ pub(crate) fn make(
     // A daemon that the build started would be measured with the system.
     group::stop_orphans();
     truncate(place.log, BYTES_MAX).map_err(io_error("truncate", place.log))?;
-    let failure = |reason: String| Failure {
+    let failure = |reason: String| ProductFailure {
         reason,
         log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),
     };
@@ -162,7 +161,7 @@ fn shell(build: &str) -> [String; 4] {
 fn environment(
     revision: &Revision,
     settings: &Settings,
-    place: &Place<'_>,
+    place: &BuildPlace<'_>,
 ) -> BTreeMap<String, String> {
     let path = |path: &Path| path.display().to_string();
     let mut environment = BTreeMap::from([

@@ -97,10 +97,7 @@ const ENTRY_VALUES_MIN: usize = 2;
 
 fn values(entries: &[Entry]) -> Vec<Vec<f64>> {
     let blocks: usize = entries.iter().map(|entry| entry.logs.len()).sum();
-    let most = match blocks <= VALUES_MAX {
-        true => usize::MAX,
-        false => values_each(entries.len()),
-    };
+    let most = if blocks <= VALUES_MAX { usize::MAX } else { values_each(entries.len()) };
     entries.iter().map(|entry| thinned(&entry.logs, most)).collect()
 }
 
@@ -124,7 +121,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Side {
     Good,
     Bad,
     /// Not measurable, or not settled with more blocks.
@@ -143,11 +140,11 @@ pub(crate) enum Next {
 
 /// Returns the next step of a bisection over commits `0..=last`, of which the first is good and the last is bad.
 ///
-/// If verdicts contradict each other, the first bad commit and the last good one before it count.
-pub(crate) fn next(last: usize, known: &BTreeMap<usize, Verdict>) -> Next {
-    let is = |place: &usize, verdict| known.get(place) == Some(&verdict);
-    let bad = (1..last).find(|place| is(place, Verdict::Bad)).unwrap_or(last);
-    let good = (1..bad).rev().find(|place| is(place, Verdict::Good)).unwrap_or(0);
+/// If sides contradict each other, the first bad commit and the last good one before it count.
+pub(crate) fn next(last: usize, known: &BTreeMap<usize, Side>) -> Next {
+    let is = |place: &usize, side| known.get(place) == Some(&side);
+    let bad = (1..last).find(|place| is(place, Side::Bad)).unwrap_or(last);
+    let good = (1..bad).rev().find(|place| is(place, Side::Good)).unwrap_or(0);
     let middle = good + (bad - good) / 2;
     let open = (good + 1..bad).filter(|place| !known.contains_key(place));
     match open.min_by_key(|place| place.abs_diff(middle)) {
@@ -311,9 +308,9 @@ mod bisection_tests {
                         let beyond =
                             |price: f64| (price / middle).ln() * (after / before).ln().signum();
                         let side = match prices[from + place].map(beyond) {
-                            Some(beyond) if beyond > 0.01 => Verdict::Bad,
-                            Some(beyond) if beyond < -0.01 => Verdict::Good,
-                            Some(_) | None => Verdict::Unknown,
+                            Some(beyond) if beyond > 0.01 => Side::Bad,
+                            Some(beyond) if beyond < -0.01 => Side::Good,
+                            Some(_) | None => Side::Unknown,
                         };
                         known.insert(place, side);
                     }
@@ -323,7 +320,7 @@ mod bisection_tests {
                 Some(halves) => open.extend(halves),
                 None => found.push((good, bad)),
             }
-            let settled = known.iter().filter(|(_, side)| **side != Verdict::Unknown);
+            let settled = known.iter().filter(|(_, side)| **side != Side::Unknown);
             let settled = settled.map(|(place, _)| from + place);
             open.extend(stretches_left(&stretch, (good, bad), settled, |place| &logs[place], 0.02));
         }
@@ -360,9 +357,9 @@ mod bisection_tests {
                 Next::Found { good, bad } => return (good, bad, tries),
                 Next::Try(place) => {
                     let verdict = match (is_lost(place), place >= first_bad) {
-                        (true, _) => Verdict::Unknown,
-                        (false, true) => Verdict::Bad,
-                        (false, false) => Verdict::Good,
+                        (true, _) => Side::Unknown,
+                        (false, true) => Side::Bad,
+                        (false, false) => Side::Good,
                     };
                     assert_eq!(known.insert(place, verdict), None, "{place} was tried twice");
                 }
@@ -379,7 +376,7 @@ mod bisection_tests {
     #[test]
     fn tries_the_middle_and_then_its_neighbours() {
         assert_eq!(next(8, &BTreeMap::new()), Next::Try(4));
-        let lost = BTreeMap::from([(4, Verdict::Unknown)]);
+        let lost = BTreeMap::from([(4, Side::Unknown)]);
         assert_eq!(next(8, &lost), Next::Try(3));
     }
 

@@ -1,6 +1,6 @@
 //! Files of revisions and their validated settings.
 
-use crate::rounds::base;
+use crate::division::base;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -206,9 +206,10 @@ impl Settings {
     /// Validates a file. Relative paths are relative to `folder`.
     pub fn of(file: &BatchFile, folder: &Path, catalog: &Catalog) -> anyhow::Result<Self> {
         let name = needed(&file.experiment, "experiment", "the experiment to measure with")?;
-        let name = match name.ends_with(".toml") {
-            true => absolute(folder, name)?.display().to_string(),
-            false => name.to_owned(),
+        let name = if name.ends_with(".toml") {
+            absolute(folder, name)?.display().to_string()
+        } else {
+            name.to_owned()
         };
         let quick = file.quick.unwrap_or(false);
         let adjustments = Adjustments { quick, ..Adjustments::default() };
@@ -286,9 +287,10 @@ impl Wanted {
                 let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
                 let lines: Vec<String> =
                     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
-                match lines.is_empty() {
-                    true => Err(bad_input(format!("{} names no revision", path.display()))),
-                    false => Ok(Self::List(lines)),
+                if lines.is_empty() {
+                    Err(bad_input(format!("{} names no revision", path.display())))
+                } else {
+                    Ok(Self::List(lines))
                 }
             }
             (Some(Revs::Several(list)), None) if !list.is_empty() => Ok(Self::List(list.clone())),
@@ -312,9 +314,10 @@ fn needed<'a>(value: &'a Option<String>, key: &str, what: &str) -> anyhow::Resul
 }
 
 fn within(key: &str, value: u32, most: u32) -> anyhow::Result<u32> {
-    match (1..=most).contains(&value) {
-        true => Ok(value),
-        false => Err(bad_input(format!("`{key}` must be from 1 to {most}, not {value}"))),
+    if (1..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(bad_input(format!("`{key}` must be from 1 to {most}, not {value}")))
     }
 }
 
@@ -331,9 +334,10 @@ fn absolute(folder: &Path, path: &str) -> anyhow::Result<PathBuf> {
 /// Checks that a path stays in the folder of the product.
 fn inside(path: &str) -> anyhow::Result<String> {
     let climbs = path.split('/').any(|part| part == "..") || path.starts_with('/');
-    match climbs {
-        true => Err(bad_input(format!("`product.path` must be inside $OUT, not `{path}`"))),
-        false => Ok(path.trim_end_matches('/').to_owned()),
+    if climbs {
+        Err(bad_input(format!("`product.path` must be inside $OUT, not `{path}`")))
+    } else {
+        Ok(path.trim_end_matches('/').to_owned())
     }
 }
 

@@ -1,15 +1,16 @@
 //! `tollgate batch find`: changes of the level, the commits that caused them, and their confirmation.
 
-use crate::bisect_report::{BisectReport, Conclusion, Confirmation, Found, Named, SCHEMA};
-use crate::builder::{Builder, Event, Request};
+use crate::batch::Batch;
 use crate::changes::{
-    Change, Entry, Next, Stretch, Verdict as Side, changes, entries, next, split, stretches_left,
+    Change, Entry, Next, Side, Stretch, changes, entries, next, split, stretches_left,
 };
 use crate::config::RevisionSource;
+use crate::division::Share;
+use crate::findings::{Conclusion, Confirmation, Findings, Found, Named, SCHEMA};
 use crate::manifest::BatchManifest;
 use crate::report;
 use crate::repository::Revision;
-use crate::rounds::Share;
+use crate::request::{BatchEvent, Request};
 use crate::run::{INTERVAL_BLOCKS, measured, series};
 use crate::series::{Point, checks, confirmed, estimate, noise, points, side};
 use crate::store::{BatchDir, Purpose};
@@ -22,20 +23,20 @@ use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict
 /// Finds the commits that changed the price. Measures missing revisions first.
 pub fn find(
     request: &Request<'_>,
-    notify: &mut dyn FnMut(Event<'_>),
-) -> anyhow::Result<BisectReport> {
+    notify: &mut dyn FnMut(BatchEvent<'_>),
+) -> anyhow::Result<Findings> {
     // Creates nothing if there is no batch; read again under the lock.
     BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
     let manifest = BatchManifest::read(dir.path())?;
     let catalog = manifest.catalog.clone();
-    let mut builder = Builder::new(dir, manifest, catalog, request)?;
+    let mut batch = Batch::open(dir, manifest, catalog, request)?;
     if request.steps.is_some() {
-        builder.manifest.steps = request.steps;
-        builder.manifest.write(builder.dir.path())?;
+        batch.manifest.steps = request.steps;
+        batch.manifest.write(batch.dir.path())?;
     }
-    series(&mut builder, notify)?;
-    let points: Vec<Point> = points(&builder.records()?);
+    series(&mut batch, notify)?;
+    let points: Vec<Point> = points(&batch.records());
     let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
     let entries = entries(listed);
     if entries.len() > SERIES_MAX {
@@ -46,8 +47,8 @@ pub fn find(
         )));
     }
     let mut found: Vec<LevelShift> = Vec::new();
-    for change in changes(&entries, builder.manifest.seed) {
-        for shift in bisect_change(&mut builder, &points, &entries, &change, notify)? {
+    for change in changes(&entries, batch.manifest.seed) {
+        for shift in bisect_change(&mut batch, &points, &entries, &change, notify)? {
             // Searches for neighbouring changes may find both.
             if !found.iter().any(|known| known.is_between(&shift)) {
                 found.push(shift);
@@ -56,13 +57,13 @@ pub fn find(
     }
     let place = |shift: &LevelShift| {
         let is_it = |revision: &Revision| revision.id == shift.first_bad.id;
-        builder.manifest.revisions.iter().position(is_it)
+        batch.manifest.revisions.iter().position(is_it)
     };
     found.sort_by_key(place);
-    let records = builder.records()?;
-    let settings = &builder.manifest.settings;
+    let records = batch.records();
+    let settings = &batch.manifest.settings;
     let noise = noise(&checks(&records), settings.margin);
-    let confirmations = judge(&builder, &found)?;
+    let confirmations = judge(&batch, &found)?;
     let changes = found.into_iter().zip(confirmations).map(|(shift, confirmation)| {
         let LevelShift { parent, first_bad, candidates, before, after, p, .. } = shift;
         let conclusion =
@@ -71,7 +72,7 @@ pub fn find(
         let (parent, first_bad) = (named(&parent), named(&first_bad));
         Found { parent, first_bad, candidates, before, after, p, confirmation, conclusion }
     });
-    let findings = BisectReport {
+    let findings = Findings {
         schema: SCHEMA,
         title: settings.title.clone(),
         metric: settings.metric.words().to_owned(),
@@ -81,8 +82,8 @@ pub fn find(
         priced: points.iter().filter(|point| point.listed && point.price.is_some()).count(),
         changes: changes.collect(),
     };
-    findings.write(builder.dir.path())?;
-    report::write_all(&records, builder.dir.path())?;
+    findings.write(batch.dir.path())?;
+    report::write_all(&records, batch.dir.path())?;
     Ok(findings)
 }
 
@@ -113,20 +114,20 @@ const BESIDE: usize = 1;
 /// Bisects a change and confirms each candidate beside its parent. There may be several, if measured revisions are far
 /// apart.
 fn bisect_change(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     points: &[Point],
     entries: &[Entry],
     change: &Change,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<Vec<LevelShift>> {
-    let of = |builder: &Builder<'_>, entry: usize| {
+    let of = |batch: &Batch<'_>, entry: usize| {
         let id = &points[entries[entry].place].revision;
         let missing = || bad_input(format!("{id} is not a revision of the batch any more"));
-        builder.manifest.revision(id).cloned().ok_or_else(missing)
+        batch.manifest.revision(id).cloned().ok_or_else(missing)
     };
     let Change { before, after, p, .. } = *change;
-    if (after / before).ln().abs() <= (1.0 + threshold(builder)?).ln() {
-        let (parent, first_bad) = (of(builder, change.at - 1)?, of(builder, change.at)?);
+    if (after / before).ln().abs() <= (1.0 + threshold(batch)?).ln() {
+        let (parent, first_bad) = (of(batch, change.at - 1)?, of(batch, change.at)?);
         let candidates = Vec::new();
         return Ok(vec![LevelShift {
             parent,
@@ -138,22 +139,22 @@ fn bisect_change(
             products: None,
         }]);
     }
-    let first = of(builder, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
-    let last = of(builder, (change.at + BESIDE).min(change.to - 1))?;
-    let range = revisions_between(builder, &first, &last)?;
+    let first = of(batch, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
+    let last = of(batch, (change.at + BESIDE).min(change.to - 1))?;
+    let range = revisions_between(batch, &first, &last)?;
     let mut open = vec![Stretch { from: 0, to: range.len() - 1, before, after, p }];
     let mut steps = Vec::new();
     while let Some(stretch) = open.pop() {
         let searched = &range[stretch.from..=stretch.to];
-        let (step, settled) = bisect(builder, searched, &stretch, notify)?;
+        let (step, settled) = bisect(batch, searched, &stretch, notify)?;
         let in_range = |place: usize| stretch.from + place;
         let (step, settled) = (
             (in_range(step.0), in_range(step.1)),
             settled.into_iter().map(in_range).collect::<Vec<_>>(),
         );
-        let prices = prices(builder, &range)?;
+        let prices = prices(batch, &range)?;
         let logs = |place: usize| prices[place].as_slice();
-        let share = threshold(builder)?;
+        let share = threshold(batch)?;
         let left = stretches_left(&stretch, step, settled, logs, share);
         match split(step, logs, share) {
             Some(halves) => open.extend(halves),
@@ -163,7 +164,7 @@ fn bisect_change(
     }
     let mut found = Vec::new();
     for ((good, bad), Stretch { before, after, p, .. }) in steps {
-        let products = Some(confirm(builder, &range[good], &range[bad], notify)?);
+        let products = Some(confirm(batch, &range[good], &range[bad], notify)?);
         let (parent, first_bad) = (range[good].clone(), range[bad].clone());
         let candidates = range[good + 1..bad].to_vec();
         found.push(LevelShift { parent, first_bad, candidates, before, after, p, products });
@@ -172,31 +173,31 @@ fn bisect_change(
 }
 
 /// Steps below this share are ignored: within the margin or the noise.
-fn threshold(builder: &Builder<'_>) -> anyhow::Result<f64> {
-    let margin = builder.manifest.settings.margin;
-    Ok(noise(&checks(&builder.records()?), margin).unwrap_or(margin))
+fn threshold(batch: &Batch<'_>) -> anyhow::Result<f64> {
+    let margin = batch.manifest.settings.margin;
+    Ok(noise(&checks(&batch.records()), margin).unwrap_or(margin))
 }
 
 /// Bisects a range: the last commit on the first level, the first commit on the second, and all commits that are settled.
 fn bisect(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     range: &[Revision],
     stretch: &Stretch,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<((usize, usize), Vec<usize>)> {
-    let figure = builder.manifest.settings.metric.words();
+    let figure = batch.manifest.settings.metric.words();
     let [first, last] = [0, range.len() - 1].map(|place| &range[place].name);
     let choice = tollgate_stats::number::counted(range.len() - 1, "revision");
-    notify(Event::Search(&format!(
+    notify(BatchEvent::Search(&format!(
         "{figure} changes between {first} and {last}: {choice} to search"
     )));
-    let mut known = known_sides(builder, range, stretch)?;
+    let mut known = known_sides(batch, range, stretch)?;
     let step = loop {
         match next(range.len() - 1, &known) {
             Next::Found { good, bad } => break (good, bad),
             Next::Try(place) => {
-                let side = probe(builder, &range[place], stretch, notify)?;
-                notify(Event::Search(&format!("{} is {}", range[place].name, in_words(side))));
+                let side = probe(batch, &range[place], stretch, notify)?;
+                notify(BatchEvent::Search(&format!("{} is {}", range[place].name, in_words(side))));
                 known.insert(place, side);
             }
         }
@@ -206,8 +207,8 @@ fn bisect(
 }
 
 /// Returns the log prices of the revisions, one per block; empty without a price.
-fn prices(builder: &Builder<'_>, range: &[Revision]) -> anyhow::Result<Vec<Vec<f64>>> {
-    let points = points(&builder.records()?);
+fn prices(batch: &Batch<'_>, range: &[Revision]) -> anyhow::Result<Vec<Vec<f64>>> {
+    let points = points(&batch.records());
     let logs = |revision: &Revision| {
         let point = points.iter().find(|point| point.revision == revision.id);
         point.map_or(Vec::new(), |point| point.logs.clone())
@@ -217,41 +218,43 @@ fn prices(builder: &Builder<'_>, range: &[Revision]) -> anyhow::Result<Vec<Vec<f
 
 /// Returns the revisions between two, inclusive: all commits along first parents, or else the listed ones.
 fn revisions_between(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     first: &Revision,
     last: &Revision,
 ) -> anyhow::Result<Vec<Revision>> {
-    let commits = match &builder.manifest.settings.source {
-        RevisionSource::Repository(_) => builder.repository.commits_between(&first.id, &last.id)?,
+    let commits = match &batch.manifest.settings.source {
+        RevisionSource::Repository(_) => {
+            batch.builds.repository.commits_between(&first.id, &last.id)?
+        }
         RevisionSource::Versions(_) => None,
     };
     let place = |manifest: &BatchManifest, id: &str| {
         manifest.revisions.iter().position(|one| one.id == id).unwrap_or(0)
     };
     if let Some(commits) = commits {
-        builder.manifest.add_between(&first.id, &commits);
-        builder.manifest.write(builder.dir.path())?;
-        let known = commits.iter().filter_map(|one| builder.manifest.revision(&one.id)).cloned();
+        batch.manifest.add_between(&first.id, &commits);
+        batch.manifest.write(batch.dir.path())?;
+        let known = commits.iter().filter_map(|one| batch.manifest.revision(&one.id)).cloned();
         return Ok(std::iter::once(first.clone()).chain(known).collect());
     }
-    let manifest = &builder.manifest;
+    let manifest = &batch.manifest;
     let between = place(manifest, &first.id)..=place(manifest, &last.id);
     let all = manifest.revisions.get(between).unwrap_or_default();
     Ok(all.iter().filter(|one| one.listed).cloned().collect())
 }
 
 fn known_sides(
-    builder: &Builder<'_>,
+    batch: &Batch<'_>,
     range: &[Revision],
     stretch: &Stretch,
 ) -> anyhow::Result<BTreeMap<usize, Side>> {
-    let points = points(&builder.records()?);
+    let points = points(&batch.records());
     let mut known = BTreeMap::new();
     let between = range.iter().enumerate().take(range.len().saturating_sub(1)).skip(1);
     for (place, revision) in between {
         let point = points.iter().find(|point| point.revision == revision.id);
         let side = match point {
-            Some(point) if !point.logs.is_empty() => side_of(builder, &point.logs, stretch),
+            Some(point) if !point.logs.is_empty() => side_of(batch, &point.logs, stretch),
             Some(point) if point.state.is_unmeasurable() => Some(Side::Unknown),
             _ => None,
         };
@@ -264,25 +267,25 @@ fn known_sides(
 
 /// Builds and measures a revision until its side is settled, up to a limit.
 fn probe(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     revision: &Revision,
     stretch: &Stretch,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<Side> {
-    let Some(product) = builder.product(revision, notify)? else { return Ok(Side::Unknown) };
-    let blocks = builder.manifest.settings.blocks;
+    let Some(product) = batch.product(revision, notify)? else { return Ok(Side::Unknown) };
+    let blocks = batch.manifest.settings.blocks;
     for attempt in 0..=MORE_ROUNDS {
-        if attempt > 0 || !measured(builder)?.contains(&product) {
+        if attempt > 0 || !measured(batch)?.contains(&product) {
             let share = Share {
                 subjects: vec![(revision.name.clone(), product.clone())],
                 duplicates: BTreeMap::new(),
             };
-            builder.measure_all(&Purpose::Bisection, vec![share], blocks, notify)?;
+            batch.measure_all(&Purpose::Bisection, vec![share], blocks, notify)?;
         }
-        let points = points(&builder.records()?);
+        let points = points(&batch.records());
         let point = points.iter().find(|point| point.revision == revision.id);
         let logs = point.map_or(&[][..], |point| &point.logs);
-        if let Some(side) = side_of(builder, logs, stretch) {
+        if let Some(side) = side_of(batch, logs, stretch) {
             return Ok(side);
         }
         if point.is_some_and(|point| point.state.is_unmeasurable()) {
@@ -293,38 +296,38 @@ fn probe(
 }
 
 /// Returns the side of the middle of the two levels, if it is settled.
-fn side_of(builder: &Builder<'_>, logs: &[f64], stretch: &Stretch) -> Option<Side> {
+fn side_of(batch: &Batch<'_>, logs: &[f64], stretch: &Stretch) -> Option<Side> {
     let middle = (stretch.before * stretch.after).sqrt();
-    let is_above = side(&estimate(logs, builder.manifest.seed)?, middle)? == Ordering::Greater;
+    let is_above = side(&estimate(logs, batch.manifest.seed)?, middle)? == Ordering::Greater;
     Some(if is_above == (stretch.after > stretch.before) { Side::Bad } else { Side::Good })
 }
 
 /// Runs a candidate beside its parent, unless there are enough blocks; returns their products.
 fn confirm(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     parent: &Revision,
     first_bad: &Revision,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<(String, String)> {
     let mut product = |revision: &Revision| {
         let failed = || bad_input(format!("{} can no longer be built", revision.name));
-        builder.build(revision, notify)?.ok_or_else(failed)
+        batch.builds.build(&batch.dir, &batch.manifest, revision, notify)?.ok_or_else(failed)
     };
     let products = (product(parent)?, product(first_bad)?);
     let purpose =
         Purpose::Confirmation { parent: products.0.clone(), first_bad: products.1.clone() };
     let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
-    let blocks = (2 * builder.manifest.settings.blocks).min(most);
-    let pairs = confirmed(&builder.records()?, &products.0, &products.1).unwrap_or_default();
+    let blocks = (2 * batch.manifest.settings.blocks).min(most);
+    let pairs = confirmed(&batch.records(), &products.0, &products.1).unwrap_or_default();
     if is_too_few(pairs.len(), blocks) {
         let text = format!("confirmation of {} and {}", parent.name, first_bad.name);
-        notify(Event::Search(&text));
+        notify(BatchEvent::Search(&text));
         let subjects = vec![
             (parent.name.clone(), products.0.clone()),
             (first_bad.name.clone(), products.1.clone()),
         ];
         let share = Share { subjects, duplicates: BTreeMap::new() };
-        builder.measure_all(&purpose, vec![share], blocks, notify)?;
+        batch.measure_all(&purpose, vec![share], blocks, notify)?;
     }
     Ok(products)
 }
@@ -335,9 +338,9 @@ fn is_too_few(pairs: usize, planned: u32) -> bool {
 }
 
 /// Judges all confirmations together, as more of them make a false result more likely.
-fn judge(builder: &Builder<'_>, found: &[LevelShift]) -> anyhow::Result<Vec<Option<Confirmation>>> {
-    let records = builder.records()?;
-    let settings = &builder.manifest.settings;
+fn judge(batch: &Batch<'_>, found: &[LevelShift]) -> anyhow::Result<Vec<Option<Confirmation>>> {
+    let records = batch.records();
+    let settings = &batch.manifest.settings;
     let pairs = |shift: &LevelShift| -> Option<Vec<Pair>> {
         let (parent, first_bad) = shift.products.as_ref()?;
         Some(confirmed(&records, parent, first_bad).unwrap_or_default())
@@ -349,7 +352,7 @@ fn judge(builder: &Builder<'_>, found: &[LevelShift]) -> anyhow::Result<Vec<Opti
         let is_tested = tested(&pairs).is_some();
         let p = if is_tested { adjusted.next() } else { None }.unwrap_or(1.0);
         let pairs = pairs?;
-        let estimate = ratio(&pairs, builder.manifest.seed);
+        let estimate = ratio(&pairs, batch.manifest.seed);
         let outcome = estimate.as_ref().map(|estimate| verdict(estimate, p, settings.margin));
         let outcome = outcome.unwrap_or(tollgate_stats::Verdict::Inconclusive);
         let verdict = if settings.metric.more_is_better() { outcome.reversed() } else { outcome };

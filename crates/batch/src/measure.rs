@@ -1,14 +1,12 @@
 //! Measures products in rounds.
 
-use crate::build;
-use crate::builder::{Builder, Event};
+use crate::batch::Batch;
 use crate::config::Settings;
+use crate::division::{ANCHOR, RoundSubject, Share, experiment, movable};
 use crate::inputs::Inputs;
 use crate::nodes::{self, Job, Nodes};
-use crate::repository::Revision;
-use crate::rounds::{ANCHOR, RoundSubject, Share, experiment, movable};
-use crate::series::{not_started, refused};
-use crate::store::{Failure, ProbeRecord, Purpose, Round, RoundRecord, SCHEMA};
+use crate::request::BatchEvent;
+use crate::store::{Purpose, Round, SCHEMA};
 use anyhow::Context;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +26,6 @@ use tollgate_report as report;
 use tollgate_report::source::Source;
 use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, CannotResume, RunRequest};
-use tollgate_runner::system;
-use tollgate_runner::trial::{self, CheckRequest};
 
 /// The batch has no anchor that can be measured, so no revision has a price.
 #[derive(Debug, Error)]
@@ -47,10 +43,7 @@ pub enum NoAnchor {
     NotMeasured { name: String, report: PathBuf },
 }
 
-const NONE_RUNS: &str = "none of the first 3 revisions beside the anchor can be measured, for the reasons above; the \
-                         batch continues; stop it if they share a cause, such as the experiment or the build";
-
-impl Builder<'_> {
+impl Batch<'_> {
     /// Checks that the inputs equal those at the start of the batch; before the first round, records them.
     pub(crate) fn check_inputs(&mut self) -> anyhow::Result<()> {
         let folder = self.dir.inputs();
@@ -59,9 +52,7 @@ impl Builder<'_> {
         let anchor = (ANCHOR.to_owned(), self.anchor_product()?);
         self.write_experiment(&path, &self.manifest.settings.title, &[anchor], 1)?;
         let (catalog, experiment) = self.experiment(&path)?;
-        // Read again, as a batch may last for days.
-        let tools = build::tools(&self.manifest.settings, self.interrupt)?;
-        self.tools = Some(tools.clone());
+        let tools = self.builds.read_tools(&self.manifest)?;
         let now = Inputs::of(&catalog, &experiment, tools, self.dir.path(), &folder)?;
         if let Some(original) = &self.manifest.inputs {
             now.check_unchanged(original, self.manifest.other_catalog(&self.catalog).as_deref())?;
@@ -76,10 +67,12 @@ impl Builder<'_> {
     }
 
     /// Measures rounds that were started but have not ended.
-    pub(crate) fn end_rounds(&mut self, notify: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
-        let open: Vec<Round> =
-            self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
-        match self.nodes {
+    pub(crate) fn end_rounds(
+        &mut self,
+        notify: &mut dyn FnMut(BatchEvent<'_>),
+    ) -> anyhow::Result<()> {
+        let open = self.rounds.open_rounds();
+        match self.request.nodes {
             None => open.iter().try_for_each(|round| self.run_round(round, notify)),
             Some(nodes) => self.run_on(nodes, &open, notify),
         }
@@ -91,9 +84,9 @@ impl Builder<'_> {
         purpose: &Purpose,
         shares: Vec<Share>,
         blocks: u32,
-        notify: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(BatchEvent<'_>),
     ) -> anyhow::Result<()> {
-        let Some(nodes) = self.nodes else {
+        let Some(nodes) = self.request.nodes else {
             return shares.into_iter().try_for_each(|share| {
                 let round = self.start_round(purpose.clone(), share, blocks)?;
                 self.run_round(&round, notify)
@@ -112,7 +105,7 @@ impl Builder<'_> {
     ) -> anyhow::Result<Round> {
         self.check_inputs()?;
         let anchor = self.anchor_product()?;
-        let number = self.dir.started().map(|round| round.round).max().unwrap_or(0) + 1;
+        let number = self.rounds.next_number();
         let mut products: BTreeMap<_, _> = share.subjects.iter().cloned().collect();
         products.insert(ANCHOR.to_owned(), anchor.clone());
         let round = Round {
@@ -128,23 +121,23 @@ impl Builder<'_> {
         let title = format!("{} (round {number})", self.manifest.settings.title);
         self.write_experiment(&self.dir.experiment(number), &title, &subjects, blocks)?;
         // From here on, a batch that continues will run it.
-        self.dir.rounds.add(RoundRecord::Started(round.clone()))?;
+        self.rounds.start(round.clone())?;
         Ok(round)
     }
 
     fn run_round(
         &mut self,
         round: &Round,
-        notify: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(BatchEvent<'_>),
     ) -> anyhow::Result<()> {
-        self.interrupt.check()?;
-        self.use_all_cpus()?;
+        self.request.interrupt.check()?;
+        self.builds.use_all_cpus()?;
         if self.end_complete(round)? {
             return Ok(());
         }
         let (file, out) = (self.dir.experiment(round.round), self.dir.round(round.round));
         let (catalog, experiment) = self.experiment(&file)?;
-        notify(Event::Round { round, experiment: &experiment });
+        notify(BatchEvent::Round { round, experiment: &experiment });
         let resumes = out.join("trials.ndjson").is_file() && out.join("manifest.json").is_file();
         if !resumes {
             remove_folder(&out)?;
@@ -153,21 +146,21 @@ impl Builder<'_> {
             catalog: &catalog,
             experiment: &experiment,
             invocation: self.invocation(round),
-            tollgate: self.tollgate,
+            tollgate: self.request.tollgate,
             out: &out,
-            interrupt: self.interrupt,
+            interrupt: self.request.interrupt,
             resumes,
             hosts: None,
         };
-        let reason = match run::run(&request, &mut |event| notify(Event::Run(&event))) {
+        let reason = match run::run(&request, &mut |event| notify(BatchEvent::Run(&event))) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),
             Ok(ending) => ending.ended_by.to_string(),
             // Existing trials stay; missing ones will be measured in a new round.
             Err(error) if error.is::<CannotResume>() => format!("{error:#}"),
             Err(error) => return Err(error),
         };
-        notify(Event::RoundEnded);
-        self.end_round(round.round, reason, None)
+        notify(BatchEvent::RoundEnded);
+        self.end_round(round, reason, None)
     }
 
     fn invocation(&self, round: &Round) -> Invocation {
@@ -185,14 +178,16 @@ impl Builder<'_> {
     /// Writes the reports and the end of a round.
     fn end_round(
         &mut self,
-        round: u32,
+        round: &Round,
         reason: String,
         node: Option<String>,
     ) -> anyhow::Result<()> {
-        let out = self.dir.round(round);
-        report::write_all(&Source::read(&out)?, &out)?;
-        self.dir.rounds.add(RoundRecord::Ended { round, reason, node })?;
-        self.anchor_ran(&out)
+        let out = self.dir.round(round.round);
+        let source = Source::read(&out)?;
+        report::write_all(&source, &out)?;
+        let ran = self.anchor_ran(&source.records, &out);
+        self.rounds.end(round, reason, node, source.records)?;
+        ran
     }
 
     /// Ends a round whose records are complete, as after a kill before its end was recorded.
@@ -203,7 +198,7 @@ impl Builder<'_> {
         }
         match ended_by(&RunRecords::read(&out)?) {
             EndedBy::Interrupted => Ok(false),
-            reason => self.end_round(round.round, reason.to_string(), None).map(|()| true),
+            reason => self.end_round(round, reason.to_string(), None).map(|()| true),
         }
     }
 
@@ -212,11 +207,11 @@ impl Builder<'_> {
         &mut self,
         nodes: &Nodes,
         rounds: &[Round],
-        notify: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(BatchEvent<'_>),
     ) -> anyhow::Result<()> {
         let mut jobs = Vec::new();
         for round in rounds {
-            self.interrupt.check()?;
+            self.request.interrupt.check()?;
             if !self.end_complete(round)? {
                 jobs.push(self.job(round)?);
             }
@@ -231,20 +226,23 @@ impl Builder<'_> {
             base: &base,
             option: &settings.option,
             quick: settings.quick,
-            tollgate: self.tollgate,
+            tollgate: self.request.tollgate,
             catalog: &catalog,
             beside: &beside,
             system: system.as_ref().map(|inputs| &inputs.system),
         };
-        let interrupt = self.interrupt;
+        let interrupt = self.request.interrupt;
         let notify = RefCell::new(notify);
-        let mut say = |text: &str| notify.borrow_mut()(Event::Nodes(text));
+        let mut say = |text: &str| notify.borrow_mut()(BatchEvent::Nodes(text));
         let mut ended = |job: &Job, node: &str| {
             let round = rounds.iter().find(|round| round.round == job.round);
             let round = round.context("a round that was not started")?;
             let reason = self.store_fetched(round, &job.to)?;
-            notify.borrow_mut()(Event::Nodes(&format!("round {} has ended on {node}", job.round)));
-            self.end_round(job.round, reason, Some(node.to_owned()))
+            notify.borrow_mut()(BatchEvent::Nodes(&format!(
+                "round {} has ended on {node}",
+                job.round
+            )));
+            self.end_round(round, reason, Some(node.to_owned()))
         };
         nodes::measure(nodes, &inputs, &jobs, interrupt, &mut ended, &mut say)
     }
@@ -285,17 +283,16 @@ impl Builder<'_> {
             let mut subject = self.subject(&subject.name, product)?;
             subject.product = relative(Path::new(&subject.product))?.display().to_string();
             job.subjects.push(subject);
-            let folder = self.folder_of(product).context("a product is gone")?;
+            let folder = self.builds.folder_of(&self.dir, product).context("a product is gone")?;
             job.products.insert(relative(&folder)?);
         }
         Ok(job)
     }
 
     /// Fails if the anchor cannot be measured, because prices depend on it.
-    fn anchor_ran(&self, out: &Path) -> anyhow::Result<()> {
-        let run = RunRecords::read(out)?;
+    fn anchor_ran(&self, run: &RunRecords, out: &Path) -> anyhow::Result<()> {
         let Some(case) = run.manifest.experiment.cases.first() else { return Ok(()) };
-        if tollgate_records::metric::measured(&run, &case.name, ANCHOR).next().is_some() {
+        if tollgate_records::metric::measured(run, &case.name, ANCHOR).next().is_some() {
             return Ok(());
         }
         let anchor = self.manifest.anchor.as_deref().unwrap_or_default();
@@ -304,7 +301,7 @@ impl Builder<'_> {
     }
 
     /// Writes the experiment of these subjects, given by name and product.
-    fn write_experiment(
+    pub(crate) fn write_experiment(
         &self,
         path: &Path,
         title: &str,
@@ -317,101 +314,7 @@ impl Builder<'_> {
         write_atomic(path, &experiment(base, title, option, &subjects, blocks)?)
     }
 
-    /// Builds a revision and probes its product. Returns the product if it can be measured.
-    pub(crate) fn product(
-        &mut self,
-        revision: &Revision,
-        notify: &mut dyn FnMut(Event<'_>),
-    ) -> anyhow::Result<Option<String>> {
-        let mut product = self.build(revision, notify)?;
-        if let Some(built) = &product
-            && self.probe(revision, built, notify)?.is_some()
-        {
-            product = None;
-        }
-        if self.is_last_of_failed_first(product.as_deref()) {
-            notify(Event::Search(NONE_RUNS));
-        }
-        Ok(product)
-    }
-
-    /// Starts a product and sends it the requests of the probe, as before a trial, unless it has passed before. Returns
-    /// and records the failure. Failures are repeated for the anchor, and with --retry.
-    pub(crate) fn probe(
-        &mut self,
-        revision: &Revision,
-        product: &str,
-        notify: &mut dyn FnMut(Event<'_>),
-    ) -> anyhow::Result<Option<Failure>> {
-        let anchor = self.anchor_product()?;
-        let known = self.dir.probes.lines().iter().rev().find(|one| one.product == product);
-        match known.map(|known| &known.failure) {
-            Some(Some(failure))
-                if product != anchor && (!self.retries() || self.probed.contains(product)) =>
-            {
-                return Ok(Some(failure.clone()));
-            }
-            Some(None) => return Ok(None),
-            Some(Some(_)) | None => {}
-        }
-        if self.dir.started().any(|round| round.products.values().any(|one| one == product)) {
-            return Ok(None);
-        }
-        let failure = self.start_and_probe(revision, product, &anchor)?;
-        if let Some(failure) = &failure {
-            notify(Event::ProbeFailed { revision, failure });
-        }
-        self.probed.insert(product.to_owned());
-        let record =
-            ProbeRecord { schema: SCHEMA, product: product.to_owned(), failure: failure.clone() };
-        self.dir.probes.add(record)?;
-        Ok(failure)
-    }
-
-    fn start_and_probe(
-        &self,
-        revision: &Revision,
-        product: &str,
-        anchor: &str,
-    ) -> anyhow::Result<Option<Failure>> {
-        self.use_all_cpus()?;
-        let folder = self.dir.probe();
-        fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
-        let path = folder.join("probe.toml");
-        let mut subjects = vec![(ANCHOR.to_owned(), anchor.to_owned())];
-        if product != anchor {
-            subjects.push((revision.name.clone(), product.to_owned()));
-        }
-        self.write_experiment(&path, &self.manifest.settings.title, &subjects, 1)?;
-        let (catalog, experiment) = self.experiment(&path)?;
-        let (Some(case), Some(subject)) = (experiment.cases.first(), experiment.subjects.last())
-        else {
-            return Ok(None);
-        };
-        let machine = run::prepare(&experiment)?;
-        // As in a run, a version command that fails is a failure of the product.
-        let installed = match system::check(&catalog, subject) {
-            Ok(Ok(installed)) => installed,
-            Ok(Err(missing)) => return Ok(Some(Failure::of_text(&missing.to_string()))),
-            Err(error) => return Ok(Some(Failure::of_text(&format!("{error:#}")))),
-        };
-        let checked = trial::check(&CheckRequest {
-            catalog: &catalog,
-            case,
-            subject,
-            installed: &installed,
-            layout: &machine.layout,
-            tollgate: self.tollgate,
-            dir: &folder,
-            interrupt: self.interrupt,
-        })?;
-        Ok(match checked {
-            Ok(checked) => checked.refused.map(|reason| refused(&reason)),
-            Err(failure) => Some(not_started(&failure)),
-        })
-    }
-
-    fn experiment(&self, path: &Path) -> anyhow::Result<(Catalog, Experiment)> {
+    pub(crate) fn experiment(&self, path: &Path) -> anyhow::Result<(Catalog, Experiment)> {
         let catalog = Catalog::new(self.catalog.clone());
         let quick = self.manifest.settings.quick;
         let adjustments = Adjustments { quick, ..Adjustments::default() };

@@ -1,8 +1,8 @@
 //! Measures rounds on the hosts of a cluster: one at a time on each, by the program itself, as on this machine.
 
+use crate::division::{ANCHOR, RoundSubject, experiment};
 use crate::inputs::SystemInputs;
-use crate::rounds::{ANCHOR, RoundSubject, experiment};
-use crate::schedule::{FAULTY_ROUNDS, Outcome, Schedule};
+use crate::schedule::{FAULTY_ROUNDS, RoundOutcome, Schedule};
 use crate::store::round_name;
 use anyhow::{Context, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,12 +182,13 @@ fn coordinate(
         for (index, node) in nodes.iter_mut().enumerate() {
             let is_faulty = schedule.is_faulty(index) && !all_faulty(&schedule);
             if std::mem::replace(&mut node.is_reported, is_faulty) != is_faulty {
-                notify(&match is_faulty {
-                    true => format!(
+                notify(&if is_faulty {
+                    format!(
                         "{} gets no rounds: {FAULTY_ROUNDS} in a row failed there alone",
                         node.name
-                    ),
-                    false => format!("{} gets rounds again", node.name),
+                    )
+                } else {
+                    format!("{} gets rounds again", node.name)
                 });
             }
             if !is_faulty && node.up_at.is_some_and(|at| at <= now) {
@@ -214,14 +215,11 @@ fn coordinate(
                 }
             }
             Report::Failed { reason, is_lost } => {
-                let job = match is_lost {
-                    true => schedule.lose(index),
-                    false => schedule.fail(index),
-                };
+                let job = if is_lost { schedule.lose(index) } else { schedule.fail(index) };
                 let round = job.map_or(0, |job| jobs[job].round);
                 let next = match job.and_then(|job| schedule.outcome(job)) {
-                    Some(Outcome::GivenUp) => "given up",
-                    Some(Outcome::Finished) | None => "it is repeated",
+                    Some(RoundOutcome::GivenUp) => "given up",
+                    Some(RoundOutcome::Finished) | None => "it is repeated",
                 };
                 let failure = format!("round {round} failed on {}: {reason}", node.name);
                 notify(&format!("{failure}; {next}"));
@@ -234,7 +232,7 @@ fn coordinate(
             Report::Interrupted => return Err(Interrupted.into()),
         }
     }
-    let given_up = |job: &usize| schedule.outcome(*job) == Some(Outcome::GivenUp);
+    let given_up = |job: &usize| schedule.outcome(*job) == Some(RoundOutcome::GivenUp);
     let given_up: Vec<String> =
         (0..jobs.len()).filter(given_up).map(|job| jobs[job].round.to_string()).collect();
     if given_up.is_empty() {
@@ -464,9 +462,10 @@ mod tests {
         let (reports, received) = mpsc::channel();
         let worker = thread::spawn(move || {
             for job in to_do {
-                let report = match bad.contains(&(u32::try_from(job).unwrap() + 1)) {
-                    true => Report::Failed { reason: "bad".to_owned(), is_lost: false },
-                    false => Report::Finished,
+                let report = if bad.contains(&(u32::try_from(job).unwrap() + 1)) {
+                    Report::Failed { reason: "bad".to_owned(), is_lost: false }
+                } else {
+                    Report::Finished
                 };
                 // The coordinator may have ended.
                 reports.send((0, report)).ok();

@@ -1,7 +1,7 @@
 //! Reports of a batch, as text, CSV and JSON.
 
-use crate::bisect_report::{BisectReport, Found};
-use crate::series::{Check, Point, State, checks, points};
+use crate::findings::{Findings, Found, factor};
+use crate::series::{Check, Point, RevisionState, checks, points};
 use crate::store::{BatchRecords, round_name};
 use csv::{QuoteStyle, WriterBuilder};
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use tollgate_stats::number::{counted, relative, share, significant};
 use tollgate_stats::text::Screen;
 
 /// Version of the JSON schema.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Findings of a batch.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -42,11 +42,11 @@ pub struct Stats {
     /// Products that stood twice in a round.
     pub checks: Vec<Check>,
     /// Findings of `tollgate batch find`; none without a search.
-    pub bisect: Option<BisectReport>,
+    pub findings: Option<Findings>,
 }
 
 /// Findings of a batch, from its records and the other files of its directory.
-pub fn stats(records: &BatchRecords, dir: &Path) -> anyhow::Result<Stats> {
+pub fn stats(records: &BatchRecords<'_>, dir: &Path) -> anyhow::Result<Stats> {
     let manifest = &records.manifest;
     let anchor = manifest.anchor.as_deref().and_then(|id| manifest.revision(id));
     Ok(Stats {
@@ -60,12 +60,12 @@ pub fn stats(records: &BatchRecords, dir: &Path) -> anyhow::Result<Stats> {
         anchor: anchor.map(|revision| revision.name.clone()),
         revisions: points(records),
         checks: checks(records),
-        bisect: BisectReport::read(dir)?,
+        findings: Findings::read(dir)?,
     })
 }
 
 /// Writes the reports that the directory of a batch holds.
-pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> anyhow::Result<()> {
+pub(crate) fn write_all(records: &BatchRecords<'_>, dir: &Path) -> anyhow::Result<()> {
     let stats = stats(records, dir)?;
     let texts = [
         ("stats.csv", render_csv(&stats)?),
@@ -123,7 +123,7 @@ pub fn render_table(stats: &Stats, screen: Screen) -> String {
     for line in check_lines(stats) {
         text += &screen.wrapped(&line);
     }
-    if let Some(findings) = &stats.bisect {
+    if let Some(findings) = &stats.findings {
         text.push('\n');
         for paragraph in findings.paragraphs() {
             text += &screen.wrapped(&paragraph);
@@ -135,15 +135,16 @@ pub fn render_table(stats: &Stats, screen: Screen) -> String {
 /// Number of revisions in each state.
 pub(crate) fn summary(stats: &Stats) -> String {
     let states = [
-        State::Done,
-        State::Built,
-        State::Queued,
-        State::Invalid,
-        State::RunFailed,
-        State::BuildFailed,
-        State::TimedOut,
+        RevisionState::Done,
+        RevisionState::Built,
+        RevisionState::Queued,
+        RevisionState::Invalid,
+        RevisionState::RunFailed,
+        RevisionState::BuildFailed,
+        RevisionState::TimedOut,
     ];
-    let count = |state: State| stats.revisions.iter().filter(|one| one.state == state).count();
+    let count =
+        |state: RevisionState| stats.revisions.iter().filter(|one| one.state == state).count();
     let listed: Vec<String> = states
         .into_iter()
         .filter(|state| count(*state) > 0)
@@ -227,15 +228,7 @@ fn table(stats: &Stats, anchor: &str) -> Table {
 
 /// Returns the revisions that the table and the page list. Queued ones are only counted: `--steps` leaves hundreds.
 fn rows(stats: &Stats) -> impl Iterator<Item = &Point> {
-    stats.revisions.iter().filter(|point| point.state != State::Queued)
-}
-
-/// Formats a factor. Near 1, shows enough digits for its difference from 1.
-pub(crate) fn factor(value: f64) -> String {
-    match (0.5..2.0).contains(&value) {
-        true => format!("{value:.3}"),
-        false => significant(value),
-    }
+    stats.revisions.iter().filter(|point| point.state != RevisionState::Queued)
 }
 
 pub fn render_html(stats: &Stats) -> anyhow::Result<String> {
@@ -278,11 +271,11 @@ impl<'a> Page<'a> {
         let anchor = stats.anchor.as_deref().unwrap_or("anchor");
         let unit = format!("{} × {anchor}", stats.metric);
         let revisions: Vec<Revision> = stats.revisions.iter().map(revision).collect();
-        let findings = stats.bisect.as_ref();
+        let findings = stats.findings.as_ref();
         Self {
             style: STYLE,
             title: &stats.title,
-            findings: findings.map_or(Vec::new(), BisectReport::paragraphs),
+            findings: findings.map_or(Vec::new(), Findings::paragraphs),
             summary: summary(stats),
             plot: history(&unit, &revisions, &level_changes(stats)),
             caption: format!(
@@ -307,7 +300,7 @@ fn revision(point: &Point) -> Revision {
 }
 
 fn level_changes(stats: &Stats) -> Vec<LevelChange> {
-    let changes = stats.bisect.iter().flat_map(|findings| &findings.changes);
+    let changes = stats.findings.iter().flat_map(|findings| &findings.changes);
     let change = |found: &Found| {
         let is_it = |point: &Point| point.revision == found.first_bad.revision;
         let before = stats.revisions.iter().position(is_it)?;
@@ -350,7 +343,7 @@ mod tests {
             anchor: None,
             revisions: Vec::new(),
             checks,
-            bisect: None,
+            findings: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Revisions: commits of a git repository, which is cloned, or versions of a package.
 
 use crate::config::Wanted;
-use crate::rounds::ANCHOR;
+use crate::division::ANCHOR;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs;
@@ -77,9 +77,10 @@ fn short(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let name: String = text.chars().take(length).map(plain).collect();
     // Reserved for the baseline of every round.
-    match name.starts_with('.') || name.is_empty() || name == ANCHOR {
-        true => format!("r{name}"),
-        false => name,
+    if name.starts_with('.') || name.is_empty() || name == ANCHOR {
+        format!("r{name}")
+    } else {
+        name
     }
 }
 

@@ -1,14 +1,16 @@
 //! `tollgate batch run`: creates or continues a batch and measures its revisions.
 
-use crate::builder::{Builder, Event, Request, product_of};
+use crate::batch::Batch;
+use crate::builds::{product_of, store_files};
 use crate::config::{RevisionSource, Settings, Wanted};
+use crate::division::{RoundProduct, replacements, shares, spread};
 use crate::manifest::{BatchManifest, SCHEMA};
 use crate::measure::NoAnchor;
+use crate::report;
 use crate::repository::{Repository, Revision, of_versions};
-use crate::rounds::{RoundProduct, replacements, shares, spread};
-use crate::series::{Point, State, points};
-use crate::store::{BatchDir, Failure, Purpose};
-use crate::{builder, report};
+use crate::request::{BatchEvent, Request};
+use crate::series::{Point, RevisionState, points};
+use crate::store::{BatchDir, ProductFailure, Purpose};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -107,7 +109,7 @@ fn select(
         }
         RevisionSource::Versions(from) => {
             let before = known.and_then(|known| known.files.as_deref());
-            let files = builder::store_files(from.as_deref(), &dir.files(), before)?;
+            let files = store_files(from.as_deref(), &dir.files(), before)?;
             let tree = |version: &str| hash_text(&format!("{version}\n{files}"));
             let Wanted::List(versions) = wanted else {
                 return Err(bad_input("`versions` must be a list".to_owned()));
@@ -148,31 +150,31 @@ fn same_settings(
 pub fn run(
     request: &Request<'_>,
     options: &BatchOptions,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<()> {
     let dir = BatchDir::open(request.out)?;
     let manifest = manifest(&dir, request, options)?;
     manifest.write(dir.path())?;
-    let mut builder = Builder::new(dir, manifest, options.catalog.clone(), request)?;
-    series(&mut builder, notify)?;
-    report::write_all(&builder.records()?, builder.dir.path())
+    let mut batch = Batch::open(dir, manifest, options.catalog.clone(), request)?;
+    series(&mut batch, notify)?;
+    report::write_all(&batch.records(), batch.dir.path())
 }
 
 /// Measures the listed revisions, or evenly spread ones if the batch has steps, unless already done.
 pub(crate) fn series(
-    builder: &mut Builder<'_>,
-    notify: &mut dyn FnMut(Event<'_>),
+    batch: &mut Batch<'_>,
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<()> {
     let listed: Vec<Revision> =
-        builder.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
-    let chosen = spread(listed.len(), builder.manifest.steps.unwrap_or(listed.len()));
-    notify(Event::Revisions { count: listed.len(), tried: chosen.len() });
-    anchor(builder, &listed, notify)?;
-    if builder.manifest.inputs.is_none() {
-        probe_anchor(builder, notify)?;
+        batch.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
+    let chosen = spread(listed.len(), batch.manifest.steps.unwrap_or(listed.len()));
+    notify(BatchEvent::Revisions { count: listed.len(), tried: chosen.len() });
+    anchor(batch, &listed, notify)?;
+    if batch.manifest.inputs.is_none() {
+        probe_anchor(batch, notify)?;
     }
-    builder.check_inputs()?;
-    builder.end_rounds(notify)?;
+    batch.check_inputs()?;
+    batch.end_rounds(notify)?;
     // For each step: the revision and its replacements.
     let mut steps: Vec<VecDeque<usize>> = (0..chosen.len())
         .map(|which| {
@@ -183,17 +185,17 @@ pub(crate) fn series(
     // Products measured now, and products with enough blocks.
     let mut done = BTreeSet::new();
     loop {
-        let wanted = wanted_products(builder, &listed, &mut steps, &done, notify)?;
-        done.append(&mut measured(builder)?);
+        let wanted = wanted_products(batch, &listed, &mut steps, &done, notify)?;
+        done.append(&mut measured(batch)?);
         let left: Vec<RoundProduct> =
             wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
         if left.is_empty() {
             return Ok(());
         }
         let (together, blocks) =
-            (builder.manifest.settings.products_per_round, builder.manifest.settings.blocks);
-        let shares = shares(&left, together, &builder.anchor_product()?);
-        builder.measure_all(&Purpose::Series, shares, blocks, notify)?;
+            (batch.manifest.settings.products_per_round, batch.manifest.settings.blocks);
+        let shares = shares(&left, together, &batch.anchor_product()?);
+        batch.measure_all(&Purpose::Series, shares, blocks, notify)?;
         // A product that did not run is replaced by the next one.
         done.extend(left.into_iter().map(|one| one.product));
     }
@@ -202,25 +204,25 @@ pub(crate) fn series(
 /// Builds a revision for each step and returns the products. A revision that cannot be built, or that does not run, is
 /// replaced.
 fn wanted_products(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     listed: &[Revision],
     steps: &mut [VecDeque<usize>],
     done: &BTreeSet<String>,
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<Vec<RoundProduct>> {
-    let points = points(&builder.records()?);
-    let retries = builder.retries();
+    let points = points(&batch.records());
+    let retries = batch.builds.retries();
     let fails = |product: &String| {
         if retries && !done.contains(product) {
             return false;
         }
         let of_product = |point: &&Point| point.product.as_ref() == Some(product);
-        points.iter().find(of_product).is_some_and(|point| point.state == State::RunFailed)
+        points.iter().find(of_product).is_some_and(|point| point.state == RevisionState::RunFailed)
     };
     let mut wanted: Vec<RoundProduct> = Vec::new();
     for step in steps {
         while let Some(revision) = step.front().map(|place| &listed[*place]) {
-            let product = builder.product(revision, notify)?.filter(|product| !fails(product));
+            let product = batch.product(revision, notify)?.filter(|product| !fails(product));
             let Some(product) = product else {
                 step.pop_front();
                 if let Some(next) = step.front().map(|place| &listed[*place]) {
@@ -228,7 +230,7 @@ fn wanted_products(
                         "{} cannot be measured; trying {} instead",
                         revision.name, next.name
                     );
-                    notify(Event::Search(&message));
+                    notify(BatchEvent::Search(&message));
                 }
                 continue;
             };
@@ -250,11 +252,12 @@ fn wanted_products(
 
 /// Returns the products that need no more blocks: with enough for an interval, or that do not run, unless that is
 /// repeated.
-pub(crate) fn measured(builder: &Builder<'_>) -> anyhow::Result<BTreeSet<String>> {
-    let enough = (builder.manifest.settings.blocks as usize).min(INTERVAL_BLOCKS);
-    let cannot_run = |point: &Point| point.state == State::RunFailed && !builder.retries();
+pub(crate) fn measured(batch: &Batch<'_>) -> anyhow::Result<BTreeSet<String>> {
+    let enough = (batch.manifest.settings.blocks as usize).min(INTERVAL_BLOCKS);
+    let cannot_run =
+        |point: &Point| point.state == RevisionState::RunFailed && !batch.builds.retries();
     let is_measured = |point: &Point| cannot_run(point) || point.n >= enough;
-    let points = points(&builder.records()?);
+    let points = points(&batch.records());
     Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
 }
 
@@ -262,49 +265,49 @@ pub(crate) const INTERVAL_BLOCKS: usize = 6;
 
 /// Builds the anchor: the selected one, or the first revision that can be built.
 fn anchor(
-    builder: &mut Builder<'_>,
+    batch: &mut Batch<'_>,
     listed: &[Revision],
-    notify: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<()> {
-    if let Some(id) = builder.manifest.anchor.clone() {
+    if let Some(id) = batch.manifest.anchor.clone() {
         // After the first round, the product is fixed.
-        if let Some(product) = &builder.manifest.anchor_product
-            && builder.manifest.inputs.is_some()
-            && builder.folder_of(product).is_some()
+        if let Some(product) = &batch.manifest.anchor_product
+            && batch.manifest.inputs.is_some()
+            && batch.builds.folder_of(&batch.dir, product).is_some()
         {
             return Ok(());
         }
-        let revision = builder.manifest.revision(&id).cloned();
+        let revision = batch.manifest.revision(&id).cloned();
         let missing =
             || bad_input(format!("the anchor {id} is not a revision of the batch any more"));
         let revision = revision.ok_or_else(missing)?;
-        return match builder.build(&revision, notify)? {
-            Some(product) => builder.pin_anchor(&revision, product),
+        return match batch.builds.build(&batch.dir, &batch.manifest, &revision, notify)? {
+            Some(product) => batch.pin_anchor(&revision, product),
             None => Err(NoAnchor::NotBuilt(revision.name).into()),
         };
     }
     for revision in listed {
-        if let Some(product) = builder.build(revision, notify)? {
-            return builder.pin_anchor(revision, product);
+        if let Some(product) = batch.builds.build(&batch.dir, &batch.manifest, revision, notify)? {
+            return batch.pin_anchor(revision, product);
         }
     }
-    let builds = builder.dir.builds.lines();
+    let builds = batch.builds.records();
     let last = builds.iter().rev().find(|build| product_of(build).is_none());
-    let log = last.map_or(String::new(), |build| builder.dir.log(&build.key).display().to_string());
+    let log = last.map_or(String::new(), |build| batch.dir.log(&build.key).display().to_string());
     Err(NoAnchor::NoneBuilt(log).into())
 }
 
 /// Probes the anchor before anything else is built. If it fails, the batch has no anchor yet.
 fn probe_anchor(
-    builder: &mut Builder<'_>,
-    notify: &mut dyn FnMut(Event<'_>),
+    batch: &mut Batch<'_>,
+    notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<()> {
-    let product = builder.anchor_product()?;
-    let id = builder.manifest.anchor.clone().unwrap_or_default();
-    let Some(revision) = builder.manifest.revision(&id).cloned() else { return Ok(()) };
-    match builder.probe(&revision, &product, notify)? {
+    let product = batch.anchor_product()?;
+    let id = batch.manifest.anchor.clone().unwrap_or_default();
+    let Some(revision) = batch.manifest.revision(&id).cloned() else { return Ok(()) };
+    match batch.probe(&revision, &product, notify)? {
         None => Ok(()),
-        Some(Failure { reason, .. }) => {
+        Some(ProductFailure { reason, .. }) => {
             Err(NoAnchor::ProbeFailed { name: revision.name, reason }.into())
         }
     }

@@ -25,11 +25,11 @@ struct RoundState {
     /// Attempts that failed on a node that was not lost.
     failures: u32,
     failed_on: BTreeSet<usize>,
-    outcome: Option<Outcome>,
+    outcome: Option<RoundOutcome>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RoundOutcome {
     Finished,
     /// All attempts failed.
     GivenUp,
@@ -72,9 +72,11 @@ impl Schedule {
         if !self.nodes[node].is_up || self.nodes[node].running.is_some() {
             return None;
         }
-        let round = match self.waiting.len() > NEAR_THE_END * self.nodes.len() {
-            true => self.waiting.iter().copied().find(|round| self.may_run(*round, node)),
-            false => self.first_to_finish_on(node, now_s),
+        let is_near_the_end = self.waiting.len() <= NEAR_THE_END * self.nodes.len();
+        let round = if is_near_the_end {
+            self.first_to_finish_on(node, now_s)
+        } else {
+            self.waiting.iter().copied().find(|round| self.may_run(*round, node))
         }?;
         self.waiting.retain(|waiting| *waiting != round);
         self.nodes[node].running = Some((round, now_s));
@@ -88,7 +90,7 @@ impl Schedule {
         state.work += self.rounds[round].work;
         state.time_s += now_s - started_s;
         state.failed.clear();
-        self.rounds[round].outcome = Some(Outcome::Finished);
+        self.rounds[round].outcome = Some(RoundOutcome::Finished);
         Some(round)
     }
 
@@ -115,7 +117,7 @@ impl Schedule {
             self.waiting.push(round);
             self.sort();
         } else {
-            state.outcome = Some(Outcome::GivenUp);
+            state.outcome = Some(RoundOutcome::GivenUp);
         }
         Some(round)
     }
@@ -132,7 +134,7 @@ impl Schedule {
         failed.filter(|round| self.rounds[**round].failed_on.len() == 1).count() >= FAULTY_ROUNDS
     }
 
-    pub(crate) fn outcome(&self, round: usize) -> Option<Outcome> {
+    pub(crate) fn outcome(&self, round: usize) -> Option<RoundOutcome> {
         self.rounds[round].outcome
     }
 
@@ -264,7 +266,7 @@ mod tests {
         // There is no other node left.
         assert_eq!(schedule.start(0, 2.0), Some(0));
         assert_eq!(schedule.fail(0), Some(0));
-        assert_eq!(schedule.outcome(0), Some(Outcome::GivenUp));
+        assert_eq!(schedule.outcome(0), Some(RoundOutcome::GivenUp));
         assert_eq!(schedule.start(0, 3.0), None);
         assert!(schedule.is_complete());
     }
@@ -399,7 +401,7 @@ mod tests {
                     end_s[node] = None;
                 }
             }
-            let given_up = |round: &usize| schedule.outcome(*round) == Some(Outcome::GivenUp);
+            let given_up = |round: &usize| schedule.outcome(*round) == Some(RoundOutcome::GivenUp);
             Simulated {
                 end_s: now_s,
                 ideal_s: ideal_s.unwrap_or(now_s),

@@ -1,7 +1,9 @@
 //! State and price of each revision, from the records of builds and rounds.
 
-use crate::rounds::ANCHOR;
-use crate::store::{BatchRecords, BuildOutcome, BuildRecord, Failure, Purpose, Round, RoundRun};
+use crate::division::ANCHOR;
+use crate::store::{
+    BatchRecords, BuildOutcome, BuildRecord, ProductFailure, Purpose, Round, RoundRun,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Display, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-pub enum State {
+pub enum RevisionState {
     Queued,
     Built,
     BuildFailed,
@@ -32,23 +34,24 @@ pub enum State {
 pub(crate) fn state(
     build: Option<&BuildRecord>,
     trials: &[&TrialRecord],
-    absent: Option<Failure>,
+    absent: Option<ProductFailure>,
     has_price: bool,
-) -> (State, Vec<String>) {
+) -> (RevisionState, Vec<String>) {
     match build.map(|build| &build.outcome) {
-        None => (State::Queued, Vec::new()),
-        Some(BuildOutcome::Failed(failure)) => (State::BuildFailed, failure.lines()),
-        Some(BuildOutcome::TimedOut(failure)) => (State::TimedOut, failure.lines()),
-        Some(BuildOutcome::Built { .. }) if has_price => (State::Done, Vec::new()),
+        None => (RevisionState::Queued, Vec::new()),
+        Some(BuildOutcome::Failed(failure)) => (RevisionState::BuildFailed, failure.lines()),
+        Some(BuildOutcome::TimedOut(failure)) => (RevisionState::TimedOut, failure.lines()),
+        Some(BuildOutcome::Built { .. }) if has_price => (RevisionState::Done, Vec::new()),
         Some(BuildOutcome::Built { .. }) if trials.is_empty() => match absent {
-            Some(why) => (State::RunFailed, why.lines()),
-            None => (State::Built, Vec::new()),
+            Some(why) => (RevisionState::RunFailed, why.lines()),
+            None => (RevisionState::Built, Vec::new()),
         },
         Some(BuildOutcome::Built { .. }) => {
             let was_measured = trials
                 .iter()
                 .any(|trial| TrialStatus::of(&trial.outcome) != TrialStatus::Unmeasured);
-            let state = if was_measured { State::Invalid } else { State::RunFailed };
+            let state =
+                if was_measured { RevisionState::Invalid } else { RevisionState::RunFailed };
             (state, trials.last().map_or(Vec::new(), |trial| why(&trial.outcome)))
         }
     }
@@ -64,16 +67,16 @@ fn why(outcome: &Outcome) -> Vec<String> {
     }
 }
 
-pub(crate) fn not_started(failure: &trial::Failure) -> Failure {
+pub(crate) fn not_started(failure: &trial::Failure) -> ProductFailure {
     let reason = format!("{}: {}", failure.step, failure.reason);
-    Failure { reason, log: failure.log.clone() }
+    ProductFailure { reason, log: failure.log.clone() }
 }
 
-pub(crate) fn refused(reason: &str) -> Failure {
-    Failure { reason: format!("refused: {reason}"), log: Vec::new() }
+pub(crate) fn refused(reason: &str) -> ProductFailure {
+    ProductFailure { reason: format!("refused: {reason}"), log: Vec::new() }
 }
 
-impl State {
+impl RevisionState {
     /// True if a repetition is useless. A busy machine or a failed anchor are temporary.
     pub(crate) fn is_unmeasurable(self) -> bool {
         match self {
@@ -96,7 +99,7 @@ pub struct Point {
     pub message: String,
     /// False if it was found by bisection.
     pub listed: bool,
-    pub state: State,
+    pub state: RevisionState,
     /// End of the log, if there is no price.
     pub reason: Vec<String>,
     /// SHA-256.
@@ -140,7 +143,7 @@ pub struct Check {
 }
 
 /// Returns all revisions in order; those found by bisection only if they were tried.
-pub fn points(records: &BatchRecords) -> Vec<Point> {
+pub fn points(records: &BatchRecords<'_>) -> Vec<Point> {
     let by_product = records.by_product();
     let anchor = records.manifest.anchor_product.as_deref();
     let revisions = records.manifest.revisions.iter();
@@ -163,7 +166,7 @@ pub fn points(records: &BatchRecords) -> Vec<Point> {
         let price = ratio(&pairs, records.manifest.seed).map(Range::from);
         let absent = runs.iter().rev().find_map(|(run, name)| absent(run, name));
         let failed_probe = || records.failed_probe(product.as_deref()?).cloned();
-        let absent = absent.map(Failure::of_text).or_else(failed_probe);
+        let absent = absent.map(ProductFailure::of_text).or_else(failed_probe);
         let (state, why) = state(build, &trials, absent, price.is_some());
         Point {
             revision: revision.id.clone(),
@@ -181,10 +184,13 @@ pub fn points(records: &BatchRecords) -> Vec<Point> {
             logs: price.map_or(Vec::new(), |_| pairs.iter().map(log_ratio).collect()),
         }
     };
-    revisions.map(point).filter(|point| point.listed || point.state != State::Queued).collect()
+    revisions
+        .map(point)
+        .filter(|point| point.listed || point.state != RevisionState::Queued)
+        .collect()
 }
 
-pub fn checks(records: &BatchRecords) -> Vec<Check> {
+pub fn checks(records: &BatchRecords<'_>) -> Vec<Check> {
     let margin = records.manifest.settings.margin;
     let check = |run: &RoundRun, subject: &str, same_as: &str| {
         let pairs = pairs(records, run, subject, same_as);
@@ -218,7 +224,7 @@ pub(crate) fn noise(checks: &[Check], margin: f64) -> Option<f64> {
 
 /// Returns the price of a product over another, only from their confirmation rounds.
 pub(crate) fn confirmed(
-    records: &BatchRecords,
+    records: &BatchRecords<'_>,
     parent: &str,
     first_bad: &str,
 ) -> Option<Vec<Pair>> {
@@ -277,7 +283,7 @@ fn latest(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.split_off(pairs.len().saturating_sub(BLOCKS_MAX))
 }
 
-fn pairs(records: &BatchRecords, run: &RoundRun, subject: &str, over: &str) -> Vec<Pair> {
+fn pairs(records: &BatchRecords<'_>, run: &RoundRun, subject: &str, over: &str) -> Vec<Pair> {
     let metric = records.manifest.settings.metric.metric();
     let figures = |name: &str| figures(run, name, metric);
     let (own, other) = (figures(subject), figures(over));
@@ -358,32 +364,41 @@ mod tests {
 
     #[test]
     fn every_state_follows_from_the_records() {
-        let failure = Failure { reason: "status 2".to_owned(), log: vec!["error: x".to_owned()] };
+        let failure =
+            ProductFailure { reason: "status 2".to_owned(), log: vec!["error: x".to_owned()] };
         let built = build(BuildOutcome::Built { product: "p".to_owned(), folder: "k".to_owned() });
         let failed = build(BuildOutcome::Failed(failure.clone()));
         let late = build(BuildOutcome::TimedOut(failure));
         let trial = failed_trial();
-        assert_eq!(state(None, &[], None, false).0, State::Queued);
-        assert_eq!(state(Some(&built), &[], None, false).0, State::Built);
-        assert_eq!(state(Some(&built), &[&trial], None, true).0, State::Done);
+        assert_eq!(state(None, &[], None, false).0, RevisionState::Queued);
+        assert_eq!(state(Some(&built), &[], None, false).0, RevisionState::Built);
+        assert_eq!(state(Some(&built), &[&trial], None, true).0, RevisionState::Done);
         let log = vec!["status 2".to_owned(), "error: x".to_owned()];
-        assert_eq!(state(Some(&failed), &[], None, false), (State::BuildFailed, log.clone()));
-        assert_eq!(state(Some(&late), &[], None, false), (State::TimedOut, log));
+        assert_eq!(
+            state(Some(&failed), &[], None, false),
+            (RevisionState::BuildFailed, log.clone())
+        );
+        assert_eq!(state(Some(&late), &[], None, false), (RevisionState::TimedOut, log));
         // Its version command fails, so it has no trial.
-        let absent = Failure::of_text("running `server -v`\nno symbol");
+        let absent = ProductFailure::of_text("running `server -v`\nno symbol");
         let (dead, log) = state(Some(&built), &[], Some(absent), false);
-        assert_eq!((dead, log.len()), (State::RunFailed, 2));
+        assert_eq!((dead, log.len()), (RevisionState::RunFailed, 2));
         let (crashed, log) = state(Some(&built), &[&trial], None, false);
-        assert_eq!(crashed, State::RunFailed);
+        assert_eq!(crashed, RevisionState::RunFailed);
         assert_eq!(log, ["it did not start: `server` ended", "Segmentation fault"]);
     }
 
     #[test]
     fn only_failed_builds_and_runs_are_final() {
-        let lost = [State::BuildFailed, State::TimedOut, State::RunFailed];
-        assert!(lost.into_iter().all(State::is_unmeasurable));
-        let open = [State::Queued, State::Built, State::Invalid, State::Done];
-        assert!(!open.into_iter().any(State::is_unmeasurable));
+        let lost = [RevisionState::BuildFailed, RevisionState::TimedOut, RevisionState::RunFailed];
+        assert!(lost.into_iter().all(RevisionState::is_unmeasurable));
+        let open = [
+            RevisionState::Queued,
+            RevisionState::Built,
+            RevisionState::Invalid,
+            RevisionState::Done,
+        ];
+        assert!(!open.into_iter().any(RevisionState::is_unmeasurable));
     }
 }
 

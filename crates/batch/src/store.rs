@@ -37,19 +37,19 @@ pub enum BuildOutcome {
         /// Name of its folder in `products/`.
         folder: String,
     },
-    Failed(Failure),
-    TimedOut(Failure),
+    Failed(ProductFailure),
+    TimedOut(ProductFailure),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ProductFailure {
     /// One line.
     pub reason: String,
     /// Last lines of the output.
     pub log: Vec<String>,
 }
 
-impl Failure {
+impl ProductFailure {
     /// Divides a text into the reason and further lines.
     pub(crate) fn of_text(text: &str) -> Self {
         let mut lines = text.lines().map(str::to_owned);
@@ -68,7 +68,7 @@ pub struct ProbeRecord {
     pub schema: u32,
     pub product: String,
     /// `None`: it passed.
-    pub failure: Option<Failure>,
+    pub failure: Option<ProductFailure>,
 }
 
 /// A line of `rounds.ndjson`.
@@ -83,6 +83,15 @@ pub enum RoundRecord {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
+}
+
+impl RoundRecord {
+    pub(crate) fn started(&self) -> Option<&Round> {
+        match self {
+            Self::Started(round) => Some(round),
+            Self::Ended { .. } => None,
+        }
+    }
 }
 
 /// A run with the anchor and some products.
@@ -115,13 +124,13 @@ pub enum Purpose {
 
 /// A log with its records in memory.
 #[derive(Debug)]
-pub(crate) struct Records<T> {
+pub(crate) struct RecordFile<T> {
     path: PathBuf,
     log: Log,
     lines: Vec<T>,
 }
 
-impl<T: Serialize + DeserializeOwned> Records<T> {
+impl<T: Serialize + DeserializeOwned> RecordFile<T> {
     /// Opens or creates the file and removes an incomplete last line.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let failed = io_error("open", path);
@@ -167,17 +176,24 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> anyhow::Result<Vec<T>
 pub(crate) struct BatchDir {
     path: PathBuf,
     _lock: File,
-    pub(crate) builds: Records<BuildRecord>,
-    pub(crate) probes: Records<ProbeRecord>,
-    pub(crate) rounds: Records<RoundRecord>,
 }
 
+/// Records of a batch, from which all its figures are made.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchRecords<'a> {
+    pub manifest: &'a BatchManifest,
+    pub builds: &'a [BuildRecord],
+    pub probes: &'a [ProbeRecord],
+    pub rounds: &'a [RoundRun],
+}
+
+/// The records of a batch that another process may be running.
 #[derive(Debug)]
-pub struct BatchRecords {
-    pub manifest: BatchManifest,
-    pub builds: Vec<BuildRecord>,
-    pub probes: Vec<ProbeRecord>,
-    pub rounds: Vec<RoundRun>,
+pub struct StoredBatch {
+    manifest: BatchManifest,
+    builds: Vec<BuildRecord>,
+    probes: Vec<ProbeRecord>,
+    rounds: Vec<RoundRun>,
 }
 
 #[derive(Debug)]
@@ -215,14 +231,23 @@ impl BatchDir {
             }
             Err(TryLockError::Error(error)) => return Err(io_error("lock", &lock_path)(error)),
         }
-        let builds = Records::open(&path.join(BUILDS))?;
-        let probes = Records::open(&path.join(PROBES))?;
-        let rounds = Records::open(&path.join(ROUND_LIST))?;
-        Ok(Self { path, _lock: lock, builds, probes, rounds })
+        Ok(Self { path, _lock: lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn builds(&self) -> PathBuf {
+        self.path.join(BUILDS)
+    }
+
+    pub(crate) fn probes(&self) -> PathBuf {
+        self.path.join(PROBES)
+    }
+
+    pub(crate) fn rounds(&self) -> PathBuf {
+        self.path.join(ROUND_LIST)
     }
 
     /// Worktree of the current build; always the same path, so that equal sources give equal products.
@@ -255,16 +280,21 @@ impl BatchDir {
 
     /// Creates a folder for a product and returns its name: a new one for each attempt, as a process of a killed attempt may
     /// still write to the last one. Removes the folders of unfinished attempts.
-    pub(crate) fn new_product(&self, key: &str) -> anyhow::Result<String> {
+    pub(crate) fn new_product(&self, key: &str, builds: &[BuildRecord]) -> anyhow::Result<String> {
         let name = unique_name(key, |name| self.product(name).exists());
         let path = self.product(&name);
         fs::create_dir(&path).map_err(io_error("create", &path))?;
-        self.remove_unfinished(key, &name)?;
+        self.remove_unfinished(key, &name, builds)?;
         Ok(name)
     }
 
     /// Removes other folders of a key that are not products.
-    fn remove_unfinished(&self, key: &str, but: &str) -> anyhow::Result<()> {
+    fn remove_unfinished(
+        &self,
+        key: &str,
+        but: &str,
+        builds: &[BuildRecord],
+    ) -> anyhow::Result<()> {
         let all = self.path.join(PRODUCTS);
         for entry in fs::read_dir(&all).map_err(io_error("read", &all))? {
             let entry = entry.map_err(io_error("read", &all))?;
@@ -274,7 +304,7 @@ impl BatchDir {
                     || rest.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok())
             });
             let is_product = |build: &BuildRecord| matches!(&build.outcome, BuildOutcome::Built { folder, .. } if *folder == name);
-            if is_of_key && name != but && !self.builds.lines().iter().any(is_product) {
+            if is_of_key && name != but && !builds.iter().any(is_product) {
                 // Fails if a process still writes to it; the next attempt retries.
                 fs::remove_dir_all(entry.path()).ok();
             }
@@ -298,48 +328,37 @@ impl BatchDir {
     pub(crate) fn experiment(&self, number: u32) -> PathBuf {
         self.path.join(ROUNDS).join(format!("{}.toml", round_name(number)))
     }
-
-    pub(crate) fn started(&self) -> impl Iterator<Item = &Round> {
-        started(self.rounds.lines())
-    }
-
-    pub(crate) fn has_ended(&self, number: u32) -> bool {
-        let ends = |record: &RoundRecord| matches!(record, RoundRecord::Ended { round, .. } if *round == number);
-        self.rounds.lines().iter().any(ends)
-    }
-
-    pub(crate) fn records(&self, manifest: &BatchManifest) -> anyhow::Result<BatchRecords> {
-        Ok(BatchRecords {
-            manifest: manifest.clone(),
-            builds: self.builds.lines().to_vec(),
-            probes: self.probes.lines().to_vec(),
-            rounds: runs(&self.path, self.started())?,
-        })
-    }
 }
 
-impl BatchRecords {
+impl StoredBatch {
     /// Reads the directory of a batch, which may be in use.
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let manifest = BatchManifest::read(dir)?;
         let builds = read(&dir.join(BUILDS))?;
         let probes = read(&dir.join(PROBES))?;
         let rounds: Vec<RoundRecord> = read(&dir.join(ROUND_LIST))?;
-        Ok(Self { manifest, builds, probes, rounds: runs(dir, started(&rounds))? })
+        Ok(Self { manifest, builds, probes, rounds: runs(dir, &rounds)? })
     }
 
-    pub(crate) fn failed_probe(&self, product: &str) -> Option<&Failure> {
+    pub fn records(&self) -> BatchRecords<'_> {
+        let Self { manifest, builds, probes, rounds } = self;
+        BatchRecords { manifest, builds, probes, rounds }
+    }
+}
+
+impl<'a> BatchRecords<'a> {
+    pub(crate) fn failed_probe(&self, product: &str) -> Option<&'a ProductFailure> {
         self.probes.iter().rev().find(|probe| probe.product == product)?.failure.as_ref()
     }
 
-    pub fn build(&self, revision: &str) -> Option<&BuildRecord> {
+    pub(crate) fn build(&self, revision: &str) -> Option<&'a BuildRecord> {
         self.builds.iter().rev().find(|build| build.revision == revision)
     }
 
     /// Groups the rounds by the products of their subjects.
-    pub fn by_product(&self) -> BTreeMap<&str, Vec<(&RoundRun, &str)>> {
+    pub(crate) fn by_product(&self) -> BTreeMap<&'a str, Vec<(&'a RoundRun, &'a str)>> {
         let mut found: BTreeMap<&str, Vec<(&RoundRun, &str)>> = BTreeMap::new();
-        for run in &self.rounds {
+        for run in self.rounds {
             for (subject, product) in &run.round.products {
                 found.entry(product).or_default().push((run, subject));
             }
@@ -369,16 +388,10 @@ const BUILDS: &str = "builds.ndjson";
 const PROBES: &str = "probes.ndjson";
 const ROUND_LIST: &str = "rounds.ndjson";
 
-fn started(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
-    rounds.iter().filter_map(|record| match record {
-        RoundRecord::Started(round) => Some(round),
-        RoundRecord::Ended { .. } => None,
-    })
-}
-
-fn runs<'a>(dir: &Path, rounds: impl Iterator<Item = &'a Round>) -> anyhow::Result<Vec<RoundRun>> {
+/// Reads the trials of all rounds.
+pub(crate) fn runs(dir: &Path, rounds: &[RoundRecord]) -> anyhow::Result<Vec<RoundRun>> {
     let mut runs = Vec::new();
-    for round in rounds {
+    for round in rounds.iter().filter_map(RoundRecord::started) {
         let path = dir.join(ROUNDS).join(round_name(round.round));
         // A round that was killed before its first trial has no run.
         if path.join("manifest.json").is_file() {
@@ -396,11 +409,11 @@ mod tests {
     fn incomplete_last_line_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("builds.ndjson");
-        let mut records: Records<String> = Records::open(&path).unwrap();
+        let mut records: RecordFile<String> = RecordFile::open(&path).unwrap();
         records.add("one".to_owned()).unwrap();
         fs::write(&path, "\"one\"\n\"tw").unwrap();
         assert_eq!(read::<String>(&path).unwrap(), ["one"]);
-        let mut records: Records<String> = Records::open(&path).unwrap();
+        let mut records: RecordFile<String> = RecordFile::open(&path).unwrap();
         records.add("three".to_owned()).unwrap();
         assert_eq!(records.lines(), ["one", "three"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "\"one\"\n\"three\"\n");
@@ -411,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("builds.ndjson");
         fs::write(&path, "\"one\"\n{\n\"two\"\n").unwrap();
-        let error = Records::<String>::open(&path).unwrap_err().to_string();
+        let error = RecordFile::<String>::open(&path).unwrap_err().to_string();
         assert!(error.contains("builds.ndjson:2 is damaged"), "{error}");
     }
 }
@@ -441,12 +454,12 @@ mod dir_tests {
     #[test]
     fn each_build_attempt_gets_its_own_folder() {
         let tmp = tempfile::tempdir().unwrap();
-        let mut dir = BatchDir::open(&tmp.path().join("batch")).unwrap();
-        let first = dir.new_product("abc").unwrap();
+        let dir = BatchDir::open(&tmp.path().join("batch")).unwrap();
+        let first = dir.new_product("abc", &[]).unwrap();
         assert_eq!(first, "abc");
         // After a kill, the next attempt gets another folder, and the first one is removed.
         fs::write(dir.product(&first).join("half"), "").unwrap();
-        let second = dir.new_product("abc").unwrap();
+        let second = dir.new_product("abc", &[]).unwrap();
         assert_eq!(second, "abc-2");
         assert!(!dir.product(&first).exists());
         let record = BuildRecord {
@@ -457,12 +470,12 @@ mod dir_tests {
             duration_s: 1.0,
             outcome: BuildOutcome::Built { product: "p".to_owned(), folder: second.clone() },
         };
-        dir.builds.add(record).unwrap();
+        let builds = [record];
         // Folders of other keys and recorded products stay.
         fs::create_dir(dir.product("abcd")).unwrap();
         fs::create_dir(dir.product("abc-d")).unwrap();
-        assert_eq!(dir.new_product("abc").unwrap(), "abc");
-        assert_eq!(dir.new_product("abc").unwrap(), "abc-3");
+        assert_eq!(dir.new_product("abc", &builds).unwrap(), "abc");
+        assert_eq!(dir.new_product("abc", &builds).unwrap(), "abc-3");
         for (name, stays) in
             [("abc", false), ("abc-2", true), ("abc-3", true), ("abcd", true), ("abc-d", true)]
         {

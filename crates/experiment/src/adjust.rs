@@ -107,12 +107,11 @@ impl Adjustments {
     fn design(&self, file: &DesignFile) -> DesignFile {
         let is_open = self.width.is_some() || self.budget.is_some();
         let is_fixed = self.blocks.is_some() && !is_open;
-        let (blocks, budget) = match self.quick {
-            true => {
-                let budget = file.budget.map(|budget| Span(budget.0 / QUICK_DIVISOR));
-                (file.quick_blocks.or(file.blocks), budget)
-            }
-            false => (file.blocks, file.budget),
+        let (blocks, budget) = if self.quick {
+            let budget = file.budget.map(|budget| Span(budget.0 / QUICK_DIVISOR));
+            (file.quick_blocks.or(file.blocks), budget)
+        } else {
+            (file.blocks, file.budget)
         };
         DesignFile {
             blocks: self.blocks.or(if is_open { None } else { blocks }),

@@ -120,9 +120,10 @@ impl Catalog {
 
     /// Returns the text of an experiment, by name or, if `name` ends in `.toml`, by path.
     pub fn experiment(&self, name: &str) -> anyhow::Result<Source> {
-        match name.ends_with(".toml") {
-            true => read(Path::new(name)),
-            false => self.find(Kind::Experiment, name),
+        if name.ends_with(".toml") {
+            read(Path::new(name))
+        } else {
+            self.find(Kind::Experiment, name)
         }
     }
 
@@ -203,9 +204,10 @@ impl Catalog {
             sources.push(source);
             return Ok((mix, tree));
         }
-        let source = match name.ends_with(".toml") {
-            true => read(&folder.join(name))?,
-            false => self.find(Kind::Mix, name)?,
+        let source = if name.ends_with(".toml") {
+            read(&folder.join(name))?
+        } else {
+            self.find(Kind::Mix, name)?
         };
         let file: MixFile = toml_file::parse(&source)?;
         let place = source.name.clone();

@@ -45,11 +45,12 @@ impl Corpus {
             corpus.sources.extend(sources);
         }
         let count = corpus.mixes.iter().map(|mix| mix.listed().count()).sum::<usize>();
-        match count > REQUESTS_MAX {
-            true => Err(bad_input(format!(
+        if count > REQUESTS_MAX {
+            Err(bad_input(format!(
                 "the corpus has {count} requests, but the limit is {REQUESTS_MAX}; import fewer with --max-requests"
-            ))),
-            false => Ok(corpus),
+            )))
+        } else {
+            Ok(corpus)
         }
     }
 

@@ -77,9 +77,10 @@ impl External {
 
     /// Returns a recipe without processes. The rules of the server are not known, so that it may block any request.
     pub(crate) fn recipe(&self, blocked_status: Option<u16>) -> Recipe {
-        let protocols = match self.server.is_tls {
-            true => vec![Protocol::Https, Protocol::HttpsH2],
-            false => vec![Protocol::H1, Protocol::H2],
+        let protocols = if self.server.is_tls {
+            vec![Protocol::Https, Protocol::HttpsH2]
+        } else {
+            vec![Protocol::H1, Protocol::H2]
         };
         let blocks = Blocks {
             status: blocked_status.unwrap_or(FORBIDDEN),

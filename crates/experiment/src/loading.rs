@@ -158,13 +158,12 @@ fn resolve(
             rate_of: case.rate_of.clone(),
         });
     }
-    let corpus = match adjustments.corpus.is_empty() {
-        false => Corpus::read(catalog, &adjustments.corpus)?,
-        true => {
-            let paths: Vec<_> = file.corpus.iter().map(|path| folder.join(path)).collect();
-            let corpus = Corpus::read(catalog, &paths);
-            corpus.map_err(|error| part(&source, &["corpus".into()], error))?
-        }
+    let corpus = if adjustments.corpus.is_empty() {
+        let paths: Vec<_> = file.corpus.iter().map(|path| folder.join(path)).collect();
+        let corpus = Corpus::read(catalog, &paths);
+        corpus.map_err(|error| part(&source, &["corpus".into()], error))?
+    } else {
+        Corpus::read(catalog, &adjustments.corpus)?
     };
     let stem = Path::new(name).file_stem();
     Ok(Experiment {

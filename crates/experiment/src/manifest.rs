@@ -72,9 +72,10 @@ impl Experiment {
                 latency: self.latency,
                 catch: self.catch,
                 corpus: self.corpus.requests(),
-                requests: match self.catch {
-                    true => self.cases.iter().map(probe_requests).collect(),
-                    false => BTreeMap::new(),
+                requests: if self.catch {
+                    self.cases.iter().map(probe_requests).collect()
+                } else {
+                    BTreeMap::new()
                 },
                 cases: self.cases.iter().map(|case| case_manifest(case, self)).collect(),
                 mixes: mixes.collect(),
@@ -116,9 +117,10 @@ fn case_manifest(case: &Case, experiment: &Experiment) -> CaseManifest {
         warmup_steady: case.load.warmup == WarmUp::Steady,
         requests: case.load.window().requests(),
         duration_s: case.load.window().longest().as_secs_f64(),
-        only_subjects: match case.subjects.len() == experiment.subjects.len() {
-            true => Vec::new(),
-            false => case.subjects.iter().map(name).collect(),
+        only_subjects: if case.subjects.len() == experiment.subjects.len() {
+            Vec::new()
+        } else {
+            case.subjects.iter().map(name).collect()
         },
     }
 }

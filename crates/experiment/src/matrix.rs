@@ -41,10 +41,8 @@ impl Axis {
 
 pub(crate) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> Result<(), String> {
     for axis in axes {
-        let (kind, known) = match axis.is_of_cases(subjects) {
-            true => ("case", cases),
-            false => ("subject", subjects),
-        };
+        let (kind, known) =
+            if axis.is_of_cases(subjects) { ("case", cases) } else { ("subject", subjects) };
         if let Some(of) = axis.of.as_deref().filter(|of| !known.contains(of)) {
             let hint = suggestion(of, known.iter().copied());
             return Err(format!("--matrix {axis}: unknown {kind} `{of}`{hint}"));

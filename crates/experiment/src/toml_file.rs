@@ -200,10 +200,7 @@ fn quotes_hint(source: &Source, span: Range<usize>) -> &'static str {
     let rest = source.text.get(span.start..).unwrap_or_default();
     let word = rest.split([',', '\n', ' ', '}', ']']).next().unwrap_or_default();
     let bare = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    match !word.is_empty() && word.chars().all(bare) {
-        true => "; put text in quotes",
-        false => "",
-    }
+    if !word.is_empty() && word.chars().all(bare) { "; put text in quotes" } else { "" }
 }
 
 impl From<&str> for Step {

@@ -37,9 +37,10 @@ pub(crate) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
     names("case", &cases)?;
     known_subject(&file.baseline, &subjects).map_err(at(&["baseline"]))?;
     if let Some(name) = &file.baseline_fallback {
-        let known = match *name == file.baseline {
-            true => Err(format!("`{name}` is the baseline itself; name another subject")),
-            false => known_subject(name, &subjects),
+        let known = if *name == file.baseline {
+            Err(format!("`{name}` is the baseline itself; name another subject"))
+        } else {
+            known_subject(name, &subjects)
         };
         known.map_err(at(&["baseline_fallback"]))?;
     }
@@ -143,28 +144,27 @@ fn subjects_of_cases(file: &ExperimentFile, subjects: &[&str]) -> Result<(), Fla
 }
 
 fn known_subject(name: &str, subjects: &[&str]) -> Result<(), String> {
-    match subjects.contains(&name) {
-        true => Ok(()),
-        false => {
-            let hint = suggestion(name, subjects.iter().copied());
-            Err(format!("unknown subject `{name}`{hint}"))
-        }
+    if subjects.contains(&name) {
+        Ok(())
+    } else {
+        let hint = suggestion(name, subjects.iter().copied());
+        Err(format!("unknown subject `{name}`{hint}"))
     }
 }
 
 fn title(title: &str) -> Result<(), String> {
-    match title.trim().is_empty() {
-        true => {
-            Err("the title is empty; write the question that the experiment answers".to_owned())
-        }
-        false => one_line(title),
+    if title.trim().is_empty() {
+        Err("the title is empty; write the question that the experiment answers".to_owned())
+    } else {
+        one_line(title)
     }
 }
 
 fn one_line(text: &str) -> Result<(), String> {
-    match text.chars().any(char::is_control) {
-        true => Err("expected one line of text without control characters".to_owned()),
-        false => Ok(()),
+    if text.chars().any(char::is_control) {
+        Err("expected one line of text without control characters".to_owned())
+    } else {
+        Ok(())
     }
 }
 
@@ -190,12 +190,13 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
         let hint = suggestion(&rate_of.case, cases.iter().map(|case| case.name.as_str()));
         return Err(format!("unknown case `{}`{hint}", rate_of.case));
     };
-    match other.load.rate.is_some() || other.rate_of.is_some() {
-        true => Err(format!(
+    if other.load.rate.is_some() || other.rate_of.is_some() {
+        Err(format!(
             "case `{}` is an open loop, whose rate is given; name a closed loop",
             other.name
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -318,15 +319,17 @@ fn set<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> 
 }
 
 fn between(value: u32, high: usize) -> Result<(), String> {
-    match (1..=high).contains(&(value as usize)) {
-        true => Ok(()),
-        false => Err(format!("expected 1 to {high}, got {value}")),
+    if (1..=high).contains(&(value as usize)) {
+        Ok(())
+    } else {
+        Err(format!("expected 1 to {high}, got {value}"))
     }
 }
 
 pub(crate) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
-    match (shortest..=longest).contains(&span.0) {
-        true => Ok(()),
-        false => Err(format!("expected {} to {}, got {span}", Span(shortest), Span(longest))),
+    if (shortest..=longest).contains(&span.0) {
+        Ok(())
+    } else {
+        Err(format!("expected {} to {}, got {span}", Span(shortest), Span(longest)))
     }
 }

@@ -71,10 +71,7 @@ pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         for entry in fs::read_dir(&path).map_err(cannot)? {
             let relative = relative.join(entry?.file_name());
-            match folder.join(&relative).is_dir() {
-                true => open.push(relative),
-                false => found.push(relative),
-            }
+            if folder.join(&relative).is_dir() { open.push(relative) } else { found.push(relative) }
         }
     }
     found.sort();

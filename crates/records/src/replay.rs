@@ -83,12 +83,13 @@ pub fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
 
 /// Returns what ends a run whose last block is complete, or `None` if it continues.
 pub fn ending(run: &RunRecords, schedule: &Schedule, so_far: &SoFar) -> Option<EndedBy> {
-    match schedule.is_exhausted() {
-        true => Some(EndedBy::Exhausted),
-        false => match run.manifest.experiment.stop.reached(so_far) {
+    if schedule.is_exhausted() {
+        Some(EndedBy::Exhausted)
+    } else {
+        match run.manifest.experiment.stop.reached(so_far) {
             Some(EndedBy::Blocks) if schedule.needs_extra_block() => None,
             ended_by => ended_by,
-        },
+        }
     }
 }
 

@@ -166,12 +166,13 @@ fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 impl RunRecords {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
-        match is_search(dir) {
-            true => Err(bad_input(format!(
+        if is_search(dir) {
+            Err(bad_input(format!(
                 "{0} is the directory of a search, not of a run; `tollgate report {0}` shows it",
                 dir.display()
-            ))),
-            false => read_records(dir),
+            )))
+        } else {
+            read_records(dir)
         }
     }
 }
@@ -238,12 +239,13 @@ fn read_trials(dir: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
 
 /// Checks that configuration files can contain the name of a directory.
 fn check_name(path: &Path) -> anyhow::Result<()> {
-    match path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
-        true => Err(bad_input(format!(
+    if path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
+        Err(bad_input(format!(
             "the name {path:?} has a quote, a backslash or a line break, which configuration files cannot contain; \
              choose another --out"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

@@ -309,9 +309,9 @@ mod tests {
         #[test]
         fn invalid_trials_are_repeated_in_their_block_within_limits(subjects in 1usize..6, blocks in 1u32..20, seed: u64, counts: [bool; 7]) {
             let chosen: Vec<usize> = (0..subjects).collect();
-            let status = |trial: &TrialPlan| match counts[(trial.block as usize + 3 * trial.subject) % 7] {
-                true => TrialStatus::Counts,
-                false => TrialStatus::Invalid,
+            let status = |trial: &TrialPlan| {
+                let counts = counts[(trial.block as usize + 3 * trial.subject) % 7];
+                if counts { TrialStatus::Counts } else { TrialStatus::Invalid }
             };
             let trials = run(&mut Schedule::new(&[chosen], seed), blocks, status);
             let repeats = trials.iter().filter(|t| t.attempt > 1).count();
@@ -381,11 +381,12 @@ mod tests {
     #[test]
     fn extra_block_has_the_incomplete_subjects_and_the_baseline() {
         let invalid_at = |block, subject| {
-            move |trial: &TrialPlan| match (trial.case, trial.block, trial.subject)
-                == (1, block, subject)
-            {
-                true => TrialStatus::Invalid,
-                false => TrialStatus::Counts,
+            move |trial: &TrialPlan| {
+                if (trial.case, trial.block, trial.subject) == (1, block, subject) {
+                    TrialStatus::Invalid
+                } else {
+                    TrialStatus::Counts
+                }
             }
         };
         let cases = vec![vec![0, 1, 2]; 2];

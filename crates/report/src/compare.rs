@@ -280,9 +280,10 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> anyhow::Result<Value> {
 fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(case)?;
     // A duration and a limit are not comparable as numbers.
-    let warm_up = match case.warmup_steady {
-        true => format!("until steady, at most {} s", case.warmup_s),
-        false => format!("{} s", case.warmup_s),
+    let warm_up = if case.warmup_steady {
+        format!("until steady, at most {} s", case.warmup_s)
+    } else {
+        format!("{} s", case.warmup_s)
     };
     if let Some(parts) = value.as_object_mut() {
         parts.remove("warmup_s");

@@ -224,9 +224,10 @@ impl<'a> Scanner<'a> {
     fn word(&mut self, what: &str) -> Result<Word, ConditionError> {
         let column = self.column();
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        match name.is_empty() {
-            true => Err(self.expected(what)),
-            false => Ok(Word { name: name.to_owned(), column }),
+        if name.is_empty() {
+            Err(self.expected(what))
+        } else {
+            Ok(Word { name: name.to_owned(), column })
         }
     }
 

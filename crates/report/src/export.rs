@@ -355,10 +355,7 @@ pub(crate) fn github(analysis: &Analysis) -> anyhow::Result<String> {
             }
         }
     }
-    match entries.is_empty() {
-        true => Err(NoFigure.into()),
-        false => files::json(&entries),
-    }
+    if entries.is_empty() { Err(NoFigure.into()) } else { files::json(&entries) }
 }
 
 /// Writes the latencies of each case and subject with a valid trial as HdrHistogram's percentile distribution, and

@@ -125,9 +125,10 @@ impl Threshold {
 
     /// Checks that the run has the subjects and the case of the threshold.
     pub fn check(&self, subjects: &[&str], cases: &[&str]) -> Result<(), ConditionError> {
-        let known = |word: &Word, kind: &str, names: &[&str]| match names.contains(&&*word.name) {
-            true => Ok(()),
-            false => {
+        let known = |word: &Word, kind: &str, names: &[&str]| {
+            if names.contains(&&*word.name) {
+                Ok(())
+            } else {
                 let hint = suggestion(&word.name, names.iter().copied());
                 let message = format!("the run has no {kind} `{}`{hint}", word.name);
                 Err(ConditionError::new(&self.text, word.column, message))
@@ -189,10 +190,8 @@ impl Threshold {
                 .into_iter()
                 .any(|subject| is_lower_bound(self.measure, case, subject))
         });
-        let outcome = match is_hint {
-            true => Outcome::NotSettled,
-            false => self.outcome(value, [false, false]),
-        };
+        let outcome =
+            if is_hint { Outcome::NotSettled } else { self.outcome(value, [false, false]) };
         let (subject, baseline) = (&self.subject.name, &baseline(runs[1]).name);
         let note = match value {
             None => {

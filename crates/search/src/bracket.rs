@@ -152,9 +152,10 @@ impl Bracket {
         }
         let is_confirmed = |end: Option<f64>| end.is_none_or(|rate| self.lacking(rate) == 0);
         if !self.confirms || !is_confirmed(self.passed) || !is_confirmed(self.failed) {
-            return match self.trials.len() >= TRIALS_MAX {
-                true => Progress::TrialLimit,
-                false => Progress::Open,
+            return if self.trials.len() >= TRIALS_MAX {
+                Progress::TrialLimit
+            } else {
+                Progress::Open
             };
         }
         match (self.passed, self.failed) {

@@ -198,9 +198,10 @@ impl Goals {
             // A window that was not closed in time matters only here: if a goal is not met, the generator was
             // overloaded, and its lateness shows that.
             let skewed = matching(|rule| matches!(rule, Invalid::WindowSkew { .. }));
-            return match skewed.is_empty() {
-                true => Judgement { verdict: Verdict::Pass, reasons },
-                false => invalid(skewed),
+            return if skewed.is_empty() {
+                Judgement { verdict: Verdict::Pass, reasons }
+            } else {
+                invalid(skewed)
             };
         }
         let by_system = match measurement.bottleneck {

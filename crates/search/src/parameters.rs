@@ -32,9 +32,12 @@ const BUDGET_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl SearchParameters {
     pub fn check(&self) -> anyhow::Result<()> {
-        let bounds = |option: &str, value: String, low: &str, high: &str, holds| match holds {
-            true => Ok(()),
-            false => Err(bad_input(format!("{option} must be from {low} to {high}, not {value}"))),
+        let bounds = |option: &str, value: String, low: &str, high: &str, holds| {
+            if holds {
+                Ok(())
+            } else {
+                Err(bad_input(format!("{option} must be from {low} to {high}, not {value}")))
+            }
         };
         let Self { start, width, confirmations, budget, .. } = self;
         let holds = *start >= 1.0 && *start <= MAX_RATE;

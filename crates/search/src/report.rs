@@ -224,11 +224,10 @@ impl SearchReport {
                 1 => String::new(),
                 _ => format!("{}: ", case.case.name),
             };
-            match clauses.is_empty() {
-                true => format!("{prefix}No rate was found."),
-                false => {
-                    format!("{prefix}{} is met {}.", self.parameters.goals, clauses.join("; "))
-                }
+            if clauses.is_empty() {
+                format!("{prefix}No rate was found.")
+            } else {
+                format!("{prefix}{} is met {}.", self.parameters.goals, clauses.join("; "))
             }
         };
         self.cases.iter().map(sentence).collect::<Vec<_>>().join(" ")
@@ -402,10 +401,13 @@ impl Status {
             Progress::TrialLimit => Self::TrialLimit,
             Progress::NeverPassed => Self::NeverPassed,
             Progress::AlwaysPassed => Self::AtLeast,
-            Progress::Settled => match bracket.failed().is_some_and(|end| end.by_system) {
-                true => Self::Settled,
-                false => Self::AtLeast,
-            },
+            Progress::Settled => {
+                if bracket.failed().is_some_and(|end| end.by_system) {
+                    Self::Settled
+                } else {
+                    Self::AtLeast
+                }
+            }
             Progress::NotMeasurable => {
                 let last = trials.last().map(|trial| trial.reasons.join("; "));
                 // Output of a server may contain terminal control characters.

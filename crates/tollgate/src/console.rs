@@ -115,9 +115,10 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
         if is_interrupted(&error) {
             return Self { exit: Exit::Interrupted, error };
         }
-        match error.is::<NoPrices>() || error.is::<NoAnchor>() {
-            true => Self::nothing(error),
-            false => Self { exit: Exit::Failed, error },
+        if error.is::<NoPrices>() || error.is::<NoAnchor>() {
+            Self::nothing(error)
+        } else {
+            Self { exit: Exit::Failed, error }
         }
     }
 }

@@ -211,9 +211,10 @@ fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) ->
             .collect();
         all.sort_by(f64::total_cmp);
         let (shortest, longest) = (significant(*all.first()?), significant(*all.last()?));
-        Some(match shortest == longest {
-            true => format!("{} {shortest} s", subject.name),
-            false => format!("{} {shortest} to {longest} s", subject.name),
+        Some(if shortest == longest {
+            format!("{} {shortest} s", subject.name)
+        } else {
+            format!("{} {shortest} to {longest} s", subject.name)
         })
     };
     let lengths: Vec<String> = case.subjects.iter().filter_map(length).collect();
@@ -299,9 +300,10 @@ fn schedule<'a>(name: &str, schedules: impl Iterator<Item = &'a OpenLoopRecord>)
         let share = |schedule: &&OpenLoopRecord| {
             as_f64(schedule.unsent) / as_f64(schedule.due.max(schedule.unsent).max(1))
         };
-        let reason = match behind().all(|schedule| schedule.queued > 0) {
-            true => ", because no connection was free",
-            false => "",
+        let reason = if behind().all(|schedule| schedule.queued > 0) {
+            ", because no connection was free"
+        } else {
+            ""
         };
         notes.push(format!(
             "{name} did not hold the rate in {} of {all} trials: up to {} of the scheduled requests were not \

@@ -178,9 +178,12 @@ pub(super) fn by_block(
         })
         .collect();
     // The baseline's own ratios are all 1.
-    let shown = |figure: &BlockFigure| match is_baseline {
-        true => figure.cpu_us_per_request,
-        false => figure.ratio.or(figure.cpu_us_per_request),
+    let shown = |figure: &BlockFigure| {
+        if is_baseline {
+            figure.cpu_us_per_request
+        } else {
+            figure.ratio.or(figure.cpu_us_per_request)
+        }
     };
     let values: Vec<f64> = figures.iter().filter_map(shown).map(f64::ln).collect();
     let mut scores = modified_z_scores(&values).into_iter();

@@ -53,9 +53,10 @@ impl RunStatus {
             Self::AaFailed
         } else if verdicts.peek().is_none() {
             // An A/A comparison alone is a complete run.
-            match noise_floor.is_some_and(|floor| floor.interval) {
-                true => Self::Settled,
-                false => Self::NoPrice,
+            if noise_floor.is_some_and(|floor| floor.interval) {
+                Self::Settled
+            } else {
+                Self::NoPrice
             }
         } else if verdicts.any(|verdict| verdict == Verdict::Inconclusive) {
             Self::NotSettled
@@ -231,9 +232,10 @@ fn clauses_of(
     let all_block_alike = blocked.len() > 1 && blocked.iter().all(|one| *one == blocked[0]);
     let clause = |(place, (subject, price)): (usize, &(&SubjectAnalysis, &Price))| {
         // The name alone says little to a reader who did not write the experiment.
-        let name = match place == 0 && !subject.about.is_empty() {
-            true => format!("{} ({})", subject.name, subject.about),
-            false => subject.name.clone(),
+        let name = if place == 0 && !subject.about.is_empty() {
+            format!("{} ({})", subject.name, subject.about)
+        } else {
+            subject.name.clone()
         };
         let cost = cost(price, experiment, Some(place) == first_ratio);
         let blocks = match self::blocked(case, subject).filter(|_| !all_block_alike) {
@@ -292,9 +294,10 @@ fn cost(price: &Price, experiment: &ExperimentManifest, is_first_ratio: bool) ->
         }
         Some(ratio) => {
             let more = if difference < 0.0 { "less" } else { "more" };
-            let difference = match is_first_ratio {
-                true => format!(" ({} µs {more} per request)", significant(difference.abs())),
-                false => String::new(),
+            let difference = if is_first_ratio {
+                format!(" ({} µs {more} per request)", significant(difference.abs()))
+            } else {
+                String::new()
             };
             format!("costs {} times{of_baseline}{difference}", significant(ratio.estimate))
         }
@@ -320,9 +323,12 @@ pub(crate) fn blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) -> Option<
 
 fn blocked_of_all(caught: &SubjectCatch) -> Option<String> {
     let blocks = |share: &Share| share.blocked > 0;
-    let of = |share: Share, noun: &str| match share.blocked == share.of && caught.undecided == 0 {
-        true => format!("every {noun}"),
-        false => format!("{} of {}", share.blocked, counted(share.of as usize, noun)),
+    let of = |share: Share, noun: &str| {
+        if share.blocked == share.of && caught.undecided == 0 {
+            format!("every {noun}")
+        } else {
+            format!("{} of {}", share.blocked, counted(share.of as usize, noun))
+        }
     };
     let attacks = of(caught.attacks.filter(blocks)?, "attack");
     Some(match caught.benign.filter(blocks) {

@@ -29,9 +29,10 @@ fn document(comparison: &Comparison) -> Document {
     let run = |name: &str, run: &RunInShort| {
         let RunInShort { title, started_at, tollgate, machine, .. } = run;
         let started = format!("started {started_at} by tollgate {tollgate} on {machine}");
-        let text = match comparison.old.title == comparison.new.title {
-            true => started,
-            false => format!("{title}, {started}"),
+        let text = if comparison.old.title == comparison.new.title {
+            started
+        } else {
+            format!("{title}, {started}")
         };
         (name.to_owned(), text)
     };
@@ -133,9 +134,10 @@ fn legend(comparison: &Comparison) -> String {
     let old = &comparison.old.baseline;
     let changes =
         || comparison.cases.iter().flat_map(|case| &case.subjects).flat_map(|s| s.changes.values());
-    let few = match changes().any(|change| !change.ratio.interval) {
-        true => " Below 4 blocks in each run there is no interval; {a, b} is the observed range.",
-        false => "",
+    let few = if changes().any(|change| !change.ratio.interval) {
+        " Below 4 blocks in each run there is no interval; {a, b} is the observed range."
+    } else {
+        ""
     };
     format!(
         "New / old is the ratio of prices, each relative to {old} in its own run; absolute figures vary with the \

@@ -418,9 +418,10 @@ fn outcomes(template: &TemplateFigures) -> String {
             let probes = probes.into_iter().filter(|(probes, _)| *probes > 0);
             let words: Vec<String> =
                 probes.map(|(probes, word)| format!("{} {word}", count(probes))).collect();
-            return match words.is_empty() {
-                true => "no response".to_owned(),
-                false => format!("only probes: {}", words.join(", ")),
+            return if words.is_empty() {
+                "no response".to_owned()
+            } else {
+                format!("only probes: {}", words.join(", "))
             };
         }
         (_, 0) => "neither blocked nor passed".to_owned(),

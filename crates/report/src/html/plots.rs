@@ -104,9 +104,10 @@ fn catches(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
         let price = cpu_ratio(baseline, subject)?;
         let rate = attacks_blocked(case, subject)?;
         let blocked = blocked(case, subject).unwrap_or_else(|| "no attack".to_owned());
-        let cost = match subject.name == baseline {
-            true => "baseline".to_owned(),
-            false => format!("× {}", range(&price, significant)),
+        let cost = if subject.name == baseline {
+            "baseline".to_owned()
+        } else {
+            format!("× {}", range(&price, significant))
         };
         let hint = format!("{}: {cost}, blocks {blocked}", subject.name);
         Some(Catch { name: subject.name.clone(), series, price, rate, hint })

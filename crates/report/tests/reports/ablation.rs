@@ -13,9 +13,10 @@ use tollgate_traffic::Class;
 fn trials(subject: &str, cpu_us: u64, blocked: &[&str]) -> Vec<TrialRecord> {
     let named = |name: &str, class| TemplateRecord {
         name: name.to_owned(),
-        probe: Some(match blocked.contains(&name) {
-            true => ProbeOutcome::Blocked,
-            false => ProbeOutcome::Passed,
+        probe: Some(if blocked.contains(&name) {
+            ProbeOutcome::Blocked
+        } else {
+            ProbeOutcome::Passed
         }),
         ..template(class, if blocked.contains(&name) { 10 } else { 0 }, 10)
     };

@@ -6,16 +6,16 @@ use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
-use tollgate_batch::bisect_report::Conclusion;
-use tollgate_batch::builder::{Event, Request};
 use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
+use tollgate_batch::findings::Conclusion;
 use tollgate_batch::manifest::BatchManifest;
 use tollgate_batch::nodes::Nodes;
 use tollgate_batch::report;
 use tollgate_batch::repository::Revision;
+use tollgate_batch::request::{BatchEvent, Request};
 use tollgate_batch::run::{BatchOptions, run as run_batch};
-use tollgate_batch::store::{self, BatchRecords, BuildOutcome, Purpose};
+use tollgate_batch::store::{self, BuildOutcome, Purpose, StoredBatch};
 use tollgate_cluster::carrier::{Carrier, MAX_HOSTS};
 use tollgate_experiment::catalog::{self, Catalog};
 use tollgate_experiment::toml_file;
@@ -391,7 +391,7 @@ fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
 
 /// Prints the figures of a batch; fails if no revision has a price.
 fn print_stats(dir: &Path, format: StatsFormat) -> Result<Exit, Failure> {
-    let stats = report::stats(&BatchRecords::read(dir)?, dir)?;
+    let stats = report::stats(&StoredBatch::read(dir)?.records(), dir)?;
     console::print(&match format {
         StatsFormat::Csv => report::render_csv(&stats)?,
         StatsFormat::Table => report::render_table(&stats, console::screen()),
@@ -440,18 +440,18 @@ struct Events {
 }
 
 impl Events {
-    fn show(&mut self, event: &Event<'_>) {
+    fn show(&mut self, event: &BatchEvent<'_>) {
         match event {
-            Event::Revisions { count, tried } if count == tried => {
+            BatchEvent::Revisions { count, tried } if count == tried => {
                 eprint_line(&counted(*count, "revision"));
             }
-            Event::Revisions { count, tried } => {
+            BatchEvent::Revisions { count, tried } => {
                 eprint_line(&format!("{tried} of {}", counted(*count, "revision")));
             }
-            Event::Building { revision } => {
+            BatchEvent::Building { revision } => {
                 eprint_line(format!("building {} {}", revision.name, revision.message).trim_end());
             }
-            Event::Built { revision, record } => match &record.outcome {
+            BatchEvent::Built { revision, record } => match &record.outcome {
                 BuildOutcome::Built { product, .. } => {
                     let seconds = significant(record.duration_s);
                     eprint_line(&format!(
@@ -464,8 +464,8 @@ impl Events {
                     print_failure(revision, failure);
                 }
             },
-            Event::ProbeFailed { revision, failure } => print_failure(revision, failure),
-            Event::Round { round, experiment } => {
+            BatchEvent::ProbeFailed { revision, failure } => print_failure(revision, failure),
+            BatchEvent::Round { round, experiment } => {
                 let what = match round.purpose {
                     Purpose::Series => "series",
                     Purpose::Bisection => "bisection",
@@ -476,22 +476,22 @@ impl Events {
                 eprint_line(&format!("round {}, {what}: {}", round.round, subjects.join(", ")));
                 self.round = Some(Progress::new(experiment));
             }
-            Event::Run(event) => {
+            BatchEvent::Run(event) => {
                 if let Some(round) = &mut self.round {
                     round.show(event);
                 }
             }
-            Event::RoundEnded => {
+            BatchEvent::RoundEnded => {
                 if let Some(round) = self.round.take() {
                     round.end();
                 }
             }
-            Event::Search(what) | Event::Nodes(what) => eprint_line(what),
+            BatchEvent::Search(what) | BatchEvent::Nodes(what) => eprint_line(what),
         }
     }
 }
 
-fn print_failure(revision: &Revision, failure: &store::Failure) {
+fn print_failure(revision: &Revision, failure: &store::ProductFailure) {
     eprint_line(&format!("{}: {}", revision.name, failure.reason));
     for line in &failure.log {
         eprint_line(&format!("    | {line}"));

@@ -69,9 +69,10 @@ workers {{ workers }}
 
 fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !text.is_empty() && !text.starts_with(['.', '-']) && text.chars().all(is_plain) {
-        true => Ok(text.to_owned()),
-        false => Err("expected letters, digits, `-`, `_` and `.`".to_owned()),
+    if !text.is_empty() && !text.starts_with(['.', '-']) && text.chars().all(is_plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, `-`, `_` and `.`".to_owned())
     }
 }
 

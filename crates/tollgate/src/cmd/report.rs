@@ -87,9 +87,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         None => export::write_hgrm(&source, &args.dir)
             .map(|paths| paths.iter().map(|path| format!("{}\n", path.display())).collect()),
     };
-    console::print(&text.map_err(|error| match error.is::<NoFigure>() {
-        true => Failure::nothing(error),
-        false => Failure::from(error),
+    console::print(&text.map_err(|error| {
+        if error.is::<NoFigure>() { Failure::nothing(error) } else { Failure::from(error) }
     })?)?;
     let format = format.unwrap_or(report::Format::Json);
     args.threshold.judge(&thresholds, &source, format, Exit::Success)

@@ -324,9 +324,8 @@ fn resume_command(out: &Path) -> String {
 fn exit(analysis: &Analysis) -> Exit {
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
     let is_alone = subjects().all(|subject| subject.name == analysis.baseline);
-    let has_result = |subject: &SubjectAnalysis| match is_alone {
-        true => subject.figures.is_some(),
-        false => !subject.prices.is_empty(),
+    let has_result = |subject: &SubjectAnalysis| {
+        if is_alone { subject.figures.is_some() } else { !subject.prices.is_empty() }
     };
     if !subjects().any(has_result) {
         return Exit::Nothing;
@@ -337,10 +336,7 @@ fn exit(analysis: &Analysis) -> Exit {
         SubjectStatus::Refused(_) | SubjectStatus::Failed(_) | SubjectStatus::Missing => true,
         SubjectStatus::Skipped(_) => false,
     };
-    match subjects().any(is_incomplete) {
-        true => Exit::Partial,
-        false => Exit::Success,
-    }
+    if subjects().any(is_incomplete) { Exit::Partial } else { Exit::Success }
 }
 
 /// A duration; a number alone is in seconds.

@@ -166,9 +166,10 @@ fn exit(report: &SearchReport) -> Exit {
     }
     let is_done =
         |status: &Status| matches!(status, Status::Settled | Status::AtLeast | Status::Skipped(_));
-    match report.subjects().all(|subject| is_done(&subject.status)) {
-        true => Exit::Success,
-        false => Exit::Partial,
+    if report.subjects().all(|subject| is_done(&subject.status)) {
+        Exit::Success
+    } else {
+        Exit::Partial
     }
 }
 
@@ -184,9 +185,10 @@ fn in_words(event: &Event<'_>) -> String {
                 Verdict::Invalid => "invalid",
                 Verdict::NotMeasured => "not measured",
             };
-            let reasons = match judgement.reasons.is_empty() {
-                true => String::new(),
-                false => format!(" ({})", judgement.reasons.join("; ")),
+            let reasons = if judgement.reasons.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", judgement.reasons.join("; "))
             };
             let finished = if *progress == Progress::Open { "" } else { "; finished" };
             let rate = in_full(*rate_per_s);

@@ -39,9 +39,10 @@ pub(crate) fn bars(data: &Bars) -> String {
     let (names, texts) = (width(|bar| &bar.name), width(|bar| &bar.text));
     let has_room = WIDTH - names - texts >= AXIS_MIN;
     // Beside the bar, or in two lines above it.
-    let (left, right, row) = match has_room {
-        true => (names + 12.0, WIDTH - texts - 12.0, 32.0),
-        false => (8.0, WIDTH - 8.0, 59.0),
+    let (left, right, row) = if has_room {
+        (names + 12.0, WIDTH - texts - 12.0, 32.0)
+    } else {
+        (8.0, WIDTH - 8.0, 59.0)
     };
     let frame = Frame { left, right, top: 8.0, bottom: 8.0 + data.bars.len() as f64 * row };
     let ranges = data.bars.iter().filter_map(|bar| bar.price).chain(data.band);
@@ -57,9 +58,10 @@ pub(crate) fn bars(data: &Bars) -> String {
     canvas.line("one", (scale.at(1.0), frame.top), (scale.at(1.0), frame.bottom));
     let mut top = frame.top;
     for bar in &data.bars {
-        let (name_y, value, anchor, middle) = match has_room {
-            true => (row / 2.0 + 4.0, (WIDTH, row / 2.0 + 4.0), END, top + row / 2.0),
-            false => (14.0, (0.0, 29.0), START, top + 43.0),
+        let (name_y, value, anchor, middle) = if has_room {
+            (row / 2.0 + 4.0, (WIDTH, row / 2.0 + 4.0), END, top + row / 2.0)
+        } else {
+            (14.0, (0.0, 29.0), START, top + 43.0)
         };
         canvas.text("name", (0.0, top + name_y), START, &bar.name);
         canvas.text("value", (value.0, top + value.1), anchor, &bar.text);

@@ -22,9 +22,10 @@ const MARKS_MAX: usize = 40;
 
 /// Draws the panels over `length_s` seconds.
 pub(crate) fn series(panels: &[SeriesPanel], length_s: f64) -> String {
-    let (divisor, unit) = match length_s > 300.0 {
-        true => (60.0, "minutes from the start of the measurement"),
-        false => (1.0, "seconds from the start of the measurement"),
+    let (divisor, unit) = if length_s > 300.0 {
+        (60.0, "minutes from the start of the measurement")
+    } else {
+        (1.0, "seconds from the start of the measurement")
     };
     let axes: Vec<PanelAxis> = panels.iter().map(axis).collect();
     let time = Scale::exact(0.0, length_s / divisor);
@@ -50,9 +51,10 @@ pub(crate) fn series(panels: &[SeriesPanel], length_s: f64) -> String {
 
 fn axis(panel: &SeriesPanel) -> PanelAxis {
     let values = panel.curves.iter().flat_map(|curve| &curve.points).map(|(_, value)| *value);
-    let scale = match panel.is_logarithmic {
-        true => Scale::log(values),
-        false => Scale::linear(values.chain([0.0]), PANEL_TICKS),
+    let scale = if panel.is_logarithmic {
+        Scale::log(values)
+    } else {
+        Scale::linear(values.chain([0.0]), PANEL_TICKS)
     };
     let ticks = scale.ticks(PANEL_TICKS);
     PanelAxis { scale, ticks, unit: panel.unit.to_owned(), height: HEIGHT }

@@ -46,9 +46,10 @@ pub(crate) struct Timeline {
 /// Draws the panels, with a stripe through all of them for each invalid trial and a line for each pause.
 pub(crate) fn timeline(timeline: &Timeline) -> String {
     let Timeline { panels, invalid, pauses, length_s } = timeline;
-    let (divisor, unit) = match *length_s > 300.0 {
-        true => (60.0, "minutes from the start of the run"),
-        false => (1.0, "seconds from the start of the run"),
+    let (divisor, unit) = if *length_s > 300.0 {
+        (60.0, "minutes from the start of the run")
+    } else {
+        (1.0, "seconds from the start of the run")
     };
     let axes: Vec<PanelAxis> = panels.iter().map(panel_axis).collect();
     let time = Scale::exact(0.0, length_s / divisor);
@@ -87,9 +88,10 @@ pub(crate) fn timeline(timeline: &Timeline) -> String {
 
 fn panel_axis(panel: &TimelinePanel) -> PanelAxis {
     let values = || panel.trials.iter().filter_map(|trial| trial.value);
-    let (scale, about, height) = match panel.is_logarithmic {
-        true => (Scale::log(values()), 4, 110.0),
-        false => (Scale::linear(values().chain([0.0]), 2), 2, 56.0),
+    let (scale, about, height) = if panel.is_logarithmic {
+        (Scale::log(values()), 4, 110.0)
+    } else {
+        (Scale::linear(values().chain([0.0]), 2), 2, 56.0)
     };
     // Without values, labels would be misleading.
     let ticks = values().next().map_or(Vec::new(), |_| scale.ticks(about));

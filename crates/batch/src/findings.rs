@@ -1,7 +1,6 @@
 //! The result of `tollgate batch find`: `find.json` and text.
 
 use crate::config::Figure;
-use crate::report::factor;
 use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,7 @@ use tollgate_stats::number::{relative, share, significant};
 pub const SCHEMA: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BisectReport {
+pub struct Findings {
     pub schema: u32,
     pub title: String,
     pub metric: String,
@@ -88,7 +87,7 @@ pub struct Confirmation {
     pub verdict: Verdict,
 }
 
-impl BisectReport {
+impl Findings {
     pub fn confirmed(&self) -> impl Iterator<Item = &Found> {
         self.changes.iter().filter(|found| found.is_confirmed())
     }
@@ -124,9 +123,12 @@ impl BisectReport {
 
     fn paragraph(&self, found: &Found) -> String {
         let Found { parent, first_bad, before, after, p, conclusion, .. } = found;
-        let name = |named: &Named| match named.message.is_empty() {
-            true => named.name.clone(),
-            false => format!("{} ({})", named.name, named.message),
+        let name = |named: &Named| {
+            if named.message.is_empty() {
+                named.name.clone()
+            } else {
+                format!("{} ({})", named.name, named.message)
+            }
         };
         let figure = &self.metric;
         let level = relative(after / before);
@@ -235,11 +237,16 @@ fn share_of_noise(noise: f64) -> String {
     format!("{} %", significant(100.0 * noise))
 }
 
+/// Formats a factor. Near 1, shows enough digits for its difference from 1.
+pub(crate) fn factor(value: f64) -> String {
+    if (0.5..2.0).contains(&value) { format!("{value:.3}") } else { significant(value) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn findings(after: f64, verdict: Option<Verdict>, noise: Option<f64>) -> BisectReport {
+    fn findings(after: f64, verdict: Option<Verdict>, noise: Option<f64>) -> Findings {
         let named = |name: &str, log: &str| Named {
             revision: format!("{name}{name}"),
             name: name.to_owned(),
@@ -248,7 +255,7 @@ mod tests {
         let ratio = Some(Range { estimate: 1.052, low: 1.041, high: 1.063, interval: true });
         let confirmation = verdict.map(|verdict| Confirmation { ratio, n: 12, verdict });
         let conclusion = Conclusion::of(after, confirmation.as_ref(), 0.02, noise);
-        BisectReport {
+        Findings {
             schema: SCHEMA,
             title: "t".to_owned(),
             metric: "CPU per request".to_owned(),
