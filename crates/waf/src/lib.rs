@@ -24,7 +24,6 @@
 
 #![warn(missing_docs)]
 
-mod appsec;
 mod body;
 mod condition;
 mod error;
@@ -32,7 +31,7 @@ mod error;
 pub mod fuzzing;
 mod head;
 mod libinjection;
-mod naxsi;
+mod load;
 mod operator;
 mod pcre;
 mod plan;
@@ -41,17 +40,16 @@ pub mod regression;
 pub mod replay;
 mod rule;
 mod ruleset;
-mod seclang;
 mod settings;
-pub mod source;
 mod template;
 mod transaction;
 mod transformation;
 mod variable;
 
 pub use error::{LoadError, Place, Skipped};
+pub use load::{Builder, source};
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
-pub use ruleset::{Builder, RuleInfo, RuleSet};
+pub use ruleset::{RuleInfo, RuleSet};
 pub use settings::{LimitAction, Settings};
 pub use transaction::{
     Connection, Intervention, LimitsReached, Match, MatchDetails, Transaction, Worker,

@@ -1,4 +1,4 @@
-//! Compiled rules: defaults and target updates applied, names resolved.
+//! Resolved rules: defaults and updates applied, names replaced by positions.
 
 use std::sync::Arc;
 
@@ -249,9 +249,10 @@ pub(crate) enum Change {
     Unset,
 }
 
-/// Action that runs when a rule matched completely.
+/// Action that runs when a rule matched completely. It names other rules by `R`: by a filter while rules are read, then by
+/// their positions in ascending order.
 #[derive(Clone, Debug)]
-pub(crate) enum Control {
+pub(crate) enum Control<R = Vec<u32>> {
     AuditEngine(AuditEngine),
     AuditLogParts(String),
     ForceRequestBodyVariable(bool),
@@ -261,34 +262,30 @@ pub(crate) enum Control {
     RequestBodyLimit(usize),
     ResponseBodyLimit(usize),
     Engine(EngineMode),
-    RemoveRules(RuleFilter),
-    RemoveTargets(RuleFilter, Target),
+    RemoveRules(R),
+    RemoveTargets(R, Target),
     /// `initcol`: variable and key.
     InitCollection(Variable, Template),
     SetEnv(Template, Template),
 }
 
-/// Selection of rules by one of their properties.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RuleFilter {
-    Ids(Vec<(u64, u64)>),
-    Tag(String),
-    Message(String),
-    /// Rules that the filter selected, once the rule set is complete.
-    Resolved(Vec<u32>),
-}
-
-impl RuleFilter {
-    pub(crate) fn selects(&self, rule: &Rule) -> bool {
+impl<R> Control<R> {
+    /// Names the rules in another way.
+    pub(crate) fn map_rules<S>(self, map: impl FnOnce(R) -> S) -> Control<S> {
         match self {
-            Self::Ids(ranges) => ranges.iter().any(|&(low, high)| (low..=high).contains(&rule.id)),
-            Self::Tag(tag) => rule.tags.iter().any(|t| t == tag),
-            Self::Message(message) => rule
-                .message
-                .as_ref()
-                .and_then(Template::as_text)
-                .is_some_and(|text| text == message.as_bytes()),
-            Self::Resolved(_) => false,
+            Self::RemoveRules(rules) => Control::RemoveRules(map(rules)),
+            Self::RemoveTargets(rules, target) => Control::RemoveTargets(map(rules), target),
+            Self::AuditEngine(mode) => Control::AuditEngine(mode),
+            Self::AuditLogParts(parts) => Control::AuditLogParts(parts),
+            Self::ForceRequestBodyVariable(force) => Control::ForceRequestBodyVariable(force),
+            Self::RequestBodyAccess(access) => Control::RequestBodyAccess(access),
+            Self::RequestBodyProcessor(processor) => Control::RequestBodyProcessor(processor),
+            Self::ResponseBodyAccess(access) => Control::ResponseBodyAccess(access),
+            Self::RequestBodyLimit(limit) => Control::RequestBodyLimit(limit),
+            Self::ResponseBodyLimit(limit) => Control::ResponseBodyLimit(limit),
+            Self::Engine(mode) => Control::Engine(mode),
+            Self::InitCollection(variable, key) => Control::InitCollection(variable, key),
+            Self::SetEnv(name, value) => Control::SetEnv(name, value),
         }
     }
 }

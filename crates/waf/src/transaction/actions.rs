@@ -3,9 +3,7 @@
 use crate::condition::{Condition, TextOperator};
 use crate::operator::text::parse_integer;
 use crate::regex::BACKTRACK_BUDGET;
-use crate::rule::{
-    Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule, RuleFilter,
-};
+use crate::rule::{Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule};
 use crate::template::{Macro, Template};
 use crate::variable::Variable;
 
@@ -144,19 +142,17 @@ impl Evaluation<'_> {
                 state.body_processor_forced = true;
             }
             Control::Engine(mode) => state.engine = *mode,
-            Control::RemoveRules(RuleFilter::Resolved(rules)) => {
+            Control::RemoveRules(rules) => {
                 state.removed_rules.resize(self.rules.rules.len().div_ceil(64), 0);
                 for &rule in rules {
                     state.removed_rules[rule as usize / 64] |= 1 << (rule % 64);
                 }
             }
-            Control::RemoveTargets(RuleFilter::Resolved(rules), target) => {
+            Control::RemoveTargets(rules, target) => {
                 if !state.removed_targets.iter().any(|(r, t)| r == rules && t == target) {
                     state.removed_targets.push((rules.clone(), target.clone()));
                 }
             }
-            // Filters are resolved when the rule set is completed.
-            Control::RemoveRules(_) | Control::RemoveTargets(..) => {}
             Control::InitCollection(variable, key) => {
                 let (variable, mut text) = (*variable, Vec::new());
                 self.expand(None, key, &mut text);

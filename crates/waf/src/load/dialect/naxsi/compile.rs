@@ -1,14 +1,16 @@
 //! Compiles naxsi rules into rules of the engine.
 
+use std::rc::Rc;
+
 use super::zone::{PathTest, Zone, Zones, all};
 use super::{Action, Check, Naxsi, Pattern, Search, Whitelist, at};
 use crate::condition::{Condition, NumberOperator, TextOperator};
-use crate::error::{LoadError, Place, Skipped};
+use crate::error::{LoadError, Place};
+use crate::load::draft::Draft;
+use crate::load::written::{Actions, RuleFilter, WrittenDisruptive, WrittenLink, WrittenRule};
 use crate::rule::{
-    AllowScope, Assignment, BodyProcessor, Change, Control, Disruptive, Phase, Rule, RuleFilter,
-    Selector, Target, Test, WrittenOperator,
+    AllowScope, Assignment, BodyProcessor, Change, Control, Phase, Selector, Target,
 };
-use crate::seclang::directive::{Draft, Entry};
 use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable as V;
@@ -24,76 +26,70 @@ const ILLEGAL_HOSTS: &str =
 /// An invalid escape in the path.
 const INVALID_ESCAPE: &str = "^[^?]*%(?:[^0-9a-f]|[0-9a-f][^0-9a-f]|[0-9a-f]?\\z)";
 
-impl Draft {
-    /// Compiles what was read.
-    pub(crate) fn finish_naxsi(&mut self) -> Result<(), LoadError> {
-        let naxsi = std::mem::take(&mut self.naxsi);
-        let Some(place) = &naxsi.first else { return Ok(()) };
-        if naxsi.rules.is_empty() && !naxsi.finds_sql && !naxsi.finds_xss {
+impl Naxsi {
+    /// Adds the rules of what was read, after all others.
+    pub(in crate::load) fn compile(&self, draft: &mut Draft) -> Result<(), LoadError> {
+        let Some(place) = &self.first else { return Ok(()) };
+        if self.rules.is_empty() && !self.finds_sql && !self.finds_xss {
             let message = "no MainRule or BasicRule has a pattern: naxsi would drop all requests";
             return Err(LoadError::Invalid { place: place.clone(), message: message.into() });
         }
-        let mut compiler =
-            Compiler { draft: self, rules: Vec::new(), is_learning: naxsi.is_learning };
-        compiler.internal_rules(place, &naxsi)?;
-        for rule in &naxsi.rules {
-            match compiler.pattern(rule) {
-                Err(LoadError::Unsupported { place, message })
-                    if compiler.draft.skip_unsupported =>
-                {
-                    compiler.draft.skipped.push(Skipped { place, message });
-                }
-                other => other?,
-            }
+        let mut compiler = Compiler { draft, rules: Vec::new(), is_learning: self.is_learning };
+        compiler.internal_rules(place, self)?;
+        for rule in &self.rules {
+            let compiled = compiler.pattern(rule);
+            compiler.draft.skip(compiled)?;
         }
-        let before = compiler.whitelists(&naxsi.whitelists)?;
-        let rules: Vec<Rule> = compiler.rules.into_iter().map(|(rule, _)| rule).collect();
-        self.entries.extend(before.into_iter().map(|rule| Entry::Rule(Box::new(rule), None)));
-        self.note_unused_scores(&naxsi);
+        compiler.whitelists(&self.whitelists)?;
+        let Compiler { rules, .. } = compiler;
+        self.note_unused_scores(draft);
         // A request that one of them allows is not compared with the others.
         let (allow, others): (Vec<_>, Vec<_>) =
-            naxsi.checks.iter().partition(|check| check.action == Action::Allow);
+            self.checks.iter().partition(|check| check.action == Action::Allow);
         let checks = allow.into_iter().chain(others);
-        let checks: Vec<_> = checks.map(|check| (check, self.take_id(FIRST_CHECK_ID))).collect();
+        let checks: Vec<_> = checks.map(|check| (check, draft.take_id(FIRST_CHECK_ID))).collect();
         // naxsi compares a score whenever it grows. For a lower bound, the last time suffices.
-        for rule in rules {
-            let raised: Vec<Vec<u8>> = (rule.links.iter().flat_map(|link| &link.assignments))
+        for (mut rule, _) in rules {
+            let raised: Vec<Vec<u8>> = (rule.last().assignments.iter())
                 .filter_map(|added| added.name.as_text().map(<[u8]>::to_vec))
                 .collect();
-            self.entries.push(Entry::Rule(Box::new(rule), None));
+            draft.push(rule);
             for &(check, id) in checks.iter().filter(|(check, _)| check.is_upper_bound()) {
                 if raised.contains(&variable(&check.score).into_bytes()) {
-                    self.naxsi_check(check, id, naxsi.is_learning);
+                    draft.push(check.rule(id, self.is_learning));
                 }
             }
         }
         for &(check, id) in checks.iter().filter(|(check, _)| !check.is_upper_bound()) {
-            self.naxsi_check(check, id, naxsi.is_learning);
+            draft.push(check.rule(id, self.is_learning));
         }
         Ok(())
     }
 
-    fn note_unused_scores(&mut self, naxsi: &Naxsi) {
-        for rule in &naxsi.rules {
+    fn note_unused_scores(&self, draft: &mut Draft) {
+        for rule in &self.rules {
             for (score, _) in &rule.scores {
                 let message = format!("no CheckRule compares ${}", score.to_ascii_uppercase());
-                let is_compared = naxsi.checks.iter().any(|check| check.score == *score);
-                if !is_compared && !self.inert.iter().any(|inert| inert.message == message) {
-                    self.inert.push(Skipped { place: rule.place.clone(), message });
+                let is_compared = self.checks.iter().any(|check| check.score == *score);
+                if !is_compared && !draft.inert.iter().any(|inert| inert.message == message) {
+                    draft.note_inert(&rule.place, message);
                 }
             }
         }
     }
+}
 
-    fn naxsi_check(&mut self, check: &Check, id: u64, is_learning: bool) {
-        let selector = Selector::Name(variable(&check.score).into_bytes(), None);
+impl Check {
+    fn rule(&self, id: u64, is_learning: bool) -> WrittenRule {
+        let selector = Selector::Name(variable(&self.score).into_bytes(), None);
         let score = Target { variable: V::Tx, selector, count: false };
-        let threshold = Template::literal(check.threshold.to_string().as_bytes());
-        let test = test(vec![score], Condition::Number(check.operator, threshold));
-        let mut rule = self.new_rule(id, &check.place, check.text.as_bytes(), vec![test]);
-        rule.tags = vec!["naxsi".into()];
-        rule.disruptive = check.action.disruptive(is_learning);
-        self.entries.push(Entry::Rule(Box::new(rule), None));
+        let threshold = Template::literal(self.threshold.to_string().as_bytes());
+        let condition = Condition::Number(self.operator, threshold);
+        let test = WrittenLink::new(&self.place, vec![score], condition);
+        let mut rule = WrittenRule::blocking(id, self.text.as_bytes(), vec![test]);
+        rule.head().tags = vec!["naxsi".into()];
+        rule.head().disruptive = Some(self.action.disruptive(is_learning));
+        rule
     }
 }
 
@@ -101,7 +97,7 @@ struct Compiler<'a> {
     draft: &'a mut Draft,
     is_learning: bool,
     /// With the zone by which a whitelist removes the whole rule.
-    rules: Vec<(Rule, Option<Zone>)>,
+    rules: Vec<(WrittenRule, Option<Zone>)>,
 }
 
 impl Compiler<'_> {
@@ -117,38 +113,38 @@ impl Compiler<'_> {
             if targets.is_empty() {
                 continue;
             }
-            let mut main = self.search(pattern, targets)?;
-            main.negated = pattern.negated;
+            let mut main = self.search(pattern, targets)?.negated(pattern.negated);
+            main.per_occurrence = true;
+            main.actions.assignments = pattern.scores.iter().map(add).collect();
             if is_encoded {
-                main.transformations.insert(0, Transformation::UrlDecode);
+                main.actions.transformations.insert(0, Transformation::UrlDecode);
             }
             let mut tests = Vec::new();
             if let Some(path) = &zones.path {
                 tests.push(self.path(path, &pattern.place)?);
             }
             if group == [Zone::RawBody] {
-                tests.push(no_processor());
+                tests.push(no_processor(&pattern.place));
             }
             tests.push(main);
-            let message = pattern.message.as_bytes();
-            let mut rule = self.draft.new_rule(pattern.id, &pattern.place, message, tests);
-            rule.disruptive = pattern.action.disruptive(self.is_learning);
-            if let Some(link) = rule.links.last_mut() {
-                link.per_occurrence = true;
-                link.assignments = pattern.scores.iter().map(add).collect();
-            }
-            rule.tags = vec!["naxsi".into()];
+            let mut rule = WrittenRule::blocking(pattern.id, pattern.message.as_bytes(), tests);
+            rule.head().disruptive = Some(pattern.action.disruptive(self.is_learning));
+            rule.head().tags = vec!["naxsi".into()];
             self.rules.push((rule, None));
         }
         Ok(())
     }
 
-    fn search(&mut self, pattern: &Pattern, targets: Vec<Target>) -> Result<Test, LoadError> {
+    fn search(
+        &mut self,
+        pattern: &Pattern,
+        targets: Vec<Target>,
+    ) -> Result<WrittenLink, LoadError> {
+        let test = |condition| WrittenLink::new(&pattern.place, targets, condition);
         let condition = match &pattern.search {
             Search::Text(text) => {
-                let mut test = test(targets, contains(text.as_bytes()));
-                test.transformations.push(Transformation::Lowercase);
-                return Ok(test);
+                let test = test(contains(text.as_bytes()));
+                return Ok(test.transformed(Transformation::Lowercase));
             }
             Search::NullByte => contains(b"\0"),
             Search::Regex(text) => self.regex(text, &pattern.place)?,
@@ -156,19 +152,18 @@ impl Compiler<'_> {
             Search::CrossSiteScripting => Condition::CrossSiteScripting,
             Search::InvalidUtf8 => Condition::Utf8Encoding,
         };
-        Ok(test(targets, condition))
+        Ok(test(condition))
     }
 
-    fn path(&mut self, path: &PathTest, place: &Place) -> Result<Test, LoadError> {
-        let targets = vec![all(V::RequestFilename)];
+    fn path(&mut self, path: &PathTest, place: &Place) -> Result<WrittenLink, LoadError> {
+        let test = |condition| WrittenLink::new(place, vec![all(V::RequestFilename)], condition);
         Ok(match path {
             PathTest::Equals(text) => {
                 let text = Template::literal(text.to_ascii_lowercase().as_bytes());
-                let mut test = test(targets, Condition::Text(TextOperator::Equals, text));
-                test.transformations.push(Transformation::Lowercase);
-                test
+                let test = test(Condition::Text(TextOperator::Equals, text));
+                test.transformed(Transformation::Lowercase)
             }
-            PathTest::Matches(text) => test(targets, self.regex(text, place)?),
+            PathTest::Matches(text) => test(self.regex(text, place)?),
         })
     }
 
@@ -180,6 +175,8 @@ impl Compiler<'_> {
 
     /// Adds naxsi's internal rules.
     fn internal_rules(&mut self, place: &Place, naxsi: &Naxsi) -> Result<(), LoadError> {
+        let test = |targets, condition| WrittenLink::new(place, targets, condition);
+        let number_test = |target, number| number_test(place, target, number);
         let no_type = || number_test(count(named(V::RequestHeaders, "content-type")), 0);
         let length = || named(V::RequestHeaders, "content-length");
         let header = |draft: &mut Self, name: &str, regex: &str| {
@@ -199,17 +196,15 @@ impl Compiler<'_> {
 
         let json = header(self, "content-type", JSON_TYPES)?;
         let controls = vec![Control::RequestBodyProcessor(BodyProcessor::Json)];
-        let rule = self.control(place, vec![no_processor(), json], controls);
-        self.draft.entries.push(Entry::Rule(Box::new(rule), None));
+        self.control(vec![no_processor(place), json], controls);
 
         let path = self.regex(INVALID_ESCAPE, place)?;
-        let mut unknown_type = header(self, "content-type", CONTENT_TYPES)?;
-        unknown_type.negated = true;
+        let unknown_type = header(self, "content-type", CONTENT_TYPES)?.negated(true);
         let host = header(self, "host", ILLEGAL_HOSTS)?;
         let post = [post(self)?, post(self)?, post(self)?, post(self)?];
         let [post_unknown, post_untyped, post_zero, post_none] = post;
         let invalid = |variable: V| test(vec![all(variable)], Condition::UrlEncoding);
-        let internal: [(u64, &str, Zone, Vec<Test>); 11] = [
+        let internal: [(u64, &str, Zone, Vec<WrittenLink>); 11] = [
             (2, "request too big", Zone::Body, vec![is_set(V::InboundDataError)]),
             (10, "invalid escape", Zone::Args, vec![invalid(V::QueryString)]),
             (10, "invalid escape", Zone::Url, vec![test(vec![all(V::RequestUriRaw)], path)]),
@@ -242,9 +237,9 @@ impl Compiler<'_> {
             (21, "illegal host", Zone::Headers, vec![host]),
         ];
         for (id, message, zone, tests) in internal {
-            let mut rule = self.draft.new_rule(id, place, message.as_bytes(), tests);
-            rule.tags = vec!["naxsi".into(), zone.tag(id)];
-            rule.disruptive = Action::Block.disruptive(self.is_learning);
+            let mut rule = WrittenRule::blocking(id, message.as_bytes(), tests);
+            rule.head().tags = vec!["naxsi".into(), zone.tag(id)];
+            rule.head().disruptive = Some(Action::Block.disruptive(self.is_learning));
             self.rules.push((rule, Some(zone)));
         }
         let everywhere = || {
@@ -273,14 +268,12 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Applies the whitelists, and returns the rules of those that depend on the path.
-    fn whitelists(&mut self, lists: &[Whitelist]) -> Result<Vec<Rule>, LoadError> {
-        let mut before = Vec::new();
+    /// Applies the whitelists. Those that depend on the path become rules.
+    fn whitelists(&mut self, lists: &[Whitelist]) -> Result<(), LoadError> {
         for list in lists {
             for id in list.ids.iter().filter(|&&id| id > 0) {
                 if !self.rules.iter().any(|(rule, _)| i64::try_from(rule.id) == Ok(*id)) {
-                    let message = format!("no rule has id {id}");
-                    self.draft.inert.push(Skipped { place: list.place.clone(), message });
+                    self.draft.note_inert(&list.place, format!("no rule has id {id}"));
                 }
             }
             let Some(zones) = &list.zones else {
@@ -304,7 +297,7 @@ impl Compiler<'_> {
             };
             let selected = self.rules.iter().filter(|(rule, _)| list.selects(rule.id));
             let whole = selected.clone().filter(|(_, zone)| is_whole(*zone));
-            let mut controls: Vec<Control> = whole
+            let mut controls: Vec<Control<RuleFilter>> = whole
                 .filter_map(|(rule, zone)| zone.map(|zone| zone.tag(rule.id)))
                 .map(|tag| Control::RemoveRules(RuleFilter::Tag(tag)))
                 .collect();
@@ -313,29 +306,32 @@ impl Compiler<'_> {
                 excluded.into_iter().map(|target| Control::RemoveTargets(ids.clone(), target)),
             );
             let test = self.path(path, &list.place)?;
-            let rule = self.control(&list.place, vec![test], controls);
-            before.push(rule);
+            self.control(vec![test], controls);
         }
-        Ok(before)
+        Ok(())
     }
 
-    /// A rule without id that changes which rules run.
-    fn control(&mut self, place: &Place, tests: Vec<Test>, controls: Vec<Control>) -> Rule {
-        let mut rule = self.draft.new_rule(0, place, b"", tests);
-        (rule.phase, rule.log, rule.audit_log) = (Phase::RequestHeaders, false, false);
-        rule.disruptive = Disruptive::Pass;
-        rule.links[0].controls = controls;
-        rule
+    /// Adds a rule without id that changes which rules run.
+    fn control(&mut self, mut tests: Vec<WrittenLink>, controls: Vec<Control<RuleFilter>>) {
+        tests[0].actions = Actions {
+            log: Some(false),
+            audit_log: Some(false),
+            disruptive: Some(WrittenDisruptive::Pass),
+            controls,
+            ..std::mem::take(&mut tests[0].actions)
+        };
+        let phase = Phase::RequestHeaders;
+        self.draft.push(WrittenRule { id: 0, phase, defaults: Rc::default(), links: tests });
     }
 }
 
 impl Action {
-    fn disruptive(self, is_learning: bool) -> Disruptive {
+    fn disruptive(self, is_learning: bool) -> WrittenDisruptive {
         match self {
-            Self::Block if is_learning => Disruptive::Pass,
-            Self::Log => Disruptive::Pass,
-            Self::Block | Self::Drop => Disruptive::Deny,
-            Self::Allow => Disruptive::Allow(AllowScope::Request),
+            Self::Block if is_learning => WrittenDisruptive::Pass,
+            Self::Log => WrittenDisruptive::Pass,
+            Self::Block | Self::Drop => WrittenDisruptive::Deny,
+            Self::Allow => WrittenDisruptive::Allow(AllowScope::Request),
         }
     }
 }
@@ -348,26 +344,13 @@ fn count(target: Target) -> Target {
     Target { count: true, ..target }
 }
 
-fn test(targets: Vec<Target>, condition: Condition) -> Test {
-    Test {
-        targets,
-        exclusions: Vec::new(),
-        transformations: Vec::new(),
-        multi_match: false,
-        negated: false,
-        condition,
-        operator: WrittenOperator::default(),
-        index: 0,
-    }
-}
-
-fn number_test(target: Target, number: i64) -> Test {
+fn number_test(place: &Place, target: Target, number: i64) -> WrittenLink {
     let number = Template::literal(number.to_string().as_bytes());
-    test(vec![target], Condition::Number(NumberOperator::Equal, number))
+    WrittenLink::new(place, vec![target], Condition::Number(NumberOperator::Equal, number))
 }
 
-fn no_processor() -> Test {
-    number_test(count(all(V::ReqbodyProcessor)), 0)
+fn no_processor(place: &Place) -> WrittenLink {
+    number_test(place, count(all(V::ReqbodyProcessor)), 0)
 }
 
 fn above_zero() -> Condition {

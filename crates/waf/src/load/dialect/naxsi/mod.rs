@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use crate::condition::NumberOperator;
-use crate::error::{Fault, LoadError, Place, Skipped, nearest};
-use crate::rule::EngineMode;
-use crate::seclang::directive::Draft;
+use crate::error::{Fault, LoadError, Place, nearest};
+use crate::load::draft::Draft;
 
 mod compile;
 mod zone;
@@ -18,33 +17,33 @@ use zone::Zones;
 
 /// Lower ids are reserved for naxsi's own rules; a negative whitelist does not select them.
 const FIRST_USER_ID: u64 = 1000;
-const DIRECTIVES: [(&str, Directive); 22] = [
-    ("MainRule", Directive::Rule),
-    ("BasicRule", Directive::Rule),
-    ("CheckRule", Directive::Check),
-    ("LearningMode", Directive::Learning),
-    ("LibInjectionSql", Directive::Sql),
-    ("LibInjectionXss", Directive::Xss),
-    ("SecRulesEnabled", Directive::Enabled),
-    ("DeniedUrl", Directive::DeniedUrl),
-    ("SecRulesDisabled", Directive::Unsupported),
-    ("IgnoreIP", Directive::Unsupported),
-    ("IgnoreCIDR", Directive::Unsupported),
-    ("main_rule", Directive::Rule),
-    ("basic_rule", Directive::Rule),
-    ("check_rule", Directive::Check),
-    ("learning_mode", Directive::Learning),
-    ("libinjection_sql", Directive::Sql),
-    ("libinjection_xss", Directive::Xss),
-    ("rules_enabled", Directive::Enabled),
-    ("denied_url", Directive::DeniedUrl),
-    ("rules_disabled", Directive::Unsupported),
-    ("ignore_ip", Directive::Unsupported),
-    ("ignore_cidr", Directive::Unsupported),
+const DIRECTIVES: [(&str, NaxsiDirective); 22] = [
+    ("MainRule", NaxsiDirective::Rule),
+    ("BasicRule", NaxsiDirective::Rule),
+    ("CheckRule", NaxsiDirective::Check),
+    ("LearningMode", NaxsiDirective::Learning),
+    ("LibInjectionSql", NaxsiDirective::Sql),
+    ("LibInjectionXss", NaxsiDirective::Xss),
+    ("SecRulesEnabled", NaxsiDirective::Enabled),
+    ("DeniedUrl", NaxsiDirective::DeniedUrl),
+    ("SecRulesDisabled", NaxsiDirective::Unsupported),
+    ("IgnoreIP", NaxsiDirective::Unsupported),
+    ("IgnoreCIDR", NaxsiDirective::Unsupported),
+    ("main_rule", NaxsiDirective::Rule),
+    ("basic_rule", NaxsiDirective::Rule),
+    ("check_rule", NaxsiDirective::Check),
+    ("learning_mode", NaxsiDirective::Learning),
+    ("libinjection_sql", NaxsiDirective::Sql),
+    ("libinjection_xss", NaxsiDirective::Xss),
+    ("rules_enabled", NaxsiDirective::Enabled),
+    ("denied_url", NaxsiDirective::DeniedUrl),
+    ("rules_disabled", NaxsiDirective::Unsupported),
+    ("ignore_ip", NaxsiDirective::Unsupported),
+    ("ignore_cidr", NaxsiDirective::Unsupported),
 ];
 
 #[derive(Clone, Copy)]
-enum Directive {
+enum NaxsiDirective {
     Rule,
     Check,
     Learning,
@@ -57,7 +56,7 @@ enum Directive {
 
 /// Rules, checks and whitelists of all files, before they are compiled.
 #[derive(Debug, Default)]
-pub(crate) struct Naxsi {
+pub(in crate::load) struct Naxsi {
     /// Place of the first directive.
     first: Option<Place>,
     rules: Vec<Pattern>,
@@ -135,33 +134,29 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.ends_with(".rules")
 }
 
-impl Draft {
+impl Naxsi {
     /// Reads a file. The engine is on, and bodies are inspected, unless directives say otherwise.
-    pub(crate) fn naxsi(&mut self, name: &Arc<str>, text: &[u8]) -> Result<(), LoadError> {
+    pub(in crate::load) fn read(
+        &mut self,
+        draft: &mut Draft,
+        name: &Arc<str>,
+        text: &[u8],
+    ) -> Result<(), LoadError> {
         for words in directives(name, text)? {
-            match self.naxsi_directive(&words) {
-                Err(LoadError::Unsupported { place, message }) if self.skip_unsupported => {
-                    self.skipped.push(Skipped { place, message });
-                }
-                other => other?,
-            }
+            let read = self.directive(draft, &words);
+            draft.skip(read)?;
         }
         Ok(())
     }
 
-    fn naxsi_directive(&mut self, words: &[Word]) -> Result<(), LoadError> {
+    fn directive(&mut self, draft: &mut Draft, words: &[Word]) -> Result<(), LoadError> {
         let Some((name, arguments)) = words.split_first() else { return Ok(()) };
-        if self.open_chain.is_some() {
+        if draft.open_chain.is_some() {
             return Err(name.invalid("a chain must continue with SecRule or SecAction"));
         }
-        if self.naxsi.first.is_none() {
-            self.naxsi.first = Some(name.place.clone());
-            if !self.engine_is_set {
-                self.settings.engine = EngineMode::On;
-            }
-            if !self.body_access_is_set {
-                self.settings.request_body_access = true;
-            }
+        if self.first.is_none() {
+            self.first = Some(name.place.clone());
+            draft.turn_on();
         }
         let found = DIRECTIVES.iter().find(|(known, _)| *known == name.text);
         let Some(&(_, directive)) = found else {
@@ -169,17 +164,17 @@ impl Draft {
             return Err(name.invalid(format!("unknown directive \"{}\"{hint}", name.text)));
         };
         match directive {
-            Directive::Rule => return self.naxsi_rule(name, arguments),
-            Directive::Check => self.naxsi.checks.push(Check::parse(name, arguments)?),
-            Directive::Learning => self.naxsi.is_learning = true,
-            Directive::Sql => self.naxsi.finds_sql = true,
-            Directive::Xss => self.naxsi.finds_xss = true,
-            Directive::Enabled => {}
-            Directive::DeniedUrl => {
-                let message = "DeniedUrl has no effect: a blocked request gets status 403".into();
-                self.inert.push(Skipped { place: name.place.clone(), message });
+            NaxsiDirective::Rule => return self.rule(draft, name, arguments),
+            NaxsiDirective::Check => self.checks.push(Check::parse(name, arguments)?),
+            NaxsiDirective::Learning => self.is_learning = true,
+            NaxsiDirective::Sql => self.finds_sql = true,
+            NaxsiDirective::Xss => self.finds_xss = true,
+            NaxsiDirective::Enabled => {}
+            NaxsiDirective::DeniedUrl => {
+                let message = "DeniedUrl has no effect: a blocked request gets status 403";
+                draft.note_inert(&name.place, message);
             }
-            Directive::Unsupported => {
+            NaxsiDirective::Unsupported => {
                 let message = format!("{} is not supported", name.text);
                 return Err(LoadError::Unsupported { place: name.place.clone(), message });
             }
@@ -187,7 +182,12 @@ impl Draft {
         Ok(())
     }
 
-    fn naxsi_rule(&mut self, name: &Word, arguments: &[Word]) -> Result<(), LoadError> {
+    fn rule(
+        &mut self,
+        draft: &mut Draft,
+        name: &Word,
+        arguments: &[Word],
+    ) -> Result<(), LoadError> {
         let place = name.place.clone();
         let (mut id, mut message, mut search, mut zones, mut ids) = (None, None, None, None, None);
         let (mut scores, mut action, mut negated) = (Vec::new(), None, false);
@@ -221,8 +221,7 @@ impl Draft {
                             None if part.parse::<i64>().is_ok() => {
                                 let message =
                                     format!("score {part} has no effect: no CheckRule can name it");
-                                let place = word.place.clone();
-                                self.inert.push(Skipped { place, message });
+                                draft.note_inert(&word.place, message);
                                 action.get_or_insert(Action::Log);
                             }
                             None => action = Some(Action::parse(word, part)?),
@@ -249,7 +248,7 @@ impl Draft {
             if search.is_some() || id.is_some() || !scores.is_empty() || action.is_some() {
                 return Err(name.invalid("a whitelist has `wl` and `mz` only"));
             }
-            self.naxsi.whitelists.push(Whitelist { place, ids, zones });
+            self.whitelists.push(Whitelist { place, ids, zones });
             return Ok(());
         }
         let missing = |what: &str| name.invalid(format!("a rule needs {what}"));
@@ -262,11 +261,11 @@ impl Draft {
         if scores.is_empty() && action.is_none() {
             return Err(missing("`s`"));
         }
-        let known = self.naxsi.rules.iter().any(|rule| rule.id == id);
-        if !self.ids.insert(id) && !known {
+        let known = self.rules.iter().any(|rule| rule.id == id);
+        if !draft.ids.insert(id) && !known {
             return Err(name.invalid(format!("id {id} is that of a SecLang or AppSec rule")));
         }
-        self.naxsi.rules.push(Pattern {
+        self.rules.push(Pattern {
             id,
             place,
             message: message.unwrap_or_default(),
@@ -283,9 +282,10 @@ impl Draft {
 impl Whitelist {
     fn selects(&self, id: u64) -> bool {
         let listed = |wanted: i64| wanted.unsigned_abs() == id;
-        match self.ids.iter().any(|&id| id < 0) {
-            true => id >= FIRST_USER_ID && !self.ids.iter().any(|&id| listed(id)),
-            false => self.ids.iter().any(|&wanted| wanted == 0 || listed(wanted)),
+        if self.ids.iter().any(|&id| id < 0) {
+            id >= FIRST_USER_ID && !self.ids.iter().any(|&id| listed(id))
+        } else {
+            self.ids.iter().any(|&wanted| wanted == 0 || listed(wanted))
         }
     }
 }
@@ -355,9 +355,10 @@ where
 
 fn at(place: &Place, fault: Fault) -> LoadError {
     let (place, message) = (place.clone(), fault.message);
-    match fault.unsupported {
-        true => LoadError::Unsupported { place, message },
-        false => LoadError::Invalid { place, message },
+    if fault.unsupported {
+        LoadError::Unsupported { place, message }
+    } else {
+        LoadError::Invalid { place, message }
     }
 }
 

@@ -77,7 +77,8 @@ impl Zones {
                         Some(&(_, zone)) => parsed.zones.push(whole(zone)),
                         None => {
                             let known = ["URL", "FILE_EXT", "RAW_BODY", "ANY", "NAME"];
-                            let known = known.into_iter().chain(WITH_VARIABLES.map(|it| it.0));
+                            let known =
+                                known.into_iter().chain(WITH_VARIABLES.map(|(name, _)| name));
                             let hint = nearest(part, known);
                             return Err(word.invalid(format!("unknown zone \"{part}\"{hint}")));
                         }
@@ -124,12 +125,12 @@ impl Zones {
     /// Returns the targets to search: the values or names of some zones, or both for a whole zone.
     pub(super) fn targets(
         &self,
-        of: &[Zone],
+        wanted: &[Zone],
         and_names: bool,
         place: &Place,
     ) -> Result<Vec<Target>, LoadError> {
         let mut targets = Vec::new();
-        for (zone, selector) in self.zones.iter().filter(|(zone, _)| of.contains(zone)) {
+        for (zone, selector) in self.zones.iter().filter(|(zone, _)| wanted.contains(zone)) {
             let (values, names) = zone.variables();
             let both = and_names && *selector == Selector::All;
             let values = (!self.is_name).then_some(values);

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Fault, LoadError, Skipped, nearest};
+use crate::load::draft::Draft;
 use crate::settings::LimitAction;
 use crate::transformation::UnicodeMap;
 
-use super::action;
-use super::directive::{Draft, at_name, one, parsed};
 use super::lexer::Directive;
+use super::{action, at_argument, at_name, one};
 
 /// Directives without an effect on this engine, with the reason.
 const INERT: [(&str, &str); 26] = [
@@ -112,14 +112,14 @@ impl Draft {
             let message = "SecUnicodeMapFile needs a file and the number of a code page";
             return Err(at_name(directive, message.into(), false));
         };
-        let page = parsed(directive, page, number(&page.as_str()))?;
+        let page = at_argument(directive, page, number(&page.as_str()))?;
         let path = folder.join(&*file.as_str());
         // The comments of such a file can be in any encoding.
         let text = std::fs::read(&path)
             .map_err(|source| LoadError::Read { path: path.clone(), source })?;
         let map = UnicodeMap::parse(&String::from_utf8_lossy(&text), page)
             .map_err(|reason| Fault::invalid(0, format!("{}: {reason}", path.display())));
-        self.settings.unicode = Arc::new(parsed(directive, file, map)?);
+        self.settings.unicode = Arc::new(at_argument(directive, file, map)?);
         self.shared.files_read.push(path);
         Ok(())
     }
@@ -206,7 +206,7 @@ fn value<T>(
     parse: impl FnOnce(&str) -> Result<T, Fault>,
 ) -> Result<T, LoadError> {
     let argument = one(directive)?;
-    parsed(directive, argument, parse(&argument.as_str()))
+    at_argument(directive, argument, parse(&argument.as_str()))
 }
 
 fn switch(text: &str) -> Result<bool, Fault> {

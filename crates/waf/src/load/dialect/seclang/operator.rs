@@ -1,15 +1,14 @@
 //! Operators of rules: `@rx`, `!@eq 0`, `@pmFromFile names.data`.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::condition::{Checksum, Condition, NumberOperator, Pattern, TextOperator};
 use crate::error::{Fault, nearest};
+use crate::load::draft::Shared;
 use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
-use crate::plan::Requirements;
 use crate::rule::WrittenOperator;
 use crate::template::Template;
 
@@ -21,58 +20,6 @@ pub(crate) struct Operator {
     pub(crate) written: WrittenOperator,
     /// The reason why it never matches, if it needs a service, and where its name begins.
     pub(crate) unavailable: Option<(usize, String)>,
-}
-
-/// State shared by all operators of a rule set: regexes are numbered, phrase files are read once.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) patterns: usize,
-    /// Necessary conditions of the regexes.
-    pub(crate) requirements: Requirements,
-    files: HashMap<PathBuf, Arc<PhraseSet>>,
-    /// Files and folders on which the rules depend.
-    pub(crate) files_read: Vec<PathBuf>,
-}
-
-impl Shared {
-    /// Checks and numbers a regex.
-    pub(crate) fn regex(&mut self, text: &str) -> Result<Pattern, Fault> {
-        let pattern = Pattern::new(text, self.patterns, &mut self.requirements)
-            .map_err(|message| Fault::invalid(0, message))?;
-        self.patterns += 1;
-        Ok(pattern)
-    }
-
-    /// The phrases of files whose names are separated by whitespace. Files are read once.
-    pub(crate) fn phrase_file(
-        &mut self,
-        names: &[u8],
-        folder: &Path,
-    ) -> Result<Arc<PhraseSet>, Fault> {
-        let names = names.trim_ascii();
-        if names.is_empty() {
-            return Err(Fault::invalid(0, "missing file name"));
-        }
-        let path = folder.join(&*String::from_utf8_lossy(names));
-        if let Some(set) = self.files.get(&path) {
-            return Ok(Arc::clone(set));
-        }
-        let mut lines = Vec::new();
-        for name in names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()) {
-            lines.extend(read(name, folder, self)?);
-            lines.push(b'\n');
-        }
-        let set = PhraseSet::from_file(&lines).map_err(|message| Fault::invalid(0, message))?;
-        let set = Arc::new(set);
-        self.files.insert(path, Arc::clone(&set));
-        Ok(set)
-    }
-
-    /// Checks and numbers a regex in the syntax of RE2.
-    pub(crate) fn linear_regex(&mut self, text: &str) -> Result<Pattern, Fault> {
-        crate::regex::check_linear(text).map_err(|message| Fault::unsupported(0, message))?;
-        self.regex(text)
-    }
 }
 
 const NAMES: [&str; 31] = [
@@ -148,7 +95,9 @@ pub(crate) fn parse(text: &[u8], folder: &Path, shared: &mut Shared) -> Result<O
     };
     let argument = &text[at..];
     let written = WrittenOperator { name: logged_name(&name), argument: argument.into() };
-    if let Some((lookup, service)) = LOOKUPS.iter().find(|(it, _)| it.eq_ignore_ascii_case(&name)) {
+    if let Some((lookup, service)) =
+        LOOKUPS.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name))
+    {
         let reason = format!("operator @{lookup} needs {service}");
         return if negated {
             let message = format!("{reason}; negated, it would always match");
@@ -231,7 +180,7 @@ fn condition(
         "lt" => number(NumberOperator::Less)?,
         "ipmatch" => Condition::Ip(IpSet::parse(&String::from_utf8_lossy(argument))?),
         "ipmatchfromfile" | "ipmatchf" => {
-            let list = read(argument, folder, shared)?;
+            let list = shared.data_file(argument, folder)?;
             Condition::Ip(IpSet::from_file(&String::from_utf8_lossy(&list))?)
         }
         "validatebyterange" => {
@@ -263,15 +212,6 @@ fn pattern(argument: &[u8], shared: &mut Shared) -> Result<Pattern, Error> {
         Fault::invalid(error.valid_up_to(), "regex is not UTF-8; write other bytes as \\xHH")
     })?;
     Ok(shared.regex(text)?)
-}
-
-fn read(name: &[u8], folder: &Path, shared: &mut Shared) -> Result<Vec<u8>, Fault> {
-    let path = folder.join(&*String::from_utf8_lossy(name.trim_ascii()));
-    let bytes = std::fs::read(&path).map_err(|error| {
-        Fault::invalid(0, format!("cannot read data file \"{}\": {error}", path.display()))
-    })?;
-    shared.files_read.push(path);
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -3,56 +3,16 @@
 use std::borrow::Cow;
 
 use crate::error::{Fault, nearest};
+use crate::load::written::{Actions, RuleFilter, WrittenDisruptive, WrittenFlow};
 use crate::rule::{
     AllowScope, Assignment, AuditEngine, BodyProcessor, Change, Control, EngineMode, Phase,
-    RuleFilter, Severity,
+    Severity,
 };
-use crate::seclang::target;
 use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable;
 
-/// Actions of one directive, as written.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Actions {
-    pub(crate) id: Option<u64>,
-    pub(crate) phase: Option<Phase>,
-    pub(crate) message: Option<Template>,
-    pub(crate) log_data: Option<Template>,
-    pub(crate) tags: Vec<String>,
-    pub(crate) severity: Option<Severity>,
-    pub(crate) version: Option<String>,
-    pub(crate) revision: Option<String>,
-    pub(crate) maturity: u8,
-    pub(crate) accuracy: u8,
-    pub(crate) log: Option<bool>,
-    pub(crate) audit_log: Option<bool>,
-    pub(crate) disruptive: Option<WrittenDisruptive>,
-    pub(crate) status: Option<u16>,
-    pub(crate) skip_after: Option<String>,
-    pub(crate) skip: Option<u32>,
-    pub(crate) chain: bool,
-    pub(crate) capture: bool,
-    pub(crate) multi_match: bool,
-    /// True if `t:none` was given: transformations of the defaults do not apply.
-    pub(crate) resets_transformations: bool,
-    pub(crate) transformations: Vec<Transformation>,
-    pub(crate) assignments: Vec<Assignment>,
-    pub(crate) controls: Vec<Control>,
-    /// Actions that are accepted and have no effect: their offsets and the reasons.
-    pub(crate) inert: Vec<(usize, String)>,
-}
-
-/// Disruptive action as written; `block` stands for the default action.
-#[derive(Clone, Debug)]
-pub(crate) enum WrittenDisruptive {
-    Pass,
-    Block,
-    Deny,
-    Drop,
-    Redirect(Template),
-    Allow(AllowScope),
-}
+use super::target;
 
 const NAMES: [&str; 38] = [
     "accuracy",
@@ -207,9 +167,9 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
             let value = u8::try_from(number()?)
                 .map_err(|error| Fault::invalid(offset, format!("{name}: {error}")))?;
             if name.eq_ignore_ascii_case("maturity") {
-                actions.maturity = value;
+                actions.maturity = Some(value);
             } else {
-                actions.accuracy = value;
+                actions.accuracy = Some(value);
             }
         }
         "log" => actions.log = Some(true),
@@ -248,12 +208,11 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
             );
         }
         "skip" => {
-            actions.skip = Some(
-                u32::try_from(number()?)
-                    .map_err(|error| Fault::invalid(offset, error.to_string()))?,
-            );
+            let count = u32::try_from(number()?)
+                .map_err(|error| Fault::invalid(offset, error.to_string()))?;
+            actions.flow = Some(WrittenFlow::Skip(count));
         }
-        "skipafter" => actions.skip_after = Some(required()?.to_owned()),
+        "skipafter" => actions.flow = Some(WrittenFlow::SkipAfter(required()?.to_owned())),
         "chain" => actions.chain = true,
         "capture" => actions.capture = true,
         "multimatch" => actions.multi_match = true,
@@ -342,9 +301,10 @@ fn unquote(value: &str) -> (Cow<'_, str>, usize) {
 }
 
 fn lowercase(name: &str) -> Cow<'_, str> {
-    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => name.to_ascii_lowercase().into(),
-        false => name.into(),
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        name.to_ascii_lowercase().into()
+    } else {
+        name.into()
     }
 }
 
@@ -421,7 +381,7 @@ const CONTROLS: [&str; 15] = [
     "ruleRemoveTargetByMsg",
 ];
 
-fn control(text: &str) -> Result<Control, Fault> {
+fn control(text: &str) -> Result<Control<RuleFilter>, Fault> {
     let (name, value) =
         text.split_once('=').ok_or_else(|| Fault::invalid(0, "expected ctl:NAME=VALUE"))?;
     let (name, value, offset) = (name.trim(), value.trim(), name.len() + 1);

@@ -3,7 +3,7 @@
 //! A rule of the engine is a chain of conditions. `and` is such a chain; a rule with `or` becomes one
 //! rule for each combination of its alternatives. As in CrowdSec, rules run in phase 2 and block.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -11,14 +11,15 @@ use serde::de::IgnoredAny;
 use serde_saphyr::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use crate::condition::{Condition, NumberOperator, TextOperator};
-use crate::error::{Fault, LoadError, Place, Skipped, nearest};
-use crate::rule::{BodyProcessor, Control, Disruptive, EngineMode, Flow, Link, Phase};
-use crate::rule::{Rule, Severity, Target, Test, WrittenOperator};
-use crate::seclang::directive::{Draft, Entry, INCLUDE_DEPTH_MAX};
-use crate::seclang::target;
+use crate::error::{Fault, LoadError, Place, nearest};
+use crate::load::draft::Draft;
+use crate::load::written::{WrittenDisruptive, WrittenLink, WrittenRule};
+use crate::rule::{BodyProcessor, Control, Phase, Severity, Target};
 use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable as V;
+
+use super::seclang::target;
 
 /// Limit of rules that one rule with `or` expands to.
 const ALTERNATIVES_MAX: usize = 1000;
@@ -141,138 +142,76 @@ pub(crate) fn is_name(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-impl Draft {
-    /// Reads a file of AppSec rules. The engine is on, and bodies are inspected, unless directives say otherwise.
-    pub(crate) fn appsec(
-        &mut self,
-        name: &Arc<str>,
-        text: &[u8],
-        folder: &Path,
-        depth: usize,
-    ) -> Result<(), LoadError> {
-        let place = |location: Location| place(name, location);
+/// File of AppSec rules.
+pub(in crate::load) struct AppsecFile<'a> {
+    name: &'a Arc<str>,
+    text: &'a str,
+    folder: &'a Path,
+    file: File,
+}
+
+impl<'a> AppsecFile<'a> {
+    pub(in crate::load) fn parse(
+        name: &'a Arc<str>,
+        text: &'a [u8],
+        folder: &'a Path,
+    ) -> Result<Self, LoadError> {
         let text = std::str::from_utf8(text).map_err(|error| LoadError::Invalid {
-            place: place(Location::UNKNOWN),
+            place: place(name, Location::UNKNOWN),
             message: format!("the file is not UTF-8: {error}"),
         })?;
-        let file: File = serde_saphyr::from_str(text).map_err(|error| yaml_error(name, &error))?;
-        if self.open_chain.is_some() {
-            return Err(invalid(
-                name,
-                &file.name,
-                "a chain must continue with SecRule or SecAction",
-            ));
+        let file = serde_saphyr::from_str(text).map_err(|error| yaml_error(name, &error))?;
+        Ok(Self { name, text, folder, file })
+    }
+
+    /// Checks that the file has rules. The engine is then on, and bodies are inspected, unless directives say otherwise.
+    pub(in crate::load) fn settings(&self, draft: &mut Draft) -> Result<(), LoadError> {
+        let file = &self.file;
+        let fail = |message| Err(invalid(self.name, &file.name, message));
+        if draft.open_chain.is_some() {
+            return fail("a chain must continue with SecRule or SecAction");
         }
         if file.rules.is_empty()
             && file.seclang_rules.is_empty()
             && file.seclang_files_rules.is_empty()
         {
             // A file may only list what CrowdSec downloads for others.
-            return match file.data {
-                Some(_) => Ok(()),
-                None => Err(invalid(name, &file.name, "the file contains no `rules`")),
-            };
+            return if file.data.is_some() { Ok(()) } else { fail("the file contains no `rules`") };
         }
-        if !self.engine_is_set {
-            self.settings.engine = EngineMode::On;
-        }
-        if !self.body_access_is_set {
-            self.settings.request_body_access = true;
-        }
+        draft.turn_on();
         for (key, value) in [("data", &file.data), ("debug", &file.debug)] {
             if let Some(value) = value {
                 let message =
                     format!("`{key}` has no effect: the engine downloads and logs nothing");
-                self.inert.push(Skipped { place: place(value.referenced), message });
-            }
-        }
-        for path in &file.seclang_files_rules {
-            if depth >= INCLUDE_DEPTH_MAX {
-                let message = format!("files are nested more than {INCLUDE_DEPTH_MAX} times");
-                return Err(invalid(name, path, message));
-            }
-            let file = folder.join(&path.value);
-            if self.is_new(&file, || place(path.referenced)) {
-                self.file(&file, depth + 1)?;
-            }
-        }
-        for rule in &file.seclang_rules {
-            self.seclang(name, &at_its_line(text, rule), folder, depth)?;
-        }
-        let reader = Reader { name, folder, file: &file };
-        for rule in &file.rules {
-            match reader.rules(self, rule) {
-                Ok(rules) => self.entries.extend(rules),
-                Err(LoadError::Unsupported { place, message }) if self.skip_unsupported => {
-                    self.skipped.push(Skipped { place, message });
-                }
-                Err(error) => return Err(error),
+                draft.note_inert(&place(self.name, value.referenced), message);
             }
         }
         Ok(())
     }
 
-    /// Takes an id; if it is used, the next free one.
-    pub(crate) fn take_id(&mut self, wanted: u32) -> u64 {
-        let id = (u64::from(wanted.max(1))..).find(|id| !self.ids.contains(id));
-        let id = id.expect("a set of ids cannot contain all numbers");
-        self.ids.insert(id);
-        id
+    /// SecLang files, and the places that name them.
+    pub(in crate::load) fn seclang_files(&self) -> impl Iterator<Item = (PathBuf, Place)> {
+        let files = self.file.seclang_files_rules.iter();
+        files.map(|path| (self.folder.join(&path.value), place(self.name, path.referenced)))
     }
 
-    /// A rule of phase 2 that blocks if all tests match.
-    pub(crate) fn new_rule(
-        &mut self,
-        id: u64,
-        place: &Place,
-        message: &[u8],
-        tests: Vec<Test>,
-    ) -> Rule {
-        let message = Template::literal(message);
-        let link = |mut test: Test| {
-            test.index = self.tests;
-            self.tests += 1;
-            Link {
-                test: Some(test),
-                capture: false,
-                log_data: None,
-                message: None,
-                assignments: Vec::new(),
-                per_occurrence: false,
-                controls: Vec::new(),
-            }
-        };
-        let mut links: Vec<Link> = tests.into_iter().map(link).collect();
-        links[0].message = Some(message.clone());
-        Rule {
-            id,
-            place: place.clone(),
-            phase: Phase::RequestBody,
-            message: Some(message),
-            tags: Vec::new(),
-            severity: None,
-            version: None,
-            revision: None,
-            maturity: 0,
-            accuracy: 0,
-            log: true,
-            audit_log: true,
-            disruptive: Disruptive::Deny,
-            status: None,
-            flow: Flow::Continue,
-            links,
+    /// SecLang directives, each at its line in the file.
+    pub(in crate::load) fn seclang_texts(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.file.seclang_rules.iter().map(|rule| at_its_line(self.text, rule))
+    }
+
+    /// Adds the rules.
+    pub(in crate::load) fn rules(&self, draft: &mut Draft) -> Result<(), LoadError> {
+        for rule in &self.file.rules {
+            let rules = self.rule(draft, rule);
+            draft.skip(rules)?.into_iter().flatten().for_each(|rule| draft.push(rule));
         }
+        Ok(())
     }
 }
 
-struct Reader<'a> {
-    name: &'a Arc<str>,
-    folder: &'a Path,
-    file: &'a File,
-}
-
-impl Reader<'_> {
-    fn rules(&self, draft: &mut Draft, root: &Spanned<Node>) -> Result<Vec<Entry>, LoadError> {
+impl AppsecFile<'_> {
+    fn rule(&self, draft: &mut Draft, root: &Spanned<Node>) -> Result<Vec<WrittenRule>, LoadError> {
         let severity = match root.value.severity.as_ref().or(self.file.severity.as_ref()) {
             // CrowdSec's default.
             None => Severity::parse("EMERGENCY"),
@@ -283,60 +222,57 @@ impl Reader<'_> {
         let mut rules = Vec::new();
         for conditions in self.alternatives(root, 0)? {
             let id = id(&self.file.name.value, conditions[0]);
-            let mut tests = Vec::new();
-            for (_, condition) in &conditions {
-                tests.push(self.test(draft, &condition.value, condition)?);
-            }
             if let Some(processor) = self.body_type(&conditions)? {
-                let mut head = Vec::new();
-                for (_, condition) in &conditions {
-                    let test = self.test(draft, &condition.value, condition)?;
-                    if test.targets.iter().all(|target| is_of_head(target.variable)) {
-                        head.push(test);
-                    }
-                }
-                // Another processor parses this body itself: overriding it would lose its values.
-                let no_processor = target(self.name, root, "&REQBODY_PROCESSOR")?;
-                head.push(Test {
-                    targets: vec![no_processor],
-                    exclusions: Vec::new(),
-                    transformations: Vec::new(),
-                    multi_match: false,
-                    negated: false,
-                    condition: Condition::Number(NumberOperator::Equal, Template::literal(b"0")),
-                    operator: WrittenOperator::default(),
-                    index: 0,
-                });
-                let mut rule = self.rule(draft, root, id.wrapping_add(1), None, head);
-                rule.phase = Phase::RequestHeaders;
-                (rule.log, rule.audit_log, rule.disruptive) = (false, false, Disruptive::Pass);
-                rule.links[0].controls = vec![
-                    Control::RequestBodyProcessor(processor),
-                    Control::ForceRequestBodyVariable(true),
-                ];
-                rules.push(Entry::Rule(Box::new(rule), None));
+                rules.push(self.processor(draft, root, id, &conditions, processor)?);
             }
-            let rule = self.rule(draft, root, id, severity, tests);
-            rules.push(Entry::Rule(Box::new(rule), None));
+            let tests =
+                conditions.iter().map(|(_, node)| self.test(draft, root, &node.value, node));
+            let tests = tests.collect::<Result<_, _>>()?;
+            let mut rule = self.blocking(draft, id, tests);
+            rule.head().severity = severity;
+            rules.push(rule);
         }
         Ok(rules)
     }
 
-    fn rule(
+    /// The rule that selects the parser of a body.
+    fn processor(
         &self,
         draft: &mut Draft,
         root: &Spanned<Node>,
         id: u32,
-        severity: Option<Severity>,
-        tests: Vec<Test>,
-    ) -> Rule {
+        conditions: &[Numbered<'_>],
+        processor: BodyProcessor,
+    ) -> Result<WrittenRule, LoadError> {
+        let mut head = Vec::new();
+        for (_, node) in conditions {
+            let link = self.test(draft, root, &node.value, node)?;
+            let mut targets = link.test.iter().flat_map(|test| &test.targets);
+            if targets.all(|target| is_of_head(target.variable)) {
+                head.push(link);
+            }
+        }
+        // Another processor parses this body itself: overriding it would lose its values.
+        let no_processor = target(self.name, root, "&REQBODY_PROCESSOR")?;
+        let zero = Condition::Number(NumberOperator::Equal, Template::literal(b"0"));
+        let root = place(self.name, root.referenced);
+        head.push(WrittenLink::new(&root, vec![no_processor], zero));
+        // The id itself is that of the rule.
+        let mut rule = self.blocking(draft, id.wrapping_add(1), head);
+        rule.phase = Phase::RequestHeaders;
+        let head = rule.head();
+        (head.log, head.audit_log) = (Some(false), Some(false));
+        head.disruptive = Some(WrittenDisruptive::Pass);
+        head.controls =
+            vec![Control::RequestBodyProcessor(processor), Control::ForceRequestBodyVariable(true)];
+        Ok(rule)
+    }
+
+    fn blocking(&self, draft: &mut Draft, id: u32, tests: Vec<WrittenLink>) -> WrittenRule {
         let name = &self.file.name.value;
         let message = self.file.description.as_ref().unwrap_or(name);
-        let id = draft.take_id(id);
-        let place = place(self.name, root.referenced);
-        let mut rule = draft.new_rule(id, &place, message.as_bytes(), tests);
-        rule.tags = vec![format!("crowdsec-{name}"), "cs-custom-rule".into()];
-        rule.severity = severity;
+        let mut rule = WrittenRule::blocking(draft.take_id(id), message.as_bytes(), tests);
+        rule.head().tags = vec![format!("crowdsec-{name}"), "cs-custom-rule".into()];
         rule
     }
 
@@ -394,9 +330,10 @@ impl Reader<'_> {
     fn test<T>(
         &self,
         draft: &mut Draft,
+        root: &Spanned<Node>,
         node: &Node,
         written: &Spanned<T>,
-    ) -> Result<Test, LoadError> {
+    ) -> Result<WrittenLink, LoadError> {
         let Some(comparison) = &node.comparison else {
             return Err(invalid(self.name, written, "a condition with `zones` needs `match`"));
         };
@@ -437,16 +374,10 @@ impl Reader<'_> {
         if targets.is_empty() {
             return Err(invalid(self.name, written, "the list of zones is empty"));
         }
-        Ok(Test {
-            targets,
-            exclusions: Vec::new(),
-            transformations,
-            multi_match: false,
-            negated: comparison.value.not,
-            condition: self.condition(draft, &comparison.value)?,
-            operator: WrittenOperator::default(),
-            index: 0,
-        })
+        let condition = self.condition(draft, &comparison.value)?;
+        let link = WrittenLink::new(&place(self.name, root.referenced), targets, condition);
+        let link = link.negated(comparison.value.not);
+        Ok(transformations.into_iter().fold(link, WrittenLink::transformed))
     }
 
     fn condition(&self, draft: &mut Draft, comparison: &Match) -> Result<Condition, LoadError> {

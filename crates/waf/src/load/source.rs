@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::dialect::seclang::{action, at_argument, lexer};
 use crate::error::LoadError;
-use crate::seclang::{action, directive, lexer};
 
 /// Directive of a rule file.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ fn written(found: &lexer::Directive) -> Result<Directive, LoadError> {
         _ => None,
     };
     let actions = match list {
-        Some(list) => directive::parsed(found, list, action::written(&list.as_str()))?,
+        Some(list) => at_argument(found, list, action::written(&list.as_str()))?,
         None => Vec::new(),
     };
     let arguments = found.arguments.iter().map(|one| one.as_str().into_owned()).collect();

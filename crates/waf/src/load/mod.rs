@@ -1,0 +1,188 @@
+//! Loading of rules: text, written rules, resolved rules.
+//!
+//! A dialect turns text into *written* rules, which name each other by id, tag and marker, and appends them to the draft. When
+//! all files are read, `resolve` applies updates and defaults, and replaces names by positions: the rules that run.
+
+mod dialect;
+mod draft;
+mod resolve;
+mod written;
+
+pub mod source;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{LoadError, Place};
+use crate::ruleset::RuleSet;
+
+use dialect::naxsi::Naxsi;
+use dialect::seclang::directive::Include;
+use dialect::{appsec, naxsi, seclang};
+use draft::Draft;
+
+/// Depth of nested files.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Reads rules from files and texts.
+#[derive(Debug, Default)]
+pub struct Builder {
+    /// Sources of the place that the rules are for, then those of the places around it.
+    places: Vec<Vec<SourceText>>,
+    skip_unsupported: bool,
+}
+
+#[derive(Debug)]
+enum SourceText {
+    File(PathBuf),
+    Text(String, Vec<u8>),
+}
+
+impl RuleSet {
+    /// Starts an empty builder.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl Builder {
+    /// Adds a file with everything that it includes.
+    pub fn file(self, path: impl AsRef<Path>) -> Self {
+        self.add(SourceText::File(path.as_ref().to_owned()))
+    }
+
+    /// Adds a text; files that it names are searched in the current folder.
+    pub fn text(self, name: &str, text: impl Into<Vec<u8>>) -> Self {
+        self.add(SourceText::Text(name.to_owned(), text.into()))
+    }
+
+    fn add(mut self, source: SourceText) -> Self {
+        match self.places.last_mut() {
+            Some(place) => place.push(source),
+            None => self.places.push(vec![source]),
+        }
+        self
+    }
+
+    /// Continues with the sources of the place around, as a server around a location. Their rules run after those that were
+    /// added before, whose settings win. `SecDefaultAction` has effect in its own place only.
+    pub fn around(mut self) -> Self {
+        self.places.push(Vec::new());
+        self
+    }
+
+    /// Leaves out unsupported directives in place of failing; see [`RuleSet::skipped`].
+    pub fn skip_unsupported(mut self, skip: bool) -> Self {
+        self.skip_unsupported = skip;
+        self
+    }
+
+    /// Reads everything and compiles the rules.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or a directive is invalid or not supported.
+    pub fn build(self) -> Result<RuleSet, LoadError> {
+        let mut loader =
+            Loader { draft: Draft::new(self.skip_unsupported), naxsi: Naxsi::default() };
+        // From the outermost place on, so that the last setting is that of the innermost.
+        for sources in self.places.into_iter().rev() {
+            let around = loader.draft.begin_place();
+            for source in sources {
+                match source {
+                    SourceText::File(path) => loader.file(&path, 0)?,
+                    SourceText::Text(name, text) => {
+                        loader.text(&Arc::from(name), &text, Path::new(""), 0)?;
+                    }
+                }
+            }
+            loader.draft.end_place(around)?;
+        }
+        let Loader { mut draft, naxsi } = loader;
+        naxsi.compile(&mut draft)?;
+        resolve::resolve(draft)
+    }
+}
+
+struct Loader {
+    draft: Draft,
+    naxsi: Naxsi,
+}
+
+impl Loader {
+    /// Reads a file with everything that it includes.
+    fn file(&mut self, path: &Path, depth: usize) -> Result<(), LoadError> {
+        let name: Arc<str> = Arc::from(path.display().to_string());
+        let start = || Place { file: Arc::clone(&name), line: 1, column: 1 };
+        if depth == 0 && appsec::is_name(&name) && !self.draft.is_new(path, start) {
+            return Ok(());
+        }
+        let text = std::fs::read(path)
+            .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        self.draft.shared.files_read.push(path.to_owned());
+        self.text(&name, &text, path.parent().unwrap_or(Path::new("")), depth)
+    }
+
+    /// Reads the text of a file in the dialect of its name; other files are searched in `folder`.
+    fn text(
+        &mut self,
+        name: &Arc<str>,
+        text: &[u8],
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), LoadError> {
+        if appsec::is_name(name) {
+            self.appsec(name, text, folder, depth)
+        } else if naxsi::is_name(name) {
+            self.naxsi.read(&mut self.draft, name, text)
+        } else {
+            self.seclang(name, text, folder, depth)
+        }
+    }
+
+    fn seclang(
+        &mut self,
+        name: &Arc<str>,
+        text: &[u8],
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), LoadError> {
+        for directive in seclang::lexer::directives(name, text)? {
+            let read = self.draft.directive(&directive, folder);
+            if let Some(Some(Include { files, place })) = self.draft.skip(read)? {
+                check_depth(depth, || place.clone())?;
+                files.iter().try_for_each(|file| self.file(file, depth + 1))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn appsec(
+        &mut self,
+        name: &Arc<str>,
+        text: &[u8],
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), LoadError> {
+        let file = appsec::AppsecFile::parse(name, text, folder)?;
+        file.settings(&mut self.draft)?;
+        for (path, place) in file.seclang_files() {
+            check_depth(depth, || place.clone())?;
+            if self.draft.is_new(&path, || place.clone()) {
+                self.file(&path, depth + 1)?;
+            }
+        }
+        for text in file.seclang_texts() {
+            self.seclang(name, &text, folder, depth)?;
+        }
+        file.rules(&mut self.draft)
+    }
+}
+
+fn check_depth(depth: usize, place: impl Fn() -> Place) -> Result<(), LoadError> {
+    if depth < INCLUDE_DEPTH_MAX {
+        return Ok(());
+    }
+    let message = format!("files are nested more than {INCLUDE_DEPTH_MAX} times");
+    Err(LoadError::Invalid { place: place(), message })
+}

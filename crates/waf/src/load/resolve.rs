@@ -1,0 +1,533 @@
+//! Written rules become those that run: updates and defaults are applied, names become positions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::condition::Condition;
+use crate::error::{LoadError, Place, nearest};
+use crate::plan::Plan;
+use crate::regex::{Matcher, SelectorRegex};
+use crate::rule::{
+    Assignment, Change, Control, Disruptive, Flow, Link, Phase, Rule, Selector, Step, Target, Test,
+};
+use crate::ruleset::{Notes, RuleSet};
+use crate::template::{Macro, Template};
+use crate::variable::{Source, Variable, Variables};
+
+use super::draft::Draft;
+use super::written::{
+    Actions, Entry, RuleFilter, Update, WrittenDisruptive, WrittenFlow, WrittenLink, WrittenRule,
+};
+
+/// Variables that the engine itself reads.
+const ALWAYS_READ: [Variable; 2] = [Variable::RequestHeaders, Variable::ResponseContentType];
+
+pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
+    let before = draft.entries.len();
+    for update in draft.updates {
+        apply(&mut draft.entries, update)?;
+    }
+    let removed = before - draft.entries.len();
+    let mut rules = Rules::default();
+    for entry in draft.entries {
+        match entry {
+            Entry::Marker(name) => rules.marker(name),
+            Entry::Rule(rule) => rules.rule(*rule),
+        }
+    }
+    let Rules { mut rules, steps, tests, controls, .. } = rules.with_skips()?;
+    let controls: Vec<_> = controls
+        .into_iter()
+        .map(|(rule, link, written)| (rule, link, resolved(written, &rules)))
+        .collect();
+    for (rule, link, controls) in controls {
+        rules[rule].links[link].controls = controls;
+    }
+    let names = Names::of(&mut rules);
+    let of_body =
+        [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
+    let phase = &steps[Phase::ResponseBody.index()];
+    let uses_response_body =
+        phase.iter().any(|step| matches!(step, Step::Rule(_))) || names.read.contains_any(&of_body);
+    let relevant_status = draft.settings.audit_log_relevant_status.as_deref();
+    Ok(RuleSet {
+        plan: Plan::new(&rules, &steps, tests, &draft.shared.requirements),
+        rules,
+        steps,
+        relevant_status: relevant_status.and_then(|text| Matcher::new(text).ok()),
+        settings: draft.settings,
+        slots: names.slots,
+        slot_by_name: names.by_name,
+        patterns: draft.shared.patterns,
+        read: names.read,
+        uses_response_body,
+        notes: Notes {
+            skipped: draft.skipped,
+            inert: draft.inert,
+            never_matching: draft.never_matching,
+            removed,
+            files: draft.shared.files_read,
+        },
+    })
+}
+
+fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
+    let selects = |filter: &RuleFilter, rule: &WrittenRule| {
+        filter.selects(rule.id, rule.tags(), rule.links[0].actions.message.as_ref())
+    };
+    match update {
+        Update::Remove(filter) => {
+            entries.retain(|entry| !matches!(entry, Entry::Rule(rule) if selects(&filter, rule)));
+        }
+        Update::Targets(filter, targets, exclusions) => {
+            for entry in entries {
+                if let Entry::Rule(rule) = entry
+                    && selects(&filter, rule)
+                    && let Some(test) = rule.links[0].test.as_mut()
+                {
+                    test.targets.extend(targets.iter().cloned());
+                    test.exclusions.extend(exclusions.iter().cloned());
+                }
+            }
+        }
+        Update::Actions(id, place, actions) => {
+            let found = entries.iter_mut().find_map(|entry| match entry {
+                Entry::Rule(rule) if rule.id == id => Some(rule),
+                _ => None,
+            });
+            let Some(rule) = found else {
+                return Err(LoadError::Invalid { place, message: format!("no rule has id {id}") });
+            };
+            if actions.id.is_some() || actions.phase.is_some() || actions.chain {
+                let message = "SecRuleUpdateActionById cannot change id, phase or chain".into();
+                return Err(LoadError::Invalid { place, message });
+            }
+            rule.head().update(*actions);
+        }
+    }
+    Ok(())
+}
+
+/// Controls that name rules by their positions.
+fn resolved(controls: Vec<Control<RuleFilter>>, rules: &[Rule]) -> Vec<Control> {
+    let select = |filter: RuleFilter| {
+        let selected = (0..)
+            .zip(rules)
+            .filter(|(_, rule)| filter.selects(rule.id, rule.tags.iter(), rule.message.as_ref()));
+        selected.map(|(position, _)| position).collect()
+    };
+    controls.into_iter().map(|control| control.map_rules(select)).collect()
+}
+
+/// Rules and the steps of their phases, before names are resolved.
+#[derive(Default)]
+struct Rules {
+    rules: Vec<Rule>,
+    steps: [Vec<Step>; 5],
+    tests: usize,
+    markers: Vec<String>,
+    /// Rules with `skipAfter`, the name of the marker and the place.
+    skips: Vec<(usize, String, Place)>,
+    /// Controls of rules and links that have any.
+    controls: Vec<(usize, usize, Vec<Control<RuleFilter>>)>,
+}
+
+impl Rules {
+    fn marker(&mut self, name: String) {
+        let number = self.markers.len();
+        self.steps.iter_mut().for_each(|phase| phase.push(Step::Marker(number)));
+        self.markers.push(name);
+    }
+
+    fn rule(&mut self, written: WrittenRule) {
+        let tags = written.tags().cloned().collect();
+        let severity = written.links.iter().find_map(|link| link.actions.severity);
+        let WrittenRule { id, phase, defaults, links: written } = written;
+        let place = written[0].place.clone();
+        let head = &written[0].actions;
+        let log = head.log.or(defaults.log).unwrap_or(true);
+        let flow = match &head.flow {
+            None => Flow::Continue,
+            Some(WrittenFlow::Skip(count)) => Flow::Skip(*count),
+            Some(WrittenFlow::SkipAfter(name)) => {
+                let place = written[0].actions_place.clone();
+                self.skips.push((self.rules.len(), name.clone(), place));
+                Flow::Continue
+            }
+        };
+        let rule = Rule {
+            id,
+            place,
+            phase,
+            message: head.message.clone(),
+            tags,
+            severity,
+            version: head.version.clone(),
+            revision: head.revision.clone(),
+            maturity: head.maturity.unwrap_or_default(),
+            accuracy: head.accuracy.unwrap_or_default(),
+            log,
+            audit_log: head.audit_log.or(defaults.audit_log).unwrap_or(log),
+            disruptive: disruptive(head.disruptive.as_ref(), defaults.disruptive.as_ref()),
+            status: head.status.or(defaults.status),
+            flow,
+            links: Vec::new(),
+        };
+        let links = (0..).zip(written).map(|(number, link)| self.link(number, link, &defaults));
+        let links = links.collect();
+        self.steps[phase.index()].push(Step::Rule(self.rules.len()));
+        self.rules.push(Rule { links, ..rule });
+    }
+
+    fn link(&mut self, number: usize, written: WrittenLink, defaults: &Actions) -> Link {
+        let WrittenLink { test, actions, per_occurrence, .. } = written;
+        let inherited =
+            if actions.resets_transformations { &[] } else { defaults.transformations.as_slice() };
+        let test = test.map(|written| Test {
+            targets: written.targets,
+            exclusions: written.exclusions,
+            transformations: inherited.iter().chain(&actions.transformations).copied().collect(),
+            multi_match: actions.multi_match,
+            negated: written.negated,
+            condition: written.condition,
+            operator: written.operator,
+            index: self.tests,
+        });
+        self.tests += usize::from(test.is_some());
+        let controls: Vec<_> = defaults.controls.iter().cloned().chain(actions.controls).collect();
+        if !controls.is_empty() {
+            self.controls.push((self.rules.len(), number, controls));
+        }
+        Link {
+            test,
+            capture: actions.capture,
+            log_data: actions.log_data,
+            message: actions.message,
+            assignments: defaults.assignments.iter().cloned().chain(actions.assignments).collect(),
+            per_occurrence,
+            controls: Vec::new(),
+        }
+    }
+
+    /// Finds the markers of `skipAfter`.
+    fn with_skips(mut self) -> Result<Self, LoadError> {
+        for (rule, name, place) in std::mem::take(&mut self.skips) {
+            let steps = &self.steps[self.rules[rule].phase.index()];
+            let end = end_of_skip(steps, &self.markers, rule, &name, place)?;
+            self.rules[rule].flow = Flow::SkipAfter(end);
+        }
+        Ok(self)
+    }
+}
+
+/// Replaces `block`, and a missing action, by the one of the defaults.
+fn disruptive(
+    written: Option<&WrittenDisruptive>,
+    default: Option<&WrittenDisruptive>,
+) -> Disruptive {
+    match written {
+        None | Some(WrittenDisruptive::Block) => match default {
+            None | Some(WrittenDisruptive::Block) => Disruptive::Pass,
+            default => disruptive(default, None),
+        },
+        Some(WrittenDisruptive::Pass) => Disruptive::Pass,
+        Some(WrittenDisruptive::Deny) => Disruptive::Deny,
+        Some(WrittenDisruptive::Drop) => Disruptive::Drop,
+        Some(WrittenDisruptive::Redirect(to)) => Disruptive::Redirect(to.clone()),
+        Some(WrittenDisruptive::Allow(scope)) => Disruptive::Allow(*scope),
+    }
+}
+
+/// Position of the marker after a rule. A marker before the rule ends the phase.
+fn end_of_skip(
+    steps: &[Step],
+    markers: &[String],
+    rule: usize,
+    name: &str,
+    place: Place,
+) -> Result<usize, LoadError> {
+    if !markers.iter().any(|marker| marker == name) {
+        let hint = nearest(name, markers.iter().map(String::as_str));
+        return Err(LoadError::Invalid {
+            place,
+            message: format!("skipAfter names an unknown marker \"{name}\"{hint}"),
+        });
+    }
+    let from = steps
+        .iter()
+        .position(|step| matches!(step, Step::Rule(index) if *index == rule))
+        .unwrap_or(0);
+    let behind = steps.iter().enumerate().skip(from);
+    let found = behind.filter_map(|(at, step)| match step {
+        Step::Marker(marker) if markers[*marker] == name => Some(at),
+        _ => None,
+    });
+    Ok(found.min().unwrap_or(steps.len()))
+}
+
+/// Names of TX variables with their slots, and the variables that rules read.
+struct Names {
+    slots: Vec<Vec<u8>>,
+    by_name: HashMap<Vec<u8>, u32>,
+    /// Equal regexes are compiled once.
+    selectors: HashMap<(String, bool), Arc<SelectorRegex>>,
+    read: Variables,
+}
+
+impl Names {
+    /// Gives each constant TX name a slot, and each reference to it the number.
+    fn of(rules: &mut [Rule]) -> Self {
+        let mut names = Self {
+            slots: Vec::new(),
+            by_name: HashMap::new(),
+            selectors: HashMap::new(),
+            read: ALWAYS_READ.into_iter().collect(),
+        };
+        for digit in 0..10 {
+            names.slot(digit.to_string().as_bytes());
+        }
+        rules.iter_mut().for_each(|rule| names.rule(rule));
+        names
+    }
+
+    fn rule(&mut self, rule: &mut Rule) {
+        rule.message.iter_mut().for_each(|text| self.template(text));
+        if let Disruptive::Redirect(to) = &mut rule.disruptive {
+            self.template(to);
+        }
+        for link in &mut rule.links {
+            link.message.iter_mut().chain(&mut link.log_data).for_each(|text| self.template(text));
+            link.assignments.iter_mut().for_each(|assignment| self.assignment(assignment));
+            for control in &mut link.controls {
+                match control {
+                    Control::InitCollection(_, key) => self.template(key),
+                    Control::SetEnv(name, value) => {
+                        self.template(name);
+                        self.template(value);
+                    }
+                    _ => {}
+                }
+            }
+            let Some(test) = link.test.as_mut() else { continue };
+            let targets = test.targets.iter_mut().chain(&mut test.exclusions);
+            targets.for_each(|target| self.target(target));
+            if let Condition::Text(_, argument)
+            | Condition::Number(_, argument)
+            | Condition::RegexTemplate(argument) = &mut test.condition
+            {
+                self.template(argument);
+            }
+        }
+    }
+
+    fn slot(&mut self, name: &[u8]) -> u32 {
+        if let Some(&slot) = self.by_name.get(name) {
+            return slot;
+        }
+        let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.slots.push(name.to_vec());
+        self.by_name.insert(name.to_vec(), slot);
+        slot
+    }
+
+    fn mark_read(&mut self, variable: Variable) {
+        if let Source::Entries(variables) = variable.source() {
+            variables.iter().for_each(|&variable| self.read.insert(variable));
+        }
+    }
+
+    fn template(&mut self, template: &mut Template) {
+        for Macro { variable, name, slot } in template.macros_mut() {
+            self.mark_read(*variable);
+            if *variable == Variable::Tx {
+                *slot = Some(self.slot(name));
+            }
+        }
+    }
+
+    fn target(&mut self, target: &mut Target) {
+        self.mark_read(target.variable);
+        if let (Variable::Tx, Selector::Name(name, slot)) = (target.variable, &mut target.selector)
+        {
+            *slot = Some(self.slot(name));
+        }
+        if let Selector::Pattern(regex) = &mut target.selector {
+            let (text, is_of_json_key) = regex.key();
+            let known = self.selectors.entry((text.to_owned(), is_of_json_key));
+            *regex = Arc::clone(known.or_insert_with(|| Arc::clone(regex)));
+        }
+    }
+
+    fn assignment(&mut self, assignment: &mut Assignment) {
+        self.template(&mut assignment.name);
+        if assignment.variable == Variable::Tx
+            && let Some(name) = assignment.name.as_text().map(<[u8]>::to_vec)
+        {
+            assignment.slot = Some(self.slot(&name));
+        }
+        match &mut assignment.change {
+            Change::Set(value) | Change::Add(value) | Change::Subtract(value) => {
+                self.template(value);
+            }
+            Change::Unset => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<RuleSet, LoadError> {
+        RuleSet::builder().text("t.conf", text).build()
+    }
+
+    fn error(text: &str) -> String {
+        load(text).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_replace_block() {
+        let set = load("SecDefaultAction \"phase:2,log,deny,status:406,t:lowercase\"\nSecRule ARGS x \"id:1,block\"\nSecRule ARGS x \"id:2,pass,t:none\"")
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((&set.rules[0].disruptive, set.rules[0].status), (&Disruptive::Deny, Some(406)));
+        assert_eq!(set.rules[1].disruptive, Disruptive::Pass);
+        let lengths = set
+            .rules
+            .iter()
+            .map(|r| r.links[0].test.as_ref().map_or(0, |t| t.transformations.len()));
+        assert_eq!(lengths.collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn updated_actions_replace_those_of_the_rule_and_keep_its_defaults() {
+        let set = load(
+            "SecDefaultAction \"phase:2,log,deny,status:406,t:lowercase\"\n\
+             SecRule ARGS x \"id:1,pass,nolog\"\nSecRule ARGS x \"id:2,t:trim\"\n\
+             SecRuleUpdateActionById 1 \"block,t:trim,msg:'new'\"\n\
+             SecRuleUpdateActionById 2 \"t:none,t:length,status:407,skipAfter:END\"\nSecMarker END",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        let rule = |index: usize| {
+            let rule = &set.rules[index];
+            let names = rule.links[0].test.iter().flat_map(|test| &test.transformations);
+            let names: Vec<_> = names.map(|transformation| transformation.name()).collect();
+            (rule.disruptive.clone(), rule.status, names)
+        };
+        assert_eq!(rule(0), (Disruptive::Deny, Some(406), vec!["lowercase", "trim"]));
+        assert_eq!(rule(1), (Disruptive::Deny, Some(407), vec!["length"]));
+        assert_eq!((set.rules[0].log, &set.rules[1].flow), (false, &Flow::SkipAfter(2)));
+        assert_eq!(set.rules[0].message.as_ref().and_then(Template::as_text), Some(&b"new"[..]));
+    }
+
+    #[test]
+    fn updates_and_removals_apply_to_all_files() {
+        let set = load(
+            "SecRuleRemoveById 10-19 30\nSecRuleRemoveByTag old\nSecRuleUpdateTargetById 1 \"!ARGS:pw|REQUEST_URI\"\n\
+             SecRule ARGS x \"id:1\"\nSecRule ARGS x \"id:15\"\nSecRule ARGS x \"id:30\"\nSecRule ARGS x \"id:2,tag:old\"",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((set.rules.len(), set.removed()), (1, 3));
+        let test = set.rules[0].links[0].test.as_ref();
+        assert_eq!(test.map(|t| (t.targets.len(), t.exclusions.len())), Some((2, 1)));
+    }
+
+    #[test]
+    fn includes_are_relative_and_only_optional_ones_may_match_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+        write("a.conf", "SecAction \"id:1\"").unwrap();
+        write("b.conf", "SecAction \"id:2\"").unwrap();
+        write("bad.conf", "SecRul ARGS x").unwrap();
+        let load = |text: &str| {
+            write("t.load", text).unwrap();
+            let set = RuleSet::builder().file(folder.path().join("t.load")).build();
+            set.map(|set| set.rules.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(load("Include [ab].conf"), Ok(2));
+        assert_eq!(
+            load("IncludeOptional none.conf\nIncludeOptional n*.conf\nInclude a.conf"),
+            Ok(1)
+        );
+        assert_eq!(load("IncludeOptional [ab].conf"), Ok(2));
+        assert!(load("Include n*.conf").unwrap_err().contains("no file matches"));
+        // Files that exist must be valid.
+        assert!(load("IncludeOptional bad.conf").unwrap_err().contains("\"SecRul\""));
+    }
+
+    #[test]
+    fn chains_and_markers() {
+        let set = load(
+            "SecRule ARGS x \"id:1,phase:1,chain,skipAfter:END\"\n SecRule ARGS y \"setvar:tx.a=1\"\nSecAction \"id:2,phase:1\"\nSecMarker END\nSecAction \"id:3,phase:1\"",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((set.rules.len(), set.rules[0].links.len()), (3, 2));
+        assert_eq!(set.rules[0].flow, Flow::SkipAfter(2));
+    }
+
+    #[test]
+    fn errors_name_their_place() {
+        assert_eq!(
+            error("SecRule ARGS x \"id:1\"\nSecRul ARGS x"),
+            "t.conf:2:1: unknown directive \"SecRul\"; did you mean \"SecRule\"?"
+        );
+        assert_eq!(
+            error("SecRule ARGS|ARG x \"id:1\""),
+            "t.conf:1:14: unknown variable \"ARG\"; did you mean \"ARGS\"?"
+        );
+        assert_eq!(
+            error("SecRule ARGS x \"id:1,skipAfter:EN\"\nSecMarker END"),
+            "t.conf:1:17: skipAfter names an unknown marker \"EN\"; did you mean \"END\"?"
+        );
+        assert_eq!(
+            error("SecRule ARGS x \"id:1,chain\""),
+            "t.conf:1:1: chain without a following rule"
+        );
+        assert_eq!(
+            error("SecRule ARGS x \"id:7\"\nSecRule ARGS x \"id:7\""),
+            "t.conf:2:17: rule id 7 is used twice"
+        );
+    }
+
+    #[test]
+    fn uninspected_bodies_are_listed() {
+        let rules = "SecRule ARGS x \"id:1,phase:2\"";
+        let json = "SecAction \"id:2,phase:1,pass,ctl:requestBodyProcessor=JSON\"";
+        let xml = "SecAction \"id:3,phase:1,pass,ctl:requestBodyProcessor=XML\"";
+        let errors = "SecRule REQBODY_ERROR \"!@eq 0\" \"id:4,phase:2,deny\"";
+        let kinds = |parts: &[&str]| {
+            let text = format!("SecRequestBodyAccess On\n{}", parts.join("\n"));
+            let found = load(&text).unwrap_or_else(|e| panic!("{e}")).uninspected_bodies();
+            found.into_iter().filter_map(|it| it.split(' ').next()).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&[rules]), ["JSON", "XML", "malformed"]);
+        assert_eq!(kinds(&[rules, json]), ["XML", "malformed"]);
+        assert_eq!(kinds(&[rules, json, xml, errors]), [""; 0]);
+        assert_eq!(kinds(&["SecRule REQUEST_URI x \"id:1\""]), [""; 0]);
+        assert_eq!(kinds(&["SecRule ARGS x \"id:1,phase:1\""]), [""; 0]);
+        assert_eq!(kinds(&["SecRequestBodyAccess Off", rules]), [""; 0]);
+    }
+
+    #[test]
+    fn actions_without_effect_are_listed() {
+        let text = "SecAction \"id:1,pass,setvar:ip.a=1,expirevar:'ip.a=60'\"";
+        let set = load(text).unwrap_or_else(|e| panic!("{e}"));
+        let [found] = set.inert() else { panic!("{:?}", set.inert()) };
+        assert_eq!(found.place.to_string(), "t.conf:1:36");
+        assert!(found.message.starts_with("action \"expirevar\" has no effect"), "{found:?}");
+    }
+
+    #[test]
+    fn unsupported_rules_are_left_out_with_their_chain() {
+        let text = "SecRule ARGS x \"id:1,chain\"\nSecRule ARGS \"@inspectFile x\" \"chain\"\nSecRule ARGS y\nSecRule ARGS z \"id:2\"";
+        assert!(matches!(load(text), Err(LoadError::Unsupported { .. })));
+        let set = RuleSet::builder()
+            .text("t.conf", text)
+            .skip_unsupported(true)
+            .build()
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(set.rules().map(|r| r.id).collect::<Vec<_>>(), [2]);
+        assert_eq!(set.skipped().len(), 1);
+        assert_eq!(set.skipped()[0].place.to_string(), "t.conf:2:16");
+    }
+}
