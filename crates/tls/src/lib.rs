@@ -8,7 +8,6 @@ mod server;
 mod session;
 mod transport;
 
-use std::io;
 use std::path::Path;
 
 use rustls::InconsistentKeys;
@@ -27,7 +26,7 @@ pub use server::{
 pub use session::{SessionFacts, StreamEnd, TlsSession, WireBytes};
 pub use transport::{Received, Transport};
 
-/// Error in reading a certificate chain, its key or its OCSP response.
+/// Error in reading a certificate chain or its key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error(
@@ -44,18 +43,6 @@ pub enum TlsError {
     Pair(#[source] rustls::Error),
     #[error("cannot parse the certificate; issue it again")]
     Syntax(#[source] x509_cert::der::Error),
-    #[error(
-        "cannot read the OCSP response; expected a file in DER, as from `openssl ocsp -respout`"
-    )]
-    OcspFile(#[source] io::Error),
-    #[error(
-        "cannot parse the OCSP response; expected a file in DER, as from `openssl ocsp -respout`"
-    )]
-    OcspSyntax(#[source] x509_cert::der::Error),
-    #[error("the OCSP response says `{0}` instead of a status; fetch a new one")]
-    OcspStatus(String),
-    #[error("the OCSP response is for another certificate; fetch that of this one")]
-    OcspOther,
 }
 
 fn pair_error(error: rustls::Error) -> TlsError {

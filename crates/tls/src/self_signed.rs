@@ -52,7 +52,7 @@ impl SelfSigned {
             .map_err(|error| SelfSignedError::Use(TlsError::Certificate(error)))?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
             .map_err(|error| SelfSignedError::Use(TlsError::Key(error)))?;
-        Certificate::new(vec![certificate], key, None, SystemTime::now())
+        Certificate::new(vec![certificate], key, SystemTime::now())
             .map_err(SelfSignedError::Use)
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(certificate_rejection(&error), Some(Rejection::Untrusted));
         // The files can be read.
         let key = dir.path().join("site.key");
-        let files = CertificateFiles { certificate: &file, key: &key, ocsp: None };
+        let files = CertificateFiles { certificate: &file, key: &key };
         let read = Certificate::read(&files, SystemTime::now()).unwrap();
         assert_eq!(read.warnings(), []);
     }

@@ -1,8 +1,7 @@
-//! Server: certificates by name, OCSP responses, session tickets and versions.
+//! Server: certificates by name, session tickets and versions.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +14,8 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SignatureScheme};
 use x509_cert::der::Decode as _;
-use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_ocsp::{BasicOcspResponse, CertStatus, OcspResponse, OcspResponseStatus};
 
 use crate::session::TlsSession;
 use crate::{TlsError, TlsVersion, pair_error, read_identity};
@@ -30,26 +27,15 @@ pub struct CertificateFiles<'a> {
     pub certificate: &'a Path,
     /// PEM, without passphrase.
     pub key: &'a Path,
-    /// OCSP response for the certificate, in DER.
-    pub ocsp: Option<&'a Path>,
 }
 
-/// A certificate chain, its private key and perhaps an OCSP response.
+/// A certificate chain and its private key.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    stapled: Option<Stapled>,
     /// DNS names in lower case, also with a wildcard: `*.example.org`.
     names: Vec<String>,
     warnings: Vec<CertificateWarning>,
-}
-
-/// A certificate with an OCSP response.
-#[derive(Clone, Debug)]
-struct Stapled {
-    key: Arc<CertifiedKey>,
-    /// The response is not sent later: clients would reject the connection.
-    until: Option<SystemTime>,
 }
 
 /// Condition under which clients may reject a certificate that can be used. Times are in UTC.
@@ -59,24 +45,18 @@ pub enum CertificateWarning {
     Expired(String),
     #[error("the certificate is not valid before {0}; check the clock")]
     NotYetValid(String),
-    #[error("the OCSP response was valid until {0} and is not sent; fetch a new one and reload")]
-    OcspExpired(String),
-    #[error("the OCSP response says that the certificate is {0}; replace the certificate")]
-    NotGood(&'static str),
 }
 
 impl Certificate {
     /// Reads a certificate. `now` decides what has expired.
     pub fn read(files: &CertificateFiles<'_>, now: SystemTime) -> Result<Self, TlsError> {
         let (chain, key) = read_identity(files.certificate, files.key)?;
-        let ocsp = files.ocsp.map(fs::read).transpose().map_err(TlsError::OcspFile)?;
-        Self::new(chain, key, ocsp, now)
+        Self::new(chain, key, now)
     }
 
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        ocsp: Option<Vec<u8>>,
         now: SystemTime,
     ) -> Result<Self, TlsError> {
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
@@ -95,27 +75,11 @@ impl Certificate {
             Some((_, names)) => names.0.iter().filter_map(dns_name).collect(),
             None => Vec::new(),
         };
-        let stapled = match ocsp {
-            None => None,
-            Some(response) => {
-                let until = check_ocsp(&response, &parsed, now, &mut warnings)?;
-                let key = Arc::new(CertifiedKey { ocsp: Some(response), ..key.clone() });
-                Some(Stapled { key, until })
-            }
-        };
-        Ok(Self { key: Arc::new(key), stapled, names, warnings })
+        Ok(Self { key: Arc::new(key), names, warnings })
     }
 
     pub fn warnings(&self) -> &[CertificateWarning] {
         &self.warnings
-    }
-
-    fn key_at(&self, now: impl FnOnce() -> SystemTime) -> &Arc<CertifiedKey> {
-        match &self.stapled {
-            Some(Stapled { key, until: None }) => key,
-            Some(Stapled { key, until: Some(until) }) if now() < *until => key,
-            _ => &self.key,
-        }
     }
 }
 
@@ -124,39 +88,6 @@ fn dns_name(name: &GeneralName) -> Option<String> {
         GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
         _ => None,
     }
-}
-
-/// Checks that an OCSP response can be sent with a certificate. Returns the end of its validity, if it has one.
-fn check_ocsp(
-    response: &[u8],
-    certificate: &x509_cert::TbsCertificate,
-    now: SystemTime,
-    warnings: &mut Vec<CertificateWarning>,
-) -> Result<Option<SystemTime>, TlsError> {
-    let response = OcspResponse::from_der(response).map_err(TlsError::OcspSyntax)?;
-    let body = match (response.response_status, response.response_bytes) {
-        (OcspResponseStatus::Successful, Some(body)) => body,
-        (status, _) => return Err(TlsError::OcspStatus(format!("{status:?}"))),
-    };
-    if body.response_type != BasicOcspResponse::OID {
-        return Err(TlsError::OcspStatus(format!("type {}", body.response_type)));
-    }
-    let body = BasicOcspResponse::from_der(body.response.as_bytes());
-    let body = body.map_err(TlsError::OcspSyntax)?.tbs_response_data;
-    let serial = &certificate.serial_number;
-    let of_certificate = body.responses.iter().find(|it| it.cert_id.serial_number == *serial);
-    let of_certificate = of_certificate.ok_or(TlsError::OcspOther)?;
-    match of_certificate.cert_status {
-        CertStatus::Good(_) => {}
-        CertStatus::Revoked(_) => warnings.push(CertificateWarning::NotGood("revoked")),
-        CertStatus::Unknown(_) => warnings.push(CertificateWarning::NotGood("unknown")),
-    }
-    let Some(until) = &of_certificate.next_update else { return Ok(None) };
-    let until = until.0;
-    if until.to_system_time() <= now {
-        warnings.push(CertificateWarning::OcspExpired(until.to_date_time().to_string()));
-    }
-    Ok(Some(until.to_system_time()))
 }
 
 /// Options of the TLS handshake of a server.
@@ -312,7 +243,7 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certificate = self.select(hello.server_name(), hello.signature_schemes());
-        Some(Arc::clone(certificate.key_at(SystemTime::now)))
+        Some(Arc::clone(&certificate.key))
     }
 }
 

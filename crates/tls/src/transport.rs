@@ -338,7 +338,7 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/gateway/certificates/site");
         let (certificate, key) =
             (Path::new(file).with_extension("pem"), Path::new(file).with_extension("key"));
-        let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: None };
+        let files = CertificateFiles { certificate: &certificate, key: &key };
         let certificate = Certificate::read(&files, SystemTime::now()).unwrap();
         let options =
             ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: &[] };

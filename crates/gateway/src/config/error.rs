@@ -71,14 +71,25 @@ impl InvalidValue {
     }
 }
 
-impl From<serde_saphyr::Error> for InvalidValue {
-    fn from(error: serde_saphyr::Error) -> Self {
+impl InvalidValue {
+    /// `text` is the file.
+    pub(super) fn of_yaml(error: serde_saphyr::Error, text: &str) -> Self {
         use serde_saphyr::Error as Yaml;
 
         let error = error.without_snippet();
+        let location = error.location().unwrap_or(Location::UNKNOWN);
+        let expected = |expected: &str| {
+            let form = form_before(text, location).map(|(key, form)| {
+                format!("; write it as in `{key}: {form}`")
+            });
+            format!("expected {expected}{}", form.unwrap_or_default())
+        };
         let message = match error {
             Yaml::SerdeUnknownField { field, expected, .. } => {
-                format!("unknown key `{field}`{}", suggestion(field, expected))
+                match REMOVED_KEYS.iter().find(|(key, _)| *key == field) {
+                    Some((_, reason)) => format!("`{field}` is gone: {reason}; remove the key"),
+                    None => format!("unknown key `{field}`{}", suggestion(&field, expected)),
+                }
             }
             Yaml::SerdeUnknownVariant { variant, expected, .. } => {
                 format!("unknown value `{variant}`{}", suggestion(variant, expected))
@@ -87,21 +98,53 @@ impl From<serde_saphyr::Error> for InvalidValue {
             Yaml::DuplicateMappingKey { key: Some(key), .. } => {
                 format!("duplicate key `{key}`; remove one of them")
             }
-            Yaml::InvalidScalar { ty: expected, .. } | Yaml::Unexpected { expected, .. } => {
-                format!("expected {}", kind(expected))
-            }
-            Yaml::SerdeInvalidType { unexpected, expected, .. }
-            | Yaml::SerdeInvalidValue { unexpected, expected, .. } => {
-                format!("expected {expected}, found {unexpected}")
+            Yaml::InvalidScalar { ty, .. } => expected(kind(ty)),
+            Yaml::Unexpected { expected: ty, .. } => expected(kind(ty)),
+            Yaml::SerdeInvalidType { unexpected, expected: ty, .. }
+            | Yaml::SerdeInvalidValue { unexpected, expected: ty, .. } => {
+                format!("{}, found {unexpected}", expected(&ty))
             }
             other => UserMessageFormatter.format_message(other).into_owned(),
         };
-        Self {
-            location: error.location().unwrap_or(Location::UNKNOWN),
-            message: message.trim_end().replace('\n', " "),
-            source: None,
-        }
+        Self { location, message: message.trim_end().replace('\n', " "), source: None }
     }
+}
+
+/// Keys of earlier versions.
+const REMOVED_KEYS: [(&str, &str); 1] =
+    [("ocsp", "stapling has been removed, as authorities end OCSP")];
+
+/// Values of keys that are often written in the form of another key.
+const FORMS: [(&str, &str); 15] = [
+    ("access_log", "{ to: stdout }"),
+    ("admin", "127.0.0.1:9900"),
+    ("audit_log", "{ to: /var/log/tollgate/audit.json }"),
+    ("backends", "[{ address: 127.0.0.1:8000 }]"),
+    ("certificates", "[{ certificate: site.pem, key: site.key }]"),
+    ("eject", "{ failures: 5 }"),
+    ("health", "{ path: /status }"),
+    ("listeners", "[{ address: 127.0.0.1:8080 }]"),
+    ("pool", "site"),
+    ("pools", "[{ name: site, backends: [{ address: 127.0.0.1:8000 }] }]"),
+    ("remove", "[X-Powered-By]"),
+    ("routes", "[{ path: /, pool: site }]"),
+    ("rules", "[site.conf]"),
+    ("upgrades", "[websocket]"),
+    ("waf", "{ rules: [site.conf] }"),
+];
+
+/// The key before a place in the file, and the form of its value.
+fn form_before(text: &str, location: Location) -> Option<(&'static str, &'static str)> {
+    let line = usize::try_from(location.line()).ok()?.checked_sub(1)?;
+    let column = usize::try_from(location.column()).ok()?.checked_sub(1)?;
+    let mut lines: Vec<&str> = text.lines().take(line + 1).collect();
+    let last = lines.pop()?;
+    let last = &last[..last.char_indices().nth(column).map_or(last.len(), |(at, _)| at)];
+    let mut before = lines.into_iter().chain([last]).rev();
+    let before = before.find_map(|line| line.rsplit_once(':'))?.0;
+    FORMS.iter().copied().find(|(key, _)| {
+        before.strip_suffix(key).is_some_and(|rest| !rest.ends_with(|c: char| c == '_' || c.is_alphanumeric()))
+    })
 }
 
 /// Returns the user-facing name of a type that the YAML parser expects.

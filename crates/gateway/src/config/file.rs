@@ -92,9 +92,6 @@ pub(super) struct CertificateFile {
     pub(super) certificate: Located<String>,
     /// PEM file with the private key.
     pub(super) key: Located<String>,
-    /// File with the OCSP response for the certificate, in DER, that is sent to clients until it expires (stapling).
-    /// It is read again on reload. Default: none.
-    pub(super) ocsp: Option<Located<String>>,
 }
 
 /// Lowest version of TLS.

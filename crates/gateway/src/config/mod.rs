@@ -97,7 +97,8 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new(""));
         let file = path.display().to_string();
         let invalid = |invalid: InvalidValue| invalid.in_file(&file);
-        let values = serde_saphyr::from_str(text).map_err(|error| invalid(error.into()))?;
+        let values = serde_saphyr::from_str(text)
+            .map_err(|error| invalid(InvalidValue::of_yaml(error, text)))?;
         let validated = validate::validate(&values, folder, resolver);
         let (mut config, warnings) = validated.map_err(|mut errors| {
             if errors.len() == 1 {

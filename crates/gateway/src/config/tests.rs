@@ -209,6 +209,34 @@ fn syntax_errors_are_reported_with_line() {
         error_with("threads: 1\nthreads: 2\n"),
         "g.yaml:8:1: duplicate key `threads`; remove one of them"
     );
+    for (more, expected) in [
+        (
+            "admin: { address: 127.0.0.1:9900 }\n",
+            "g.yaml:7:8: expected a string; write it as in `admin: 127.0.0.1:9900`",
+        ),
+        (
+            "admin:\n  address: 127.0.0.1:9900\n",
+            "g.yaml:8:3: expected a string; write it as in `admin: 127.0.0.1:9900`",
+        ),
+        (
+            "access_log: stdout\n",
+            "g.yaml:7:13: expected keys with values; write it as in `access_log: { to: stdout }`",
+        ),
+        (
+            "    health: /up\n",
+            "g.yaml:7:13: expected keys with values; write it as in `health: { path: /status }`",
+        ),
+        (
+            "routes: { path: /, pool: site }\n",
+            "g.yaml:7:9: expected a list; write it as in `routes: [{ path: /, pool: site }]`",
+        ),
+        (
+            "  - name: other\n    backends: [127.0.0.1:1]\n",
+            "g.yaml:8:16: expected keys with values; write it as in `backends: [{ address: 127.0.0.1:8000 }]`",
+        ),
+    ] {
+        assert_eq!(error_with(more), expected);
+    }
     assert!(error_with("threads: ]\n").starts_with("g.yaml:7:"));
     assert!(error("").starts_with("g.yaml:1:1: "));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use tollgate_tls::{
-    Certificate, CertificateFiles, CertificateWarning, ClientError, ClientOptions, ServerError,
+    Certificate, CertificateFiles, ClientError, ClientOptions, ServerError,
     ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
@@ -25,14 +25,7 @@ pub(super) fn listener_tls(
         let certificate = read_certificate(files, resources.folder, now);
         let Some(certificate) = resources.collect(certificate) else { continue };
         for warning in certificate.warnings() {
-            let ocsp = match warning {
-                CertificateWarning::OcspExpired(_) | CertificateWarning::NotGood(_) => {
-                    files.ocsp.as_ref()
-                }
-                CertificateWarning::Expired(_) | CertificateWarning::NotYetValid(_) => None,
-            };
-            let at = ocsp.unwrap_or(&files.certificate);
-            resources.warnings.push(InvalidValue::at(at, warning.to_string()));
+            resources.warnings.push(InvalidValue::at(&files.certificate, warning.to_string()));
         }
         certificates.push(certificate);
     }
@@ -58,12 +51,9 @@ fn read_certificate(
     now: SystemTime,
 ) -> Result<Certificate, InvalidValue> {
     let (certificate, key) = (folder.join(&*file.certificate), folder.join(&*file.key));
-    let ocsp = file.ocsp.as_ref().map(|ocsp| folder.join(&**ocsp));
-    let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: ocsp.as_deref() };
-    Certificate::read(&files, now).map_err(|error| {
-        let ocsp = file.ocsp.as_ref().unwrap_or(&file.certificate);
-        invalid_file(error, &file.certificate, &file.key, ocsp)
-    })
+    let files = CertificateFiles { certificate: &certificate, key: &key };
+    Certificate::read(&files, now)
+        .map_err(|error| invalid_file(error, &file.certificate, &file.key))
 }
 
 /// Names the file that an error is about.
@@ -71,23 +61,16 @@ fn invalid_file(
     error: TlsError,
     certificate: &Located<String>,
     key: &Located<String>,
-    ocsp: &Located<String>,
 ) -> InvalidValue {
     let at = match &error {
         TlsError::Certificate(_) | TlsError::Syntax(_) => certificate,
         TlsError::Key(_) | TlsError::Mismatch(_) | TlsError::Pair(_) => key,
-        TlsError::OcspFile(_)
-        | TlsError::OcspSyntax(_)
-        | TlsError::OcspStatus(_)
-        | TlsError::OcspOther => ocsp,
     };
     let invalid = InvalidValue::at(at, error.to_string());
     match error {
         TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
         TlsError::Mismatch(source) | TlsError::Pair(source) => invalid.with_source(source),
-        TlsError::Syntax(source) | TlsError::OcspSyntax(source) => invalid.with_source(source),
-        TlsError::OcspFile(source) => invalid.with_source(source),
-        TlsError::OcspStatus(_) | TlsError::OcspOther => invalid,
+        TlsError::Syntax(source) => invalid.with_source(source),
     }
 }
 
@@ -201,7 +184,7 @@ fn pool_client(
     };
     TlsClient::new(&options).map_err(|error| match (error, identity) {
         (ClientError::Identity(error), Some((certificate, key))) => {
-            invalid_file(error, certificate, key, certificate)
+            invalid_file(error, certificate, key)
         }
         (error, _) => {
             let message = error.to_string();

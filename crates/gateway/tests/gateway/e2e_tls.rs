@@ -201,22 +201,6 @@ fn openssl_resumes_sessions_unless_tickets_are_off() {
     }
 }
 
-#[test]
-fn ocsp_response_is_stapled_on_request() {
-    let shop = "certificates: [{ certificate: shop.pem, key: shop.key, ocsp: shop.ocsp }]";
-    let stapling = gateway(shop, "", closed_port());
-    let ca = certificate_file("ca.pem").display().to_string();
-    for version in ["-tls1_2", "-tls1_3"] {
-        let (_, text) = s_client(&stapling, &[version, "-status", "-CAfile", &ca], "");
-        assert_contains(&text, "OCSP Response Status: successful (0x0)\n");
-        assert_contains(&text, "Cert Status: good\n");
-        assert_contains(&text, "Verify return code: 0 (ok)\n");
-        let without = gateway(SITE, "", closed_port());
-        let (_, text) = s_client(&without, &[version, "-status"], "");
-        assert_contains(&text, "OCSP response: no response sent\n");
-    }
-}
-
 /// `openssl s_server`, which responds with a page about the session.
 struct OpensslServer {
     process: Child,

@@ -25,25 +25,18 @@ fn year(year: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952)
 }
 
-fn read(certificate: &str, key: &str, ocsp: Option<&str>) -> Result<Certificate, TlsError> {
-    read_at(certificate, key, ocsp, year(2100))
+fn read(certificate: &str, key: &str) -> Result<Certificate, TlsError> {
+    read_at(certificate, key, year(2100))
 }
 
-fn read_at(
-    certificate: &str,
-    key: &str,
-    ocsp: Option<&str>,
-    now: SystemTime,
-) -> Result<Certificate, TlsError> {
+fn read_at(certificate: &str, key: &str, now: SystemTime) -> Result<Certificate, TlsError> {
     let (certificate, key) = (file(certificate), file(key));
-    let ocsp = ocsp.map(file);
-    let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: ocsp.as_deref() };
-    Certificate::read(&files, now)
+    Certificate::read(&CertificateFiles { certificate: &certificate, key: &key }, now)
 }
 
 fn server(min_version: TlsVersion, tickets: bool) -> TlsServer {
-    let site = read("site.pem", "site.key", None).unwrap();
-    let shop = read("shop.pem", "shop.key", None).unwrap();
+    let site = read("site.pem", "site.key").unwrap();
+    let shop = read("shop.pem", "shop.key").unwrap();
     let options = ServerOptions { min_version, tickets, protocols: &[b"http/1.1"] };
     TlsServer::new(vec![site, shop], &options).unwrap()
 }
@@ -120,7 +113,7 @@ fn name_selects_certificate() {
 fn exact_name_has_precedence_over_wildcard() {
     let named = |names: &[&str]| Certificate {
         names: names.iter().map(|&name| name.to_owned()).collect(),
-        ..read("site.pem", "site.key", None).unwrap()
+        ..read("site.pem", "site.key").unwrap()
     };
     let chosen =
         |certificates: &Certificates, name| certificates.select(name, &[]).names[0].clone();
@@ -148,63 +141,25 @@ fn exact_name_has_precedence_over_wildcard() {
 
 #[test]
 fn unusable_files_are_errors() {
-    let error = |certificate, key, ocsp| read(certificate, key, ocsp).unwrap_err();
-    assert!(matches!(error("none.pem", "site.key", None), TlsError::Certificate(_)));
-    assert!(matches!(error("site.key", "site.key", None), TlsError::Certificate(_)));
-    assert!(matches!(error("site.pem", "site.pem", None), TlsError::Key(_)));
-    assert!(matches!(error("site.pem", "shop.key", None), TlsError::Mismatch(_)));
-    let ocsp = |ocsp| error("shop.pem", "shop.key", Some(ocsp));
-    assert!(matches!(ocsp("none.ocsp"), TlsError::OcspFile(_)));
-    assert!(matches!(ocsp("shop.pem"), TlsError::OcspSyntax(_)));
-    assert!(matches!(error("site.pem", "site.key", Some("shop.ocsp")), TlsError::OcspOther));
+    let error = |certificate, key| read(certificate, key).unwrap_err();
+    assert!(matches!(error("none.pem", "site.key"), TlsError::Certificate(_)));
+    assert!(matches!(error("site.key", "site.key"), TlsError::Certificate(_)));
+    assert!(matches!(error("site.pem", "site.pem"), TlsError::Key(_)));
+    assert!(matches!(error("site.pem", "shop.key"), TlsError::Mismatch(_)));
 }
 
 #[test]
-fn ocsp_response_without_status_is_an_error() {
-    let certificate = read("shop.pem", "shop.key", None).unwrap();
-    let certificate = certificate.key.end_entity_cert().unwrap();
-    let certificate = x509_cert::Certificate::from_der(certificate).unwrap().tbs_certificate;
-    // OCSPResponse with responseStatus tryLater (RFC 6960, section 4.2.1).
-    let try_later = [0x30, 3, 0x0a, 1, 3];
-    let error = check_ocsp(&try_later, &certificate, year(2100), &mut Vec::new()).unwrap_err();
-    assert!(matches!(&error, TlsError::OcspStatus(status) if status == "TryLater"), "{error}");
-    let valid = fs::read(file("shop.ocsp")).unwrap();
-    let cut_off = check_ocsp(&valid[..200], &certificate, year(2100), &mut Vec::new());
-    assert!(matches!(cut_off, Err(TlsError::OcspSyntax(_))));
-    check_ocsp(&valid, &certificate, year(2100), &mut Vec::new()).unwrap();
-}
-
-#[test]
-fn certificates_and_responses_outside_their_time_are_warnings() {
-    let warnings = |ocsp, now| {
-        let certificate = read_at("shop.pem", "shop.key", ocsp, year(now)).unwrap();
+fn certificate_outside_its_time_is_a_warning() {
+    let warnings = |now| {
+        let certificate = read_at("shop.pem", "shop.key", year(now)).unwrap();
         certificate.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert!(warnings(Some("shop.ocsp"), 2100).is_empty());
+    assert!(warnings(2100).is_empty());
     assert_eq!(
-        warnings(None, 2000),
+        warnings(2000),
         ["the certificate is not valid before 2020-01-01T00:00:00Z; check the clock"]
     );
-    assert_eq!(
-        warnings(None, 2200),
-        ["the certificate has expired at 2120-01-01T00:00:00Z; renew it"]
-    );
-    let both = warnings(Some("shop.ocsp"), 2200);
-    assert_eq!(both.len(), 2);
-    assert!(both[1].starts_with("the OCSP response was valid until 21"), "{both:?}");
-}
-
-#[test]
-fn ocsp_response_is_sent_until_it_expires() {
-    let certificate = read("shop.pem", "shop.key", Some("shop.ocsp")).unwrap();
-    let response = fs::read(file("shop.ocsp")).unwrap();
-    let sent = |now| certificate.key_at(|| now).ocsp.clone();
-    assert_eq!(sent(year(2100)), Some(response));
-    assert_eq!(sent(year(2121)), None);
-    // nextUpdate is optional.
-    let stapled = certificate.stapled.clone().map(|it| Stapled { until: None, ..it });
-    let without_end = Certificate { stapled, ..certificate };
-    assert!(without_end.key_at(|| year(2200)).ocsp.is_some());
+    assert_eq!(warnings(2200), ["the certificate has expired at 2120-01-01T00:00:00Z; renew it"]);
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn exit_with(message: &str) -> ! {
 /// Reads or makes the certificate, if TLS is asked for.
 fn certificate(args: &Args) -> Result<Option<Certificate>, Failure> {
     if let Some((certificate, key)) = args.cert.as_deref().zip(args.key.as_deref()) {
-        let files = CertificateFiles { certificate, key, ocsp: None };
+        let files = CertificateFiles { certificate, key };
         let read = Certificate::read(&files, SystemTime::now())
             .with_context(|| format!("--cert {} --key {}", certificate.display(), key.display()));
         let read = read.map_err(Failure::bad_input)?;
