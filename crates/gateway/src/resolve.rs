@@ -107,7 +107,7 @@ impl Eq for Resolver {}
 
 pub(crate) type Addresses = BTreeMap<HostName, Vec<SocketAddr>>;
 
-/// Resolves names again at an interval, on its own thread, until it is dropped. A lookup cannot be cancelled, so the
+/// Resolves names again at an interval or when asked to, on its own thread, until it is dropped. A lookup cannot be cancelled, so the
 /// thread may end later.
 #[derive(Debug)]
 pub(crate) struct NameWatch(Arc<Shared>);
@@ -115,12 +115,14 @@ pub(crate) struct NameWatch(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    stopped: Condvar,
+    /// The thread is to stop or to resolve the names at once.
+    woken: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     is_stopping: bool,
+    is_requested: bool,
     /// The addresses of all names, if any have changed since they were last taken.
     changed: Option<Addresses>,
 }
@@ -141,6 +143,12 @@ impl NameWatch {
         self.0.lock().changed.take()
     }
 
+    /// Resolves all names without waiting for the interval.
+    pub(crate) fn resolve_now(&self) {
+        self.0.lock().is_requested = true;
+        self.0.woken.notify_one();
+    }
+
     /// Puts back addresses that could not be applied.
     pub(crate) fn restore_changed(&self, names: Addresses) {
         self.0.lock().changed.get_or_insert(names);
@@ -150,7 +158,7 @@ impl NameWatch {
 impl Drop for NameWatch {
     fn drop(&mut self) {
         self.0.lock().is_stopping = true;
-        self.0.stopped.notify_one();
+        self.0.woken.notify_one();
     }
 }
 
@@ -162,11 +170,14 @@ impl Shared {
     fn run(&self, mut known: Addresses, resolve: &Resolve) {
         let mut failing = BTreeSet::new();
         loop {
-            let is_waiting = |state: &mut State| !state.is_stopping;
-            let waited = self.stopped.wait_timeout_while(self.lock(), resolve.interval, is_waiting);
-            if waited.unwrap_or_else(PoisonError::into_inner).0.is_stopping {
+            let is_waiting = |state: &mut State| !state.is_stopping && !state.is_requested;
+            let waited = self.woken.wait_timeout_while(self.lock(), resolve.interval, is_waiting);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.is_stopping {
                 return;
             }
+            state.is_requested = false;
+            drop(state);
             let mut has_changed = false;
             for (name, addresses) in &mut known {
                 match resolve.resolver.resolve(name, resolve.family) {

@@ -187,12 +187,16 @@ impl Gateway {
         Ok(())
     }
 
-    /// Switches to the current addresses of the names of backends, if they have changed. Call it about once a second. After
-    /// an error the next call tries again.
+    /// Switches to the current addresses of the names of backends, if they have changed. Call it about once a second: if a
+    /// backend has failed since the last call, names are resolved at once. After an error the next call tries again.
     pub fn update_addresses(&mut self) -> Result<(), Error> {
-        let Some(names) = self.names.as_ref().and_then(NameWatch::take_changed) else {
-            return Ok(());
-        };
+        let Some(watch) = &self.names else { return Ok(()) };
+        // Each pool, as this forgets its failures.
+        let failed = self.generation.health.iter().filter(|health| health.take_failed()).count();
+        if failed > 0 {
+            watch.resolve_now();
+        }
+        let Some(names) = watch.take_changed() else { return Ok(()) };
         let mut config = self.generation.config.clone();
         config.set_addresses(&names);
         let logs = self.generation.logs();

@@ -13,6 +13,8 @@ pub(crate) struct PoolHealth {
     backends: Box<[BackendHealth]>,
     eject: Option<Ejection>,
     is_checked: bool,
+    /// A request or a health check has failed since this was last taken.
+    has_failed: AtomicBool,
     /// Start of the time scale of `ejected_until_ms`.
     start: Instant,
 }
@@ -58,6 +60,7 @@ impl PoolHealth {
             backends: pool.backends.iter().map(|_| BackendHealth::default()).collect(),
             eject: pool.eject,
             is_checked: pool.health.is_some(),
+            has_failed: AtomicBool::new(false),
             start: now,
         }
     }
@@ -100,12 +103,23 @@ impl PoolHealth {
     /// Records a failed request. After an ejection, a single further failure ejects the backend again.
     pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> Failure {
         let health = &self.backends[backend];
+        self.note_failure();
         let failures = health.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
         health.failed_at_ms.store(self.millis(now), Relaxed);
         Failure {
             is_new: self.is_to_be_logged(health, now),
             ejects: self.eject(health, failures, now),
         }
+    }
+
+    /// Notes that a backend may have moved to another address.
+    pub(super) fn note_failure(&self) {
+        self.has_failed.store(true, Relaxed);
+    }
+
+    /// True if a request or a health check has failed since the last call.
+    pub(crate) fn take_failed(&self) -> bool {
+        self.has_failed.swap(false, Relaxed)
     }
 
     /// True for a failure after a success, at most once per interval, so that an intermittent failure does not flood

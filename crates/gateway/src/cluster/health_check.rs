@@ -274,6 +274,9 @@ impl CheckedBackend {
     fn finish(&mut self, result: &Result<(), CheckError>) {
         // Closing the connection removes it from the poller.
         self.active = None;
+        if result.is_err() {
+            self.health.note_failure();
+        }
         if !self.results.add(result.is_ok()) {
             return;
         }

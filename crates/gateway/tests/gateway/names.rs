@@ -11,16 +11,20 @@ use tempfile::TempDir;
 use tollgate_gateway::{Config, Resolver};
 
 use crate::support::{
-    Backend, ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, is_echo, poll,
+    Backend, ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, closed_port, is_echo, poll,
     test_path,
 };
 
 /// A configuration of one pool with these backends, which resolves names at short intervals.
 fn config(backends: &str, resolver: Resolver) -> Config {
+    config_with(backends, "1ms", resolver)
+}
+
+fn config_with(backends: &str, interval: &str, resolver: Resolver) -> Config {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("gateway.yaml");
     let text = format!(
-        "listeners: [{{ address: 127.0.0.1:0 }}]\nadmin: 127.0.0.1:0\nresolve: {{ interval: 1ms }}\n\
+        "listeners: [{{ address: 127.0.0.1:0 }}]\nadmin: 127.0.0.1:0\nresolve: {{ interval: {interval} }}\n\
          limits: {{ connections: 9 }}\npools: [{{ name: site, backends: [{backends}] }}]\n"
     );
     std::fs::write(&path, text).unwrap();
@@ -126,6 +130,23 @@ fn name_is_resolved_again_and_requests_in_flight_finish() {
     let mut client = gateway.client();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     first.accept().head().unwrap();
+}
+
+#[test]
+fn failed_connection_resolves_the_name_at_once() {
+    let backend = ThreadedBackend::echo();
+    let answers = Answers::new(&[closed_port()]);
+    let config = config_with("{ address: backend.example:80 }", "1h", answers.resolver());
+    let gateway = TestGateway::start(&config);
+    // The backend has moved.
+    answers.set(Ok(&[backend.addr()]));
+    gateway.update_addresses();
+    assert_eq!(answers.lookups.load(Ordering::Relaxed), 1);
+    poll(|| {
+        let response = gateway.client().get("/a").unwrap();
+        gateway.update_addresses();
+        if is_echo(&response, "/a") { Ok(()) } else { Err(format!("{response:?}")) }
+    });
 }
 
 #[test]
