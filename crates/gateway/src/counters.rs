@@ -349,9 +349,9 @@ mod tests {
         first.of(1, 0).count_response(302);
 
         for _ in 0..2 {
-            assert_eq!(counters.client_total(|it| &it.accepted), 7);
+            assert_eq!(counters.client_total(|client| &client.accepted), 7);
             let of_status =
-                |at| counters.client_total(|it: &ClientCounters| &it.local_responses[at]);
+                |at| counters.client_total(|client: &ClientCounters| &client.local_responses[at]);
             let by_status: Vec<u64> = (0..LOCAL_STATUSES.len()).map(of_status).collect();
             assert_eq!(by_status, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
             let pool = &counters.pool_totals()["p"];

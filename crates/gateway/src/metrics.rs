@@ -47,52 +47,54 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
     let (name, help) = ("client_connections", "Open client connections.");
     page.family(name, help);
     // Closed before accepted, so that the difference is never negative.
-    let closed = counters.client_total(|it| &it.closed);
-    page.sample(name, &[], counters.client_total(|it| &it.accepted) - closed);
+    let closed = counters.client_total(|client| &client.closed);
+    page.sample(name, &[], counters.client_total(|client| &client.accepted) - closed);
     type Value = fn(&ClientCounters) -> &Counter;
     let families: [(&str, &str, Value); 11] = [
-        ("client_connections_total", "Accepted client connections.", |it| &it.accepted),
+        ("client_connections_total", "Accepted client connections.", |client| &client.accepted),
         (
             "client_connections_refused_total",
             "Client connections closed at once by the limit per client address.",
-            |it| &it.refused,
+            |client| &client.refused,
         ),
         (
             "client_connections_reclaimed_total",
             "Idle client connections closed for others at the limit of connections.",
-            |it| &it.reclaimed,
+            |client| &client.reclaimed,
         ),
         (
             "client_http2_streams_total",
             "Streams that HTTP/2 clients have opened for requests.",
-            |it| &it.http2_streams,
+            |client| &client.http2_streams,
         ),
         (
             "client_http2_streams_refused_total",
             "Streams of HTTP/2 clients rejected for a malformed request or the limit of streams.",
-            |it| &it.http2_refused,
+            |client| &client.http2_refused,
         ),
         (
             "client_http2_streams_reset_total",
             "Streams of HTTP/2 clients that ended early, by the client or by its error.",
-            |it| &it.http2_resets,
+            |client| &client.http2_resets,
         ),
         (
             "client_http2_connection_errors_total",
             "HTTP/2 connections ended by an error of the client or by a limit against floods.",
-            |it| &it.http2_errors,
+            |client| &client.http2_errors,
         ),
-        ("client_received_bytes_total", "Bytes received from clients.", |it| &it.received_bytes),
-        ("client_sent_bytes_total", "Bytes sent to clients.", |it| &it.sent_bytes),
+        ("client_received_bytes_total", "Bytes received from clients.", |client| {
+            &client.received_bytes
+        }),
+        ("client_sent_bytes_total", "Bytes sent to clients.", |client| &client.sent_bytes),
         (
             "access_log_dropped_lines_total",
             "Access log lines dropped because the reader was too slow or gone.",
-            |it| &it.dropped_lines,
+            |client| &client.dropped_lines,
         ),
         (
             "audit_log_dropped_lines_total",
             "Audit log lines dropped because the reader was too slow or gone.",
-            |it| &it.dropped_audit_lines,
+            |client| &client.dropped_audit_lines,
         ),
     ];
     for (name, help, counter) in families {
@@ -125,7 +127,7 @@ fn handshake_metrics<'a>(
         for backend in pool.backends.iter().filter(|backend| backend.tls.is_some()) {
             let address = backend.address.to_string();
             let totals = totals.get(&pool.name).and_then(|pool| pool.backends.get(&address));
-            for (result, count) in results(totals.map_or(&none, |it| &it.handshakes)) {
+            for (result, count) in results(totals.map_or(&none, |totals| &totals.handshakes)) {
                 let labels = [("pool", &*pool.name), ("backend", &address), ("result", result)];
                 page.sample(name, &labels, count);
             }
@@ -146,13 +148,13 @@ fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<Stri
     }
     page.family("local_responses_total", "Requests answered by the gateway itself, by status.");
     for (at, status) in LOCAL_STATUSES.iter().enumerate() {
-        let count = counters.client_total(|it| &it.local_responses[at]);
+        let count = counters.client_total(|client| &client.local_responses[at]);
         page.sample("local_responses_total", &[("status", &status.to_string())], count);
     }
     let name = "resource_exhaustion_total";
     page.family(name, "Connections to backends not started for lack of a local resource.");
     for (at, resource) in LOCAL_RESOURCES.iter().enumerate() {
-        let count = counters.client_total(|it| &it.resource_exhaustion[at]);
+        let count = counters.client_total(|client| &client.resource_exhaustion[at]);
         page.sample(name, &[("error", resource.error)], count);
     }
     let families: [Family<PoolTotals>; 2] = [

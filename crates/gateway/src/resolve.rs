@@ -6,12 +6,48 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use crate::config::{AddressFamily, Resolve};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::log;
 
 /// More addresses of one name are an error: each choice of a backend looks at all of a pool.
 const ADDRESSES_MAX: usize = 1024;
+
+/// Resolution of the names of backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolve {
+    /// Between two resolutions.
+    pub interval: Duration,
+    pub family: AddressFamily,
+    pub resolver: Resolver,
+}
+
+impl Default for Resolve {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            family: AddressFamily::default(),
+            resolver: Resolver::default(),
+        }
+    }
+}
+
+/// Addresses that are used of a name with IPv4 and IPv6 addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "address family")]
+pub enum AddressFamily {
+    /// IPv4 addresses if there are any, else IPv6.
+    #[default]
+    PreferIpv4,
+    /// IPv6 addresses if there are any, else IPv4.
+    PreferIpv6,
+    /// All: as many backends.
+    All,
+}
 
 /// Host name and port of backends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -251,7 +287,10 @@ mod tests {
         });
         let resolve = |host: &str, family| {
             let name = HostName { host: host.to_owned(), port: 1 };
-            resolver.resolve(&name, family).map(|found| list(&found)).map_err(|it| it.to_string())
+            resolver
+                .resolve(&name, family)
+                .map(|found| list(&found))
+                .map_err(|error| error.to_string())
         };
         let ok = |text: &str| Ok(text.to_owned());
         assert_eq!(resolve("both", AddressFamily::PreferIpv4), ok("10.0.0.1:1, 10.0.0.2:1"));

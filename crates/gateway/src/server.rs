@@ -153,7 +153,8 @@ impl Gateway {
     pub fn is_tls(&self, address: &Address) -> bool {
         let bound = self.listeners.iter().find(|listener| listener.actual == *address);
         self.generation.config.listeners.iter().any(|listener| {
-            bound.is_some_and(|it| it.configured == listener.address) && listener.tls.is_some()
+            bound.is_some_and(|bound| bound.configured == listener.address)
+                && listener.tls.is_some()
         })
     }
 
@@ -223,7 +224,7 @@ impl Gateway {
         self.counters.add_generation(Arc::clone(&generation.counters));
         self.generation = Arc::clone(&generation);
         let is_removed = |bound: &mut BoundListener| {
-            !generation.config.listeners.iter().any(|it| it.address == bound.configured)
+            !generation.config.listeners.iter().any(|listener| listener.address == bound.configured)
         };
         self.closing.extend(self.listeners.extract_if(.., is_removed));
         // A listener that was added again uses its port itself.
@@ -259,7 +260,7 @@ impl Gateway {
 
     /// True if a thread has ended, drained or with an error.
     pub fn has_ended_thread(&self) -> bool {
-        self.threads.iter().filter_map(|it| it.handle.as_ref()).any(JoinHandle::is_finished)
+        self.threads.iter().filter_map(|thread| thread.handle.as_ref()).any(JoinHandle::is_finished)
     }
 
     /// Address of the admin server, with the actual port.

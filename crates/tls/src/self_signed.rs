@@ -52,8 +52,7 @@ impl SelfSigned {
             .map_err(|error| SelfSignedError::Use(TlsError::Certificate(error)))?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
             .map_err(|error| SelfSignedError::Use(TlsError::Key(error)))?;
-        Certificate::new(vec![certificate], key, SystemTime::now())
-            .map_err(SelfSignedError::Use)
+        Certificate::new(vec![certificate], key, SystemTime::now()).map_err(SelfSignedError::Use)
     }
 }
 

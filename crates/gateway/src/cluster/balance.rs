@@ -7,6 +7,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Backend, Balance, Pool};
 
+/// Index of a backend in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BackendId(pub(crate) usize);
+
 /// Balancer of one thread and pool. A choice looks at every backend once or twice.
 #[derive(Debug)]
 pub(super) struct Balancer {

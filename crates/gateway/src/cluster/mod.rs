@@ -13,16 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use balance::Balancer;
-pub(crate) use balance::HashKey;
+pub(crate) use balance::{BackendId, HashKey};
 pub(crate) use health::{HealthStatus, PoolHealth};
 pub(crate) use queue::{Attempts, QueueId};
 use queue::{Pending, WaitQueues};
 
 use crate::config::Pool;
-
-/// Index of a backend in its pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BackendId(pub(crate) usize);
 
 /// One thread's state of a pool. `W` identifies a request that waits for a backend.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::BackendId;
-use super::balance::HashKey;
+use super::balance::{BackendId, HashKey};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub(super) usize);

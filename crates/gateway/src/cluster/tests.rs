@@ -95,7 +95,7 @@ fn random_of_two_takes_less_loaded_backend() {
         let mut state = self::state(&pool(Balance::RandomOfTwo, weights));
         let turns = turns(&mut state, 3_000);
         (0..weights.len())
-            .map(|at| turns.iter().filter(|it| **it == at).count())
+            .map(|at| turns.iter().filter(|turn| **turn == at).count())
             .collect::<Vec<_>>()
     };
     let equal = counts(&[1, 1, 1]);
@@ -108,7 +108,7 @@ fn random_of_two_takes_less_loaded_backend() {
 fn consistent_hash_shares_match_weights() {
     let mut state = state(&pool(by_hash(), &[1, 2, 1, 0]));
     let turns = turns(&mut state, 20_000);
-    let count = |at| turns.iter().filter(|it| **it == at).count();
+    let count = |at| turns.iter().filter(|turn| **turn == at).count();
     // Four standard deviations of 20000 draws with the probability 1/4 are 245, with 1/2 283.
     assert!(count(0).abs_diff(5_000) < 245, "{}", count(0));
     assert!(count(1).abs_diff(10_000) < 283, "{}", count(1));
@@ -139,7 +139,7 @@ proptest! {
         turns(&mut state, begin);
         let round = turns(&mut state, weights.iter().sum());
         for (at, weight) in weights.iter().enumerate() {
-            prop_assert_eq!(round.iter().filter(|it| **it == at).count(), *weight as usize);
+            prop_assert_eq!(round.iter().filter(|turn| **turn == at).count(), *weight as usize);
         }
     }
 
@@ -189,7 +189,7 @@ proptest! {
                         waiting[queue.0].push_back(number);
                     }
                     Choice::QueueFull => {
-                        for (at, weight) in weights.iter().enumerate().filter(|it| *it.1 > 0) {
+                        for (at, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0) {
                             prop_assert_eq!(state.active[at], active_max, "{}", weight);
                             let (queue, max) =
                                 if is_sticky { (at, queue_max) } else { (0, queue_max * weighted) };
@@ -211,7 +211,7 @@ proptest! {
             for (at, weight) in weights.iter().enumerate() {
                 let active = state.active[at];
                 prop_assert!(active <= active_max * (*weight).min(1));
-                prop_assert_eq!(active as usize, served.iter().filter(|it| it.0 == at).count());
+                prop_assert_eq!(active as usize, served.iter().filter(|served| served.0 == at).count());
             }
             for (at, queue) in waiting.iter().enumerate() {
                 let len = if is_sticky || at == 0 { state.queues.len(QueueId(at)) } else { 0 };

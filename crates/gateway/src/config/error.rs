@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_saphyr::{Location, MessageFormatter as _, UserMessageFormatter};
 
-use super::file::Located;
+use super::located::Located;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -73,22 +73,21 @@ impl InvalidValue {
 
 impl InvalidValue {
     /// `text` is the file.
-    pub(super) fn of_yaml(error: serde_saphyr::Error, text: &str) -> Self {
+    pub(super) fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
         use serde_saphyr::Error as Yaml;
 
         let error = error.without_snippet();
         let location = error.location().unwrap_or(Location::UNKNOWN);
         let expected = |expected: &str| {
-            let form = form_before(text, location).map(|(key, form)| {
-                format!("; write it as in `{key}: {form}`")
-            });
+            let form = form_before(text, location)
+                .map(|(key, form)| format!("; write it as in `{key}: {form}`"));
             format!("expected {expected}{}", form.unwrap_or_default())
         };
         let message = match error {
             Yaml::SerdeUnknownField { field, expected, .. } => {
                 match REMOVED_KEYS.iter().find(|(key, _)| *key == field) {
                     Some((_, reason)) => format!("`{field}` is gone: {reason}; remove the key"),
-                    None => format!("unknown key `{field}`{}", suggestion(&field, expected)),
+                    None => format!("unknown key `{field}`{}", suggestion(field, expected)),
                 }
             }
             Yaml::SerdeUnknownVariant { variant, expected, .. } => {
@@ -98,11 +97,12 @@ impl InvalidValue {
             Yaml::DuplicateMappingKey { key: Some(key), .. } => {
                 format!("duplicate key `{key}`; remove one of them")
             }
-            Yaml::InvalidScalar { ty, .. } => expected(kind(ty)),
-            Yaml::Unexpected { expected: ty, .. } => expected(kind(ty)),
+            Yaml::InvalidScalar { ty, .. } | Yaml::Unexpected { expected: ty, .. } => {
+                expected(kind(ty))
+            }
             Yaml::SerdeInvalidType { unexpected, expected: ty, .. }
             | Yaml::SerdeInvalidValue { unexpected, expected: ty, .. } => {
-                format!("{}, found {unexpected}", expected(&ty))
+                format!("{}, found {unexpected}", expected(ty))
             }
             other => UserMessageFormatter.format_message(other).into_owned(),
         };
@@ -143,7 +143,9 @@ fn form_before(text: &str, location: Location) -> Option<(&'static str, &'static
     let mut before = lines.into_iter().chain([last]).rev();
     let before = before.find_map(|line| line.rsplit_once(':'))?.0;
     FORMS.iter().copied().find(|(key, _)| {
-        before.strip_suffix(key).is_some_and(|rest| !rest.ends_with(|c: char| c == '_' || c.is_alphanumeric()))
+        before
+            .strip_suffix(key)
+            .is_some_and(|rest| !rest.ends_with(|c: char| c == '_' || c.is_alphanumeric()))
     })
 }
 

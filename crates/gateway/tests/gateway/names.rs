@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use tollgate_gateway::{Config, Resolver};
 
 use crate::support::{
-    Backend, ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, closed_port, is_echo, poll,
-    test_path,
+    Backend, ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, closed_port,
+    is_echo, poll, test_path,
 };
 
 /// A configuration of one pool with these backends, which resolves names at short intervals.

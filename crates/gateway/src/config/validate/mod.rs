@@ -2,80 +2,38 @@
 
 mod pools;
 mod requests;
+mod resources;
+mod scalars;
+mod tls;
+mod waf;
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
-use std::time::Duration;
 
+use tollgate_accesslog::LogFormat;
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
+use tollgate_net::Address;
 
 use super::error::InvalidValue;
 use super::file::{
-    AccessLogFile, ConfigFile, HumanDuration, LimitsFile, ListenerFile, Located, LogFormatFile,
-    RequestsFile, ResolveFile, TimeoutsFile,
+    AccessLogFile, ConfigFile, LimitsFile, ListenerFile, LogFormatFile, RequestsFile, ResolveFile,
+    TimeoutsFile,
 };
-use super::tls::listener_tls;
-use super::waf::{RuleCache, audit_log};
-use super::{
-    AccessLog, Address, Config, Forwarded, Limits, Listener, LogFormat, LogTarget, Resolve,
-    Timeouts,
-};
-use crate::resolve::{Addresses, HostName, Resolver};
+use super::located::Located;
+use super::route::Forwarded;
+use super::settings::{AccessLog, Config, Limits, Listener, Timeouts};
+use crate::resolve::{Addresses, Resolve, Resolver};
 use pools::pools;
-pub(super) use requests::check_header_name;
 use requests::{forwarded, requests, routes};
+use resources::Resources;
+use scalars::{address, duplicate, duration, log_target, number};
+use tls::listener_tls;
+use waf::{RuleCache, audit_log};
 
 const THREADS_MAX: u16 = 256;
-const DURATION_MIN: Duration = Duration::from_millis(1);
-const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The smallest limit that leaves room for an ordinary request.
 const HEADER_BYTES_MIN: usize = 256;
-/// Longest path of a Unix domain socket, without the final NUL (`unix(7)`).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-
-/// Files and names that a configuration needs. Those that cannot be read or resolved are collected, so that all are
-/// reported at once.
-pub(super) struct Resources<'a> {
-    pub(super) folder: &'a Path,
-    resolve: Resolve,
-    addresses: Addresses,
-    failures: Vec<InvalidValue>,
-    /// Problems that do not prevent the use of the configuration.
-    pub(super) warnings: Vec<InvalidValue>,
-}
-
-impl Resources<'_> {
-    pub(super) fn collect<T>(&mut self, result: Result<T, InvalidValue>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(failure) => {
-                // Routes can share a faulty rule file.
-                if !self.failures.iter().any(|other| other.is_same(&failure)) {
-                    self.failures.push(failure);
-                }
-                None
-            }
-        }
-    }
-
-    /// Returns no address if the name cannot be resolved.
-    fn addresses(&mut self, name: &HostName, at: &Located<String>) -> Vec<SocketAddr> {
-        if let Some(known) = self.addresses.get(name) {
-            return known.clone();
-        }
-        let resolved = self.resolve.resolver.resolve(name, self.resolve.family).map_err(|source| {
-            let message = format!(
-                "cannot resolve `{name}`, the `address` of a backend; check the name, or write an IP address"
-            );
-            InvalidValue::at(at, message).with_source(source)
-        });
-        let addresses = self.collect(resolved).unwrap_or_default();
-        self.addresses.insert(name.clone(), addresses.clone());
-        addresses
-    }
-}
 
 /// Validates a file. Relative paths are resolved against `folder`. Returns warnings, too.
 pub(super) fn validate(
@@ -184,25 +142,6 @@ fn admin(text: &Located<String>, listeners: &[Listener]) -> Result<SocketAddr, I
     Ok(address)
 }
 
-fn address(text: &Located<String>, folder: &Path) -> Result<Address, InvalidValue> {
-    let address = text.parse().map_err(|error| {
-        InvalidValue::at(text, format!("`{}` is not an address: {error}", **text))
-    })?;
-    let Address::Unix(path) = address else {
-        return Ok(address);
-    };
-    let path = folder.join(path);
-    let path_bytes = path.as_os_str().len();
-    if path_bytes > SOCKET_PATH_BYTES_MAX {
-        let message = format!(
-            "the socket path `{}` has {path_bytes} bytes, more than {SOCKET_PATH_BYTES_MAX}; choose a shorter one",
-            path.display(),
-        );
-        return Err(InvalidValue::at(text, message));
-    }
-    Ok(Address::Unix(path))
-}
-
 fn resolve(file: Option<&ResolveFile>, resolver: Resolver) -> Result<Resolve, InvalidValue> {
     let default = Resolve { resolver, ..Resolve::default() };
     let Some(file) = file else { return Ok(default) };
@@ -263,52 +202,4 @@ fn access_log(file: &AccessLogFile, folder: &Path) -> Result<AccessLog, InvalidV
         Some(LogFormatFile::Json) => LogFormat::Json,
     };
     Ok(AccessLog { to, format })
-}
-
-pub(super) fn log_target(to: &Located<String>, folder: &Path) -> Result<LogTarget, InvalidValue> {
-    match to.as_str() {
-        "" => Err(InvalidValue::at(to, "`to` is empty; name a file or `stdout`")),
-        "stdout" => Ok(LogTarget::Stdout),
-        path => Ok(LogTarget::File(folder.join(path))),
-    }
-}
-
-fn duplicate(
-    kind: &str,
-    value: &Located<String>,
-    first: &Located<String>,
-    advice: &str,
-) -> InvalidValue {
-    let (name, line) = (&**value, first.line());
-    InvalidValue::at(value, format!("duplicate {kind} `{name}`, first in line {line}; {advice}"))
-}
-
-fn duration(
-    value: &Option<Located<HumanDuration>>,
-    default: Duration,
-) -> Result<Duration, InvalidValue> {
-    match value {
-        Some(value) if !(DURATION_MIN..=DURATION_MAX).contains(&value.0.value.0) => {
-            let message = format!("`{}` is out of range: expected 1ms to 24h", **value);
-            Err(InvalidValue::at(value, message))
-        }
-        value => Ok(value.as_ref().map_or(default, |value| value.0.value.0)),
-    }
-}
-
-pub(super) fn number<'a, N: Copy + Ord + Display + 'a>(
-    value: impl Into<Option<&'a Located<N>>>,
-    low: N,
-    high: Option<N>,
-    default: N,
-) -> Result<N, InvalidValue> {
-    let Some(value) = value.into() else { return Ok(default) };
-    if **value >= low && high.is_none_or(|high| **value <= high) {
-        return Ok(**value);
-    }
-    let expected = match high {
-        Some(high) => format!("{low} to {high}"),
-        None => format!("{low} or more"),
-    };
-    Err(InvalidValue::at(value, format!("{} is out of range: expected {expected}", **value)))
 }

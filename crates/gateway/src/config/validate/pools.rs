@@ -4,15 +4,16 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::requests::{check_header_name, path};
-use super::{Resources, address, duplicate, duration, number};
+use super::resources::Resources;
+use super::scalars::{address, check_header_name, duplicate, duration, number, path};
+use super::tls::PoolTls;
 use crate::config::error::InvalidValue;
 use crate::config::file::{
-    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, Located, PoolFile,
-    ProtocolFile, StatusesFile,
+    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
+    StatusesFile,
 };
-use crate::config::tls::PoolTls;
-use crate::config::{
+use crate::config::located::Located;
+use crate::config::pool::{
     Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, HealthRequest, Pool, Protocol, Target,
     expand,
 };

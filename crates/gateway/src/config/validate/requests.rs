@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
+use super::scalars::{check_header_name, path};
 use crate::config::error::{InvalidValue, suggestion};
-use crate::config::file::{
-    ForwardedFile, HeaderEditsFile, Located, PoolFile, RequestsFile, RouteFile,
-};
-use crate::config::{
-    Forwarded, HeaderEdits, HostPattern, Pool, PoolId, REQUEST_OVERRIDES, Requests, Route,
+use crate::config::file::{ForwardedFile, HeaderEditsFile, PoolFile, RequestsFile, RouteFile};
+use crate::config::located::Located;
+use crate::config::pool::{Pool, PoolId};
+use crate::config::route::{
+    Forwarded, HeaderEdits, HostPattern, REQUEST_OVERRIDES, Requests, Route,
 };
 use crate::path::other_reading;
 use tollgate_http1::is_token;
@@ -110,20 +111,6 @@ fn path_prefix(text: &Located<String>) -> Result<String, InvalidValue> {
     Ok(prefix)
 }
 
-/// A path that can be sent as a request target, without these characters.
-pub(super) fn path(text: &Located<String>, forbidden: &str) -> Result<String, InvalidValue> {
-    let is_allowed = |c: char| c.is_ascii_graphic() && !forbidden.contains(c);
-    if text.starts_with('/') && text.chars().all(is_allowed) {
-        return Ok((**text).clone());
-    }
-    let forbidden: String = forbidden.chars().map(|c| format!("{c}, ")).collect();
-    let message = format!(
-        "`{}` is not a path: it must begin with / and contain no {forbidden}spaces or control characters",
-        **text
-    );
-    Err(InvalidValue::at(text, message))
-}
-
 fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
     let mut names = BTreeSet::new();
     let mut edits = HeaderEdits::default();
@@ -171,16 +158,6 @@ fn check_edited_name<T>(
         return Err(InvalidValue::at(at, format!("duplicate header `{name}`; remove one of them")));
     }
     Ok(())
-}
-
-pub(in crate::config) fn check_header_name<T>(
-    name: &str,
-    at: &Located<T>,
-) -> Result<(), InvalidValue> {
-    if is_token(name.as_bytes()) {
-        return Ok(());
-    }
-    Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
 }
 
 pub(super) fn requests(

@@ -1,16 +1,21 @@
 //! The configuration file as written, before validation. The doc comments are the descriptions of the JSON
 //! Schema.
 
+mod waf;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::waf::{AuditLogFile, WafFile};
-use super::{AddressFamily, Forwarded, PathForm};
+use super::located::{HumanDuration, Located};
+use super::route::{Forwarded, PathForm};
+use crate::resolve::AddressFamily;
+pub(super) use waf::{
+    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
+};
 
 /// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as
 /// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`, those of backends also as `backend.example:8080`. Relative paths are resolved against the folder
@@ -433,50 +438,4 @@ pub(super) enum LogFormatFile {
     Combined,
     /// One JSON object per line.
     Json,
-}
-
-/// A value with its place in the file.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(transparent, bound(deserialize = "T: Deserialize<'de>"))]
-#[schemars(inline)]
-pub(super) struct Located<T>(#[schemars(with = "T")] pub(super) Spanned<T>);
-
-impl<T> Located<T> {
-    pub(super) fn line(&self) -> u64 {
-        self.0.referenced.line()
-    }
-}
-
-impl<T> std::ops::Deref for Located<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0.value
-    }
-}
-
-impl<T: Serialize> Serialize for Located<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.value.serialize(serializer)
-    }
-}
-
-/// A duration such as `10s` or `1m 30s`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
-#[schemars(inline, transparent)]
-pub(super) struct HumanDuration(#[schemars(with = "String")] pub(super) Duration);
-
-impl fmt::Display for HumanDuration {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(out)
-    }
-}
-
-impl<'de> Deserialize<'de> for HumanDuration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map(Self).map_err(|error| {
-            de::Error::custom(format!("`{text}` is not a duration such as 10s or 400ms: {error}"))
-        })
-    }
 }

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use tollgate_tls::{
-    Certificate, CertificateFiles, ClientError, ClientOptions, ServerError,
-    ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
+    Certificate, CertificateFiles, ClientError, ClientOptions, ServerError, ServerOptions,
+    TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
-use super::error::InvalidValue;
-use super::file::{CertificateFile, Located, PoolTlsFile, TlsFile, TlsVersionFile};
-use super::validate::Resources;
-use super::{Address, Protocol, Target};
+use super::resources::Resources;
+use crate::config::error::InvalidValue;
+use crate::config::file::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
+use crate::config::located::Located;
+use crate::config::pool::{Protocol, Target};
+use tollgate_net::Address;
 
 /// Reads the certificates of a listener. Collects what prevents their use.
 pub(super) fn listener_tls(

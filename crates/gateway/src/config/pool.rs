@@ -1,0 +1,179 @@
+//! Pools, their backends, and how the health of backends is found out.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tollgate_net::Address;
+use tollgate_tls::TlsClient;
+
+use crate::resolve::HostName;
+
+/// Index of a pool in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub usize);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub name: String,
+    pub balance: Balance,
+    /// At least one; at least one has a nonzero weight.
+    pub backends: Vec<Backend>,
+    pub protocol: Protocol,
+    /// The backends as in the file. Empty if none has a name.
+    pub(crate) declared: Vec<DeclaredBackend>,
+    /// Idle connections that are kept, per backend and thread.
+    pub keepalive_max: usize,
+    /// Connections, or requests with HTTP/2, per backend and thread. `None`: unlimited.
+    pub connections_max: Option<NonZeroU32>,
+    /// Requests that wait for a connection, per backend and thread.
+    pub queue_max: usize,
+    pub queue_timeout: Duration,
+    /// Closes the connection after a response to HEAD.
+    pub close_after_head: bool,
+    pub health: Option<HealthCheck>,
+    pub eject: Option<Ejection>,
+    pub retries: u32,
+}
+
+impl Pool {
+    pub(crate) const DEFAULT_KEEPALIVE_MAX: usize = 1024;
+    pub(crate) const DEFAULT_QUEUE_MAX: usize = 1024;
+    pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+    pub(crate) const DEFAULT_RETRIES: u32 = 1;
+    pub(crate) const DEFAULT_STREAMS_MAX: u32 = 100;
+
+    /// Round robin with the default limits, without health checks and ejection.
+    pub fn new(name: &str, backends: Vec<Backend>) -> Self {
+        Self {
+            name: name.to_owned(),
+            balance: Balance::RoundRobin,
+            backends,
+            protocol: Protocol::Http1,
+            declared: Vec::new(),
+            keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
+            connections_max: None,
+            queue_max: Self::DEFAULT_QUEUE_MAX,
+            queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
+            close_after_head: false,
+            health: None,
+            eject: None,
+            retries: Self::DEFAULT_RETRIES,
+        }
+    }
+}
+
+/// Protocol with the backends of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    /// Over TLS by ALPN, otherwise with prior knowledge.
+    Http2 {
+        /// Requests at once on one connection.
+        streams_max: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    RoundRobin,
+    LeastConnections,
+    ConsistentHash { by: HashBy },
+    RandomOfTwo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashBy {
+    Client,
+    /// The first header of this name (in lower case); the client's address without one.
+    Header(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    pub address: Address,
+    pub weight: u32,
+    /// The name that has this address.
+    pub name: Option<HostName>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsClient>,
+}
+
+impl Backend {
+    /// A backend of weight 1.
+    pub fn new(address: Address) -> Self {
+        Self { address, weight: 1, name: None, tls: None }
+    }
+}
+
+/// A backend as in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeclaredBackend {
+    pub(super) target: Target,
+    pub(super) weight: u32,
+    pub(super) tls: Option<TlsClient>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Address(Address),
+    /// A name and its addresses.
+    Name(HostName, Vec<SocketAddr>),
+}
+
+/// The backends of a pool: one for each address.
+pub(super) fn expand(declared: &[DeclaredBackend]) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = Vec::with_capacity(declared.len());
+    for DeclaredBackend { target, weight, tls } in declared {
+        let (addresses, name) = match target {
+            Target::Address(address) => (vec![address.clone()], None),
+            Target::Name(name, addresses) => {
+                (addresses.iter().copied().map(Address::Tcp).collect(), Some(name.clone()))
+            }
+        };
+        for address in addresses {
+            // Two names may have the same address.
+            if backends.iter().all(|other| other.address != address) {
+                // A server cannot resume the sessions of another one.
+                let tls = tls.as_ref().map(TlsClient::with_own_sessions);
+                backends.push(Backend { address, weight: *weight, name: name.clone(), tls });
+            }
+        }
+    }
+    backends
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// `None`: a connection is a success, over TLS with its handshake.
+    pub request: Option<HealthRequest>,
+    pub interval: Duration,
+    /// At most the interval.
+    pub timeout: Duration,
+    pub rise: u32,
+    pub fall: u32,
+}
+
+/// The request of a health check, and the responses that are a success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthRequest {
+    pub path: String,
+    /// `None`: the name or address of the backend as configured.
+    pub host: Option<String>,
+    pub statuses: Vec<RangeInclusive<u16>>,
+}
+
+impl HealthRequest {
+    /// Responses with a status of 200 to 399 are a success.
+    pub fn get(path: &str) -> Self {
+        Self { path: path.to_owned(), host: None, statuses: vec![200..=399] }
+    }
+}
+
+/// Outlier detection: a backend that fails requests receives none for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    pub failures: u32,
+    pub duration: Duration,
+}

@@ -1,0 +1,160 @@
+//! Routes, and what requests may contain and backends get.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::pool::PoolId;
+use super::waf::Waf;
+
+/// Index of a route in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RouteId(pub(crate) usize);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub host: HostPattern,
+    /// Whole path segments: `/shop` matches `/shop/cart` but not `/shopping`.
+    pub path_prefix: String,
+    pub pool: PoolId,
+    /// Replaces the prefix in the request to the backend.
+    pub rewrite: Option<String>,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+    /// `None`: nothing is inspected.
+    pub waf: Option<Arc<Waf>>,
+}
+
+impl Route {
+    /// Sends every request to this pool, unchanged.
+    pub fn all_to(pool: PoolId) -> Self {
+        Self {
+            host: HostPattern::Any,
+            path_prefix: "/".to_owned(),
+            pool,
+            rewrite: None,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            waf: None,
+        }
+    }
+}
+
+/// The hosts that a route matches, in lower case and without a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// Every host, and requests without one.
+    Any,
+    Exact(String),
+    /// Every subdomain of this host.
+    Below(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderEdits {
+    /// Names and values to set; each replaces all headers of that name.
+    pub set: Vec<(String, String)>,
+    /// Names to remove, in lower case.
+    pub remove: Vec<String>,
+}
+
+impl HeaderEdits {
+    /// True if headers of this name are removed or replaced.
+    pub(crate) fn affect(&self, name: &str) -> bool {
+        self.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
+            || self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Rules for requests: accepted methods and headers, and the forwarded form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requests {
+    pub path: PathForm,
+    /// Forwards TRACE.
+    pub trace: bool,
+    /// Protocols of upgrades, in lower case.
+    pub upgrades: Vec<String>,
+    /// Serves clients that have ended their sending side like others.
+    pub half_close: bool,
+    /// Forwards headers with `_` in their names.
+    pub underscores: bool,
+    /// Names of headers that are not forwarded, in lower case.
+    pub remove_headers: Vec<String>,
+}
+
+/// Form of the path that backends get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "path form")]
+pub enum PathForm {
+    /// Without `/./` and `/x/../`, so that a backend that compares prefixes agrees with the route.
+    #[default]
+    Resolved,
+    /// As received. A path whose route depends on whether it is resolved is answered with 400.
+    Raw,
+}
+
+/// Headers by which a client could change the URL that a backend serves, or the proxy that it uses.
+pub(crate) const REQUEST_OVERRIDES: [&str; 4] =
+    ["proxy", "x-original-host", "x-original-url", "x-rewrite-url"];
+
+/// Client descriptions that backends trust from a proxy. The gateway does not write them.
+pub(crate) const CLIENT_DESCRIPTIONS: [&str; 9] = [
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-real-ip",
+];
+
+impl Default for Requests {
+    fn default() -> Self {
+        let removed = REQUEST_OVERRIDES.into_iter().chain(CLIENT_DESCRIPTIONS);
+        Self {
+            path: PathForm::default(),
+            trace: false,
+            upgrades: vec!["websocket".to_owned()],
+            half_close: false,
+            underscores: false,
+            remove_headers: removed.map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Requests {
+    /// True if all protocols in the value of an `Upgrade` header are allowed.
+    pub(crate) fn allow_upgrade(&self, protocols: &[u8]) -> bool {
+        let is_allowed = |protocol: &[u8]| {
+            let protocol = protocol.trim_ascii();
+            self.upgrades.iter().any(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(protocol))
+        };
+        protocols.split(|&byte| byte == b',').all(is_allowed)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Name of this gateway in `Via`, in requests and responses. `None`: no `Via`.
+    pub via: Option<String>,
+    pub x_forwarded: bool,
+    pub forwarded: bool,
+    /// Keeps these headers of the client and appends to them. Otherwise they are dropped, spellings with
+    /// underscores included, since any client can write anything there.
+    pub trust_client: bool,
+}
+
+impl Default for Forwarded {
+    fn default() -> Self {
+        Self {
+            via: Some("tollgate".to_owned()),
+            x_forwarded: true,
+            forwarded: false,
+            trust_client: false,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The validated configuration of a gateway: listeners, timeouts and limits. Past this module nothing is checked again.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::{Duration, Instant};
+
+use tollgate_accesslog::{LogFormat, LogTarget};
+use tollgate_net::Address;
+use tollgate_tls::TlsServer;
+
+use super::pool::{Backend, Pool, PoolId, Target, expand};
+use super::route::{Forwarded, Requests, Route};
+use super::waf::AuditLog;
+use crate::resolve::{Addresses, Resolve};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// At least one.
+    pub listeners: Vec<Listener>,
+    pub routes: Vec<Route>,
+    /// [`PoolId`] is an index into this list.
+    pub pools: Vec<Pool>,
+    pub resolve: Resolve,
+    pub timeouts: Timeouts,
+    pub limits: Limits,
+    pub requests: Requests,
+    pub forwarded: Forwarded,
+    pub access_log: Option<AccessLog>,
+    pub audit_log: Option<AuditLog>,
+    /// Address of the admin server: `/metrics` and `/healthz`.
+    pub admin: Option<SocketAddr>,
+    pub threads: NonZeroUsize,
+    /// Problems of the file that do not prevent its use, such as an expired certificate.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// One thread, one listener and one backend, with the default timeouts and limits and without an
+    /// access log.
+    pub fn new(listen: Address, backend: Address) -> Self {
+        Self {
+            listeners: vec![Listener::new(listen)],
+            routes: vec![Route::all_to(PoolId(0))],
+            pools: vec![Pool::new("default", vec![Backend::new(backend)])],
+            resolve: Resolve::default(),
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            requests: Requests::default(),
+            forwarded: Forwarded::default(),
+            access_log: None,
+            audit_log: None,
+            admin: None,
+            threads: NonZeroUsize::MIN,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The names of backends with their addresses.
+    pub(crate) fn names(&self) -> Addresses {
+        let declared = self.pools.iter().flat_map(|pool| &pool.declared);
+        declared
+            .filter_map(|backend| match &backend.target {
+                Target::Name(name, addresses) => Some((name.clone(), addresses.clone())),
+                Target::Address(_) => None,
+            })
+            .collect()
+    }
+
+    /// Continues with the keys of the session tickets of an earlier configuration.
+    pub(crate) fn inherit_tickets(&mut self, old: &Self) {
+        for listener in &mut self.listeners {
+            let same = old.listeners.iter().find(|other| other.address == listener.address);
+            if let (Some(tls), Some(old)) =
+                (&mut listener.tls, same.and_then(|old| old.tls.as_ref()))
+            {
+                tls.inherit_tickets(old);
+            }
+        }
+    }
+
+    /// Changes the addresses of names.
+    pub(crate) fn set_addresses(&mut self, names: &Addresses) {
+        for pool in self.pools.iter_mut().filter(|pool| !pool.declared.is_empty()) {
+            for backend in &mut pool.declared {
+                if let Target::Name(name, addresses) = &mut backend.target
+                    && let Some(new) = names.get(name)
+                {
+                    addresses.clone_from(new);
+                }
+            }
+            pool.backends = expand(&pool.declared);
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub address: Address,
+    pub backlog: u32,
+    pub defer_accept: bool,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsServer>,
+    /// HTTP/2 beside HTTP/1.1.
+    pub http2: bool,
+}
+
+impl Listener {
+    pub(crate) const DEFAULT_BACKLOG: u32 = 4096;
+
+    /// Plain HTTP/1.1 with the default backlog.
+    pub fn new(address: Address) -> Self {
+        let backlog = Self::DEFAULT_BACKLOG;
+        Self { address, backlog, defer_accept: false, tls: None, http2: false }
+    }
+
+    /// The backlog as `listen(2)` takes it.
+    pub(crate) fn backlog(&self) -> i32 {
+        self.backlog.try_into().unwrap_or(i32::MAX)
+    }
+}
+
+/// `file.rs` describes each. Timeouts are checked at intervals of a quarter of the shortest, so that each may take a
+/// little longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    pub connect: Duration,
+    pub header: Duration,
+    pub body: Duration,
+    /// Bytes per second. `None`: any.
+    pub body_rate: Option<NonZeroU32>,
+    pub response: Duration,
+    pub abandoned: Duration,
+    pub idle: Duration,
+    pub tunnel: Duration,
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            header: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            body_rate: NonZeroU32::new(240),
+            response: Duration::from_secs(60),
+            abandoned: Duration::from_secs(1),
+            idle: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Timeouts {
+    /// The deadline of a body after its client has moved `bytes`. It approaches `deadline` unless the client is as fast as
+    /// the lowest rate.
+    pub(crate) fn next_body_deadline(
+        &self,
+        deadline: Instant,
+        bytes: usize,
+        now: Instant,
+    ) -> Instant {
+        let latest = now + self.body;
+        let Some(rate) = self.body_rate else { return latest };
+        let earned =
+            Duration::from_secs(1).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        latest.min(deadline + earned / rate.get())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub response_headers: usize,
+    /// Size of a request body. `None`: unlimited.
+    pub body_bytes: Option<u64>,
+    /// Client connections per thread.
+    pub connections: usize,
+    /// Connections per client network and thread. `None`: unlimited.
+    pub connections_per_client: Option<usize>,
+    /// Bytes of bodies held for inspection, per thread.
+    pub held_body_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            header_bytes: 16 * 1024,
+            headers: 100,
+            response_headers: 100,
+            body_bytes: None,
+            connections: 16_384,
+            connections_per_client: None,
+            held_body_bytes: 256 << 20,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    pub to: LogTarget,
+    pub format: LogFormat,
+}

@@ -1,0 +1,105 @@
+//! Numbers, durations, addresses, paths and names.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate_accesslog::LogTarget;
+use tollgate_http1::is_token;
+use tollgate_net::Address;
+
+use crate::config::error::InvalidValue;
+use crate::config::located::{HumanDuration, Located};
+
+const DURATION_MIN: Duration = Duration::from_millis(1);
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Longest path of a Unix domain socket, without the final NUL (`unix(7)`).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+pub(super) fn address(text: &Located<String>, folder: &Path) -> Result<Address, InvalidValue> {
+    let address = text.parse().map_err(|error| {
+        InvalidValue::at(text, format!("`{}` is not an address: {error}", **text))
+    })?;
+    let Address::Unix(path) = address else {
+        return Ok(address);
+    };
+    let path = folder.join(path);
+    let path_bytes = path.as_os_str().len();
+    if path_bytes > SOCKET_PATH_BYTES_MAX {
+        let message = format!(
+            "the socket path `{}` has {path_bytes} bytes, more than {SOCKET_PATH_BYTES_MAX}; choose a shorter one",
+            path.display(),
+        );
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(Address::Unix(path))
+}
+
+pub(super) fn log_target(to: &Located<String>, folder: &Path) -> Result<LogTarget, InvalidValue> {
+    match to.as_str() {
+        "" => Err(InvalidValue::at(to, "`to` is empty; name a file or `stdout`")),
+        "stdout" => Ok(LogTarget::Stdout),
+        path => Ok(LogTarget::File(folder.join(path))),
+    }
+}
+
+pub(super) fn duplicate(
+    kind: &str,
+    value: &Located<String>,
+    first: &Located<String>,
+    advice: &str,
+) -> InvalidValue {
+    let (name, line) = (&**value, first.line());
+    InvalidValue::at(value, format!("duplicate {kind} `{name}`, first in line {line}; {advice}"))
+}
+
+pub(super) fn duration(
+    value: &Option<Located<HumanDuration>>,
+    default: Duration,
+) -> Result<Duration, InvalidValue> {
+    match value {
+        Some(value) if !(DURATION_MIN..=DURATION_MAX).contains(&value.0.value.0) => {
+            let message = format!("`{}` is out of range: expected 1ms to 24h", **value);
+            Err(InvalidValue::at(value, message))
+        }
+        value => Ok(value.as_ref().map_or(default, |value| value.0.value.0)),
+    }
+}
+
+pub(super) fn number<'a, N: Copy + Ord + Display + 'a>(
+    value: impl Into<Option<&'a Located<N>>>,
+    low: N,
+    high: Option<N>,
+    default: N,
+) -> Result<N, InvalidValue> {
+    let Some(value) = value.into() else { return Ok(default) };
+    if **value >= low && high.is_none_or(|high| **value <= high) {
+        return Ok(**value);
+    }
+    let expected = match high {
+        Some(high) => format!("{low} to {high}"),
+        None => format!("{low} or more"),
+    };
+    Err(InvalidValue::at(value, format!("{} is out of range: expected {expected}", **value)))
+}
+
+/// A path that can be sent as a request target, without these characters.
+pub(super) fn path(text: &Located<String>, forbidden: &str) -> Result<String, InvalidValue> {
+    let is_allowed = |c: char| c.is_ascii_graphic() && !forbidden.contains(c);
+    if text.starts_with('/') && text.chars().all(is_allowed) {
+        return Ok((**text).clone());
+    }
+    let forbidden: String = forbidden.chars().map(|c| format!("{c}, ")).collect();
+    let message = format!(
+        "`{}` is not a path: it must begin with / and contain no {forbidden}spaces or control characters",
+        **text
+    );
+    Err(InvalidValue::at(text, message))
+}
+
+pub(super) fn check_header_name<T>(name: &str, at: &Located<T>) -> Result<(), InvalidValue> {
+    if is_token(name.as_bytes()) {
+        return Ok(());
+    }
+    Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
+}

@@ -1,0 +1,334 @@
+//! The `waf` keys: loads the rules of the firewall while the configuration is read.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_waf::{EngineMode, LimitAction};
+
+use super::scalars::{check_header_name, log_target, number};
+use crate::config::error::InvalidValue;
+use crate::config::file::{
+    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
+};
+use crate::config::located::Located;
+use crate::config::waf::{AuditLog, Block, Compression, Waf};
+use crate::firewall::Rules;
+
+/// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
+const OPTIONS_RULE: u64 = 4_000_000_000;
+const PAGE_BYTES_MAX: u64 = 1 << 20;
+const RATIO_MAX: u32 = 100;
+/// Settings that rule files may change.
+const DEFAULTS: &str = "SecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
+
+const MASKED: [&str; 12] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "password",
+    "passwd",
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "access_token",
+    "api_key",
+    "x-api-key",
+];
+
+pub(super) fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, InvalidValue> {
+    let masked = match &file.masked {
+        Some(names) => names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        None => MASKED.map(str::to_owned).to_vec(),
+    };
+    let to = log_target(&file.to, folder)?;
+    Ok(AuditLog { to, all: file.include == Some(IncludeFile::All), masked })
+}
+
+/// Rule sets that were loaded for one configuration.
+#[derive(Default)]
+pub(super) struct RuleCache {
+    by_text: HashMap<String, Arc<Rules>>,
+    pub(super) warnings: Vec<InvalidValue>,
+}
+
+/// The `waf` keys that apply to a route: its own, then those of the gateway.
+struct Layers<'a>([Option<&'a Located<WafFile>>; 2]);
+
+impl<'a> Layers<'a> {
+    fn get<T>(&self, key: impl Fn(&'a WafFile) -> &'a Option<T>) -> Option<&'a T> {
+        self.0.into_iter().flatten().find_map(|file| key(file).as_ref())
+    }
+}
+
+impl RuleCache {
+    /// Validates the keys of a route and loads its rules. Returns `None` if nothing is to be inspected.
+    pub(super) fn waf(
+        &mut self,
+        route: Option<&Located<WafFile>>,
+        gateway: Option<&Located<WafFile>>,
+        folder: &Path,
+    ) -> Result<Option<Arc<Waf>>, InvalidValue> {
+        let keys = Layers([route, gateway]);
+        let mode = match keys.get(|file| &file.mode) {
+            Some(ModeFile::Off) => return Ok(None),
+            Some(ModeFile::DetectionOnly) => EngineMode::DetectionOnly,
+            Some(ModeFile::On) | None => EngineMode::On,
+        };
+        let Some(files) = keys.get(|file| &file.rules) else {
+            let message = "`waf` names no rules; add `rules`, or set `mode: off`";
+            return Err(match keys.0 {
+                [Some(file), _] | [None, Some(file)] => InvalidValue::at(file, message),
+                [None, None] => return Ok(None),
+            });
+        };
+        let request = keys.get(|file| &file.request_body);
+        let response = keys.get(|file| &file.response_body);
+        let waf = Waf {
+            rules: self.rules(&keys, files, folder)?,
+            mode,
+            sample: number(keys.get(|file| &file.sample), 0, Some(100), 100)?,
+            request_compression: compression(
+                request.and_then(|body| body.compressed),
+                request.and_then(|body| body.inflate_ratio_max.as_ref()),
+            )?,
+            response_compression: compression(
+                response.and_then(|body| body.compressed),
+                response.and_then(|body| body.inflate_ratio_max.as_ref()),
+            )?,
+            block: keys
+                .get(|file| &file.block)
+                .map_or(Ok(Block::default()), |file| block(file, folder))?,
+            transaction_header: keys
+                .get(|file| &file.transaction_header)
+                .map(|name| check_header_name(name, name).map(|()| (**name).clone()))
+                .transpose()?,
+        };
+        Ok(Some(Arc::new(waf)))
+    }
+
+    fn rules(
+        &mut self,
+        keys: &Layers<'_>,
+        files: &Located<Vec<Located<String>>>,
+        folder: &Path,
+    ) -> Result<Arc<Rules>, InvalidValue> {
+        let mut before = DEFAULTS.to_owned();
+        if let Some(crs) = keys.get(|file| &file.crs) {
+            before += &crs_options(crs)?;
+        }
+        let mut includes = String::new();
+        for file in files.iter() {
+            let path = folder.join(&**file).display().to_string();
+            if path.contains(['"', '\\', '\n', '\r']) {
+                let message = format!("`{}` contains a quote, a backslash or a line break", **file);
+                return Err(InvalidValue::at(file, message));
+            }
+            push(&mut includes, format_args!("Include \"{path}\""));
+        }
+        let behind = settings(keys)?;
+        let exclusions = keys.get(|file| &file.exclusions);
+        let exclusion_text = exclusions.map_or(String::new(), |lines| lines.join("\n"));
+        let source = [&*before, &includes, &behind, &exclusion_text].join("\n");
+        if let Some(rules) = self.by_text.get(&source) {
+            return Ok(Arc::clone(rules));
+        }
+        let builder = tollgate_waf::RuleSet::builder()
+            .text("waf.crs", before)
+            .text("waf: rules", includes)
+            .text("waf", behind)
+            .text("waf.exclusions", exclusion_text);
+        let set = builder.build().map_err(|error| {
+            InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
+        })?;
+        let warning = |bodies| {
+            let message = format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules");
+            InvalidValue::at(files, message)
+        };
+        // Routes have the same with other exclusions.
+        for warning in set.uninspected_bodies().into_iter().map(warning) {
+            if !self.warnings.iter().any(|known| known.is_same(&warning)) {
+                self.warnings.push(warning);
+            }
+        }
+        let rules = Arc::new(Rules::new(set));
+        self.by_text.insert(source, Arc::clone(&rules));
+        Ok(rules)
+    }
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a string cannot fail");
+}
+
+/// The options of the Core Rule Set as one action of phase 1.
+fn crs_options(crs: &CrsFile) -> Result<String, InvalidValue> {
+    let mut actions = String::new();
+    let mut set = |name: &str, value: &dyn std::fmt::Display| {
+        write!(actions, ",setvar:'tx.{name}={value}'").expect("writing to a string cannot fail");
+    };
+    let level = number(&crs.paranoia_level, 1, Some(4), 1)?;
+    let detection = number(&crs.detection_paranoia_level, level, Some(4), level)?;
+    if crs.paranoia_level.is_some() || crs.detection_paranoia_level.is_some() {
+        // CRS 3 has other names.
+        for name in ["blocking_paranoia_level", "paranoia_level"] {
+            set(name, &level);
+        }
+        for name in ["detection_paranoia_level", "executing_paranoia_level"] {
+            set(name, &detection);
+        }
+    }
+    for (name, value) in [
+        ("inbound_anomaly_score_threshold", &crs.inbound_anomaly_score_threshold),
+        ("outbound_anomaly_score_threshold", &crs.outbound_anomaly_score_threshold),
+        ("max_num_args", &crs.max_num_args),
+        ("arg_name_length", &crs.arg_name_length),
+        ("arg_length", &crs.arg_length),
+        ("total_arg_length", &crs.total_arg_length),
+        ("max_file_size", &crs.max_file_size),
+        ("combined_file_sizes", &crs.combined_file_sizes),
+    ] {
+        if value.is_some() {
+            set(name, &number(value, 1, None, 1)?);
+        }
+    }
+    if let Some(early) = crs.early_blocking {
+        set("early_blocking", &u8::from(early));
+    }
+    // Format of each list in crs-setup.conf.
+    type List<'a> = (&'a str, &'a Option<Located<Vec<String>>>, fn(&str) -> String);
+    let lists: [List<'_>; 5] = [
+        ("allowed_methods", &crs.allowed_methods, str::to_owned),
+        ("allowed_request_content_type", &crs.allowed_request_content_types, |item| {
+            format!("|{item}|")
+        }),
+        ("allowed_http_versions", &crs.allowed_http_versions, str::to_owned),
+        ("restricted_extensions", &crs.restricted_extensions, |item| format!("{item}/")),
+        ("restricted_headers_basic", &crs.restricted_headers, |item| {
+            format!("/{}/", item.to_ascii_lowercase())
+        }),
+    ];
+    for (name, list, join) in lists {
+        if let Some(list) = list {
+            list.iter().try_for_each(|item| check_value(list, item))?;
+            set(name, &list.iter().map(|item| join(item)).collect::<Vec<_>>().join(" "));
+        }
+    }
+    for (name, value) in crs.variables.iter().flatten() {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_name_byte) {
+            return Err(InvalidValue::at(value, format!("`{name}` is not the name of a variable")));
+        }
+        check_value(value, value)?;
+        set(name, &**value);
+    }
+    if actions.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!("SecAction \"id:{OPTIONS_RULE},phase:1,pass,nolog,t:none{actions}\"\n"))
+}
+
+fn check_value<T>(at: &Located<T>, value: &str) -> Result<(), InvalidValue> {
+    if value.is_empty() || value.chars().any(|c| "'\"\\%".contains(c) || c.is_control()) {
+        let message = format!("`{value}` is empty or contains a quote, a backslash or a %");
+        return Err(InvalidValue::at(at, message));
+    }
+    Ok(())
+}
+
+/// Renders directives that follow the rule files and override theirs.
+fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
+    let mut text = String::new();
+    if let Some(body) = keys.get(|file| &file.request_body) {
+        if let Some(inspect) = body.inspect {
+            let access = if inspect { "On" } else { "Off" };
+            push(&mut text, format_args!("SecRequestBodyAccess {access}"));
+        }
+        for (name, limit) in [
+            ("SecRequestBodyLimit", &body.limit),
+            ("SecRequestBodyNoFilesLimit", &body.limit_without_files),
+        ] {
+            if limit.is_some() {
+                push(&mut text, format_args!("{name} {}", number(limit, 1, None, 1)?));
+            }
+        }
+        if let Some(over) = body.over_limit {
+            push(&mut text, format_args!("SecRequestBodyLimitAction {:?}", over.action()));
+        }
+    }
+    if let Some(body) = keys.get(|file| &file.response_body) {
+        if let Some(types) = &body.mime_types {
+            let is_type_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"/+-._*".contains(&byte);
+            if let Some(invalid) =
+                types.iter().find(|name| name.is_empty() || !name.bytes().all(is_type_byte))
+            {
+                let message = format!("`{invalid}` is not a media type such as text/html");
+                return Err(InvalidValue::at(types, message));
+            }
+            let access = if types.is_empty() { "Off" } else { "On" };
+            push(&mut text, format_args!("SecResponseBodyAccess {access}"));
+            push(&mut text, format_args!("SecResponseBodyMimeType {}", types.join(" ")));
+        }
+        if body.limit.is_some() {
+            let limit = number(&body.limit, 1, None, 1)?;
+            push(&mut text, format_args!("SecResponseBodyLimit {limit}"));
+        }
+        if let Some(over) = body.over_limit {
+            push(&mut text, format_args!("SecResponseBodyLimitAction {:?}", over.action()));
+        }
+    }
+    if let Some(inspection) = keys.get(|file| &file.inspection) {
+        if inspection.bytes.is_some() {
+            let bytes = number(&inspection.bytes, 1, None, 1)?;
+            push(&mut text, format_args!("SecInspectionLimit {bytes}"));
+        }
+        if let Some(over) = inspection.over_limit {
+            push(&mut text, format_args!("SecInspectionLimitAction {:?}", over.action()));
+        }
+    }
+    Ok(text)
+}
+
+impl OverLimitFile {
+    fn action(self) -> LimitAction {
+        match self {
+            Self::Reject => LimitAction::Reject,
+            Self::Partial => LimitAction::ProcessPartial,
+        }
+    }
+}
+
+fn compression(
+    file: Option<CompressedFile>,
+    ratio: Option<&Located<u32>>,
+) -> Result<Compression, InvalidValue> {
+    // The highest ratio that deflate reaches.
+    let ratio_max = number(ratio, 1, Some(1032), RATIO_MAX)?;
+    Ok(match file {
+        Some(CompressedFile::Reject) => Compression::Reject,
+        Some(CompressedFile::Pass) => Compression::Pass,
+        Some(CompressedFile::Inflate) | None => Compression::Inflate { ratio_max },
+    })
+}
+
+fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
+    let status =
+        file.status.as_ref().map(|status| number(status, 400, Some(599), 403)).transpose()?;
+    let Some(name) = &file.page else { return Ok(Block { status, ..Block::default() }) };
+    let path = folder.join(&**name);
+    let mut page = Vec::new();
+    let read = std::fs::File::open(&path)
+        .and_then(|file| file.take(PAGE_BYTES_MAX + 1).read_to_end(&mut page));
+    if let Err(source) = read {
+        let message = format!("cannot read the page `{}`", path.display());
+        return Err(InvalidValue::at(name, message).with_source(source));
+    }
+    if page.len() as u64 > PAGE_BYTES_MAX {
+        let message = format!("the page `{}` is larger than 1 MiB", path.display());
+        return Err(InvalidValue::at(name, message));
+    }
+    Ok(Block { status, page: Some(page.into()), is_html: name.ends_with(".html") })
+}
