@@ -147,7 +147,6 @@ fn switch_of_protocols_must_match_the_request() {
     for (request, switch) in [
         (GET.to_owned(), &named),
         (UPGRADE.replace("HTTP/1.1", "HTTP/1.0"), &named),
-        (UPGRADE.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n"), &named),
         (UPGRADE.replace("GET", "POST"), &named),
         (UPGRADE.replace("websocket", "h2c"), &named),
         (UPGRADE.to_owned(), &format!("{switch}\r\n")),
