@@ -118,8 +118,8 @@ pub(super) struct RouteFile {
     pub(super) host: Option<Located<String>>,
     /// Prefix of the path in whole segments: `/shop` matches `/shop/cart` but not `/shopping`. Requests are matched
     /// after normalization: `//`, `/./`, `/x/../` and needless escapes (`%73` for `s`) make no difference. A request
-    /// whose route depends on whether `%2F` and `\` count as slashes, or `;` as the end of a segment, is answered
-    /// with 400. Default: `/`.
+    /// whose route depends on whether `%2F` and `\` count as slashes, `;` or `%00` as an end, a `..` behind them as the
+    /// parent, or on whether escapes are decoded twice, is answered with 400. Default: `/`.
     pub(super) path: Option<Located<String>>,
     /// Name of the pool.
     pub(super) pool: Located<String>,

@@ -189,7 +189,7 @@ fn interim_responses_precede_the_final_one() {
     upstream
         .expect("POST /a HTTP/1.1\r\nHost: x\r\nexpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     upstream.send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: l\r\n\r\n");
-    assert_eq!(client.wait(1, |it| it.interim.len() == 2).interim, ["100", "103"]);
+    assert_eq!(client.wait(1, |received| received.interim.len() == 2).interim, ["100", "103"]);
     client.data(1, true, b"ok");
     upstream.expect("ok");
     upstream.send(OK);
@@ -206,12 +206,12 @@ fn response_obeys_both_windows() {
     upstream.expect(GET);
     let body = "x".repeat(100_000);
     upstream.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{body}"));
-    assert_eq!(client.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    assert_eq!(client.wait(1, |received| received.body.len() >= 10).body.len(), 10);
     client.round_trip();
     assert_eq!(client.wait(1, |_| true).body.len(), 10);
     // The window of the connection is 65,535 bytes.
     client.window_update(1, 200_000);
-    client.wait(1, |it| it.body.len() >= 65_535);
+    client.wait(1, |received| received.body.len() >= 65_535);
     client.round_trip();
     assert_eq!(client.wait(1, |_| true).body.len(), 65_535);
     client.window_update(0, 200_000);
@@ -229,7 +229,7 @@ fn trailers_need_no_window() {
     let body = "x".repeat(65_535);
     upstream
         .send(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n{body}\r\n"));
-    client.wait(1, |it| it.body.len() == 65_535);
+    client.wait(1, |received| received.body.len() == 65_535);
     upstream.send("0\r\nX-Sum: 2\r\n\r\n");
     let response = client.response(1);
     assert!(response.body == body.as_bytes() && response.has_ended);
@@ -245,7 +245,7 @@ fn settings_with_a_larger_window_continue_a_response() {
     let mut upstream = backend.accept();
     upstream.expect(GET);
     upstream.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{:1000}", ""));
-    assert_eq!(client.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    assert_eq!(client.wait(1, |received| received.body.len() >= 10).body.len(), 10);
     client.round_trip();
     client.settings(&[(INITIAL_WINDOW_SIZE, 100_000)]);
     let response = client.response(1);
@@ -264,7 +264,7 @@ fn stream_without_window_does_not_delay_others() {
     // The gateway takes one piece of it.
     let sent = blocked.send_until_blocked(&vec![b'x'; 100_000_000]);
     assert!(sent < 50_000_000, "{sent}");
-    client.wait(1, |it| it.body.len() == 1000);
+    client.wait(1, |received| received.body.len() == 1000);
     client.request(3, true, GET_FIELDS);
     let mut upstream = backend.accept();
     upstream.expect(GET);
@@ -331,7 +331,7 @@ fn response_before_the_end_of_an_upload_stops_it() {
     let mut upstream = backend.accept();
     upstream.expect("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n");
     upstream.send("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno");
-    let response = client.wait(1, |it| it.reset.is_some());
+    let response = client.wait(1, |received| received.reset.is_some());
     assert_eq!(response.text(), ("403", "no"));
     assert_eq!((response.has_ended, response.reset), (true, Some(NO_ERROR)));
     client.round_trip();

@@ -177,7 +177,7 @@ fn silent_connection_gets_no_further_request() {
     let mut late = client(&gateway, GET);
     upstream.head(3);
     late.expect_local_response(504);
-    assert_eq!(upstream.wait(3, |it| it.reset.is_some()).reset, Some(CANCEL));
+    assert_eq!(upstream.wait(3, |received| received.reset.is_some()).reset, Some(CANCEL));
     let _other = client(&gateway, GET);
     accept(&backend, &[]).head(1);
 }

@@ -22,7 +22,7 @@ fn request_that_the_backend_has_not_processed_is_resent() {
         let mut client = client(&gateway, POST);
         for _ in 0..refusals {
             let mut upstream = accept(&backend, &[]);
-            upstream.wait(1, |it| it.has_ended);
+            upstream.wait(1, |received| received.has_ended);
             upstream.reset(1, REFUSED_STREAM);
             // The connection stays open, but the request goes to a new one.
             upstream.round_trip();
@@ -32,7 +32,7 @@ fn request_that_the_backend_has_not_processed_is_resent() {
             continue;
         }
         let mut upstream = accept(&backend, &[]);
-        assert_eq!(upstream.wait(1, |it| it.has_ended).body, b"hi");
+        assert_eq!(upstream.wait(1, |received| received.has_ended).body, b"hi");
         upstream.respond(1, OK, Some("hi"));
         client.expect(OK_TEXT);
     }
@@ -48,7 +48,7 @@ fn refusal_of_a_request_that_cannot_be_resent_is_no_failure() {
         client
             .send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"));
         let mut upstream = accept(&backend, &[]);
-        upstream.wait(1, |it| it.has_ended);
+        upstream.wait(1, |received| received.has_ended);
         if interim {
             upstream.respond(1, &[(":status", "100")], None);
             client.expect("HTTP/1.1 100 \r\n\r\n");
@@ -66,12 +66,12 @@ fn going_backend_finishes_its_requests_and_others_go_to_a_new_connection() {
     let (gateway, backend) = scene();
     let mut first = client(&gateway, POST);
     let mut upstream = accept(&backend, &[]);
-    upstream.wait(1, |it| it.has_ended);
+    upstream.wait(1, |received| received.has_ended);
     let mut second = client(&gateway, POST);
-    upstream.wait(3, |it| it.has_ended);
+    upstream.wait(3, |received| received.has_ended);
     upstream.frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
     let mut other = accept(&backend, &[]);
-    assert_eq!(other.wait(1, |it| it.has_ended).body, b"hi");
+    assert_eq!(other.wait(1, |received| received.has_ended).body, b"hi");
     upstream.respond(1, OK, Some("hi"));
     first.expect(OK_TEXT);
     other.respond(1, OK, Some("hi"));
@@ -90,7 +90,7 @@ fn broken_request_goes_to_another_backend_only_if_that_is_safe() {
         let gateway = TestGateway::start(&http2_config(&[&backends[0], &backends[1]]));
         let mut client = client(&gateway, request);
         let mut upstream = accept(&backends[0], &[]);
-        upstream.wait(1, |it| it.has_ended);
+        upstream.wait(1, |received| received.has_ended);
         upstream.reset(1, CANCEL);
         if request == POST {
             client.expect_local_response(502);
@@ -109,13 +109,13 @@ fn idle_connection_may_close_at_any_time() {
         let (gateway, backend) = scene();
         let mut client = client(&gateway, request);
         let mut upstream = accept(&backend, &[]);
-        upstream.wait(1, |it| it.has_ended);
+        upstream.wait(1, |received| received.has_ended);
         upstream.respond(1, OK, Some("hi"));
         client.expect(OK_TEXT);
         upstream.tcp().shutdown(Shutdown::Both).unwrap();
         client.send(request);
         let mut upstream = accept(&backend, &[]);
-        upstream.wait(1, |it| it.has_ended);
+        upstream.wait(1, |received| received.has_ended);
         upstream.respond(1, OK, Some("hi"));
         client.expect(OK_TEXT);
     }
@@ -159,7 +159,7 @@ fn departed_client_cancels_its_stream() {
     let mut upstream = accept(&backend, &[]);
     upstream.head(1);
     leaving.reset();
-    assert_eq!(upstream.wait(1, |it| it.reset.is_some()).reset, Some(CANCEL));
+    assert_eq!(upstream.wait(1, |received| received.reset.is_some()).reset, Some(CANCEL));
     // The connection continues.
     let mut other = client(&gateway, GET);
     upstream.head(3);
@@ -173,7 +173,7 @@ fn early_response_ends_the_upload() {
     let mut client = gateway.client();
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf");
     let mut upstream = accept(&backend, &[]);
-    upstream.wait(1, |it| it.body == b"half");
+    upstream.wait(1, |received| received.body == b"half");
     upstream.respond(1, &[(":status", "403"), ("date", "d"), ("content-length", "2")], Some("no"));
     upstream.reset(1, NO_ERROR);
     client.expect("HTTP/1.1 403 \r\ndate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
@@ -220,7 +220,7 @@ fn malformed_responses_are_bad_gateways() {
         assert_eq!(response.status, 502, "{name}");
         // The connection continues; one stream was reset.
         let expected = if name == "too many fields" { CANCEL } else { PROTOCOL_ERROR };
-        let reset = upstream.wait(stream, |it| it.reset.is_some()).reset;
+        let reset = upstream.wait(stream, |received| received.reset.is_some()).reset;
         assert_eq!(reset, Some(expected), "{name}");
     }
     assert_eq!(logged(folder.path())["reason"], "invalid-response");
@@ -241,7 +241,7 @@ fn memory_of_interim_responses_is_bounded() {
     frames.extend(frame(HEADERS, END_HEADERS, 1, &next).repeat(1_000));
     upstream.send(&frames);
     client.expect_local_response(502);
-    let reset = upstream.wait(1, |it| it.reset.is_some()).reset;
+    let reset = upstream.wait(1, |received| received.reset.is_some()).reset;
     assert_eq!(reset, Some(ENHANCE_YOUR_CALM));
 }
 
@@ -273,7 +273,7 @@ fn bodies_of_a_wrong_length_do_not_look_complete() {
             Ok(response) => assert_eq!(response.status, 502, "{name}"),
             Err(error) => assert!(is_disconnect(&error), "{name}: {error}"),
         }
-        upstream.wait(stream, |it| it.reset.is_some());
+        upstream.wait(stream, |received| received.reset.is_some());
     }
 }
 
@@ -292,7 +292,7 @@ fn connection_with_invalid_frames_ends_all_its_requests() {
     let (gateway, backend) = scene();
     let mut clients = [client(&gateway, GET), client(&gateway, POST)];
     let mut upstream = accept(&backend, &[]);
-    upstream.wait(3, |it| it.has_ended);
+    upstream.wait(3, |received| received.has_ended);
     // SETTINGS on a stream.
     upstream.frame(SETTINGS, 0, 1, b"");
     for client in &mut clients {

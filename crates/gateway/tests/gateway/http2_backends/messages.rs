@@ -26,7 +26,7 @@ fn request_and_response_are_translated() {
             ("via", "1.1 gate"),
         ]
     );
-    assert!(upstream.wait(1, |it| it.has_ended).body.is_empty());
+    assert!(upstream.wait(1, |received| received.has_ended).body.is_empty());
     let head = [OK, &[("set-cookie", "a=1"), ("set-cookie", "b=2")]].concat();
     upstream.respond(1, &head, Some("hi"));
     client.expect(
@@ -45,14 +45,14 @@ fn clients_over_http2_and_their_trailers_reach_backends_over_http2() {
     let head = upstream.head(1);
     assert_eq!(pairs(&head)[4..], [("x-a", "1"), ("te", "trailers")]);
     client.data(1, false, b"hello");
-    assert_eq!(upstream.wait(1, |it| it.body.len() == 5).body, b"hello");
+    assert_eq!(upstream.wait(1, |received| received.body.len() == 5).body, b"hello");
     client.request(1, true, &[("x-sum", "2"), ("content-length", "9")]);
-    let request = upstream.wait(1, |it| it.has_ended);
+    let request = upstream.wait(1, |received| received.has_ended);
     assert_eq!(pairs(&request.trailers), [("x-sum", "2")]);
     // The head, the body and the trailers of a response without length arrive at once.
     upstream.respond(1, &[(":status", "200"), ("date", "d")], None);
     upstream.data(1, false, b"hi");
-    assert_eq!(client.wait(1, |it| it.body.len() == 2).status, "200");
+    assert_eq!(client.wait(1, |received| received.body.len() == 2).status, "200");
     upstream.request(1, true, &[("x-sum", "3"), ("set-cookie", "a")]);
     let response = client.response(1);
     assert_eq!((pairs(&response.trailers), response.reset), (vec![("x-sum", "3")], None));
@@ -66,16 +66,16 @@ fn bodies_obey_the_windows_of_the_backend() {
     let body = "u".repeat(100_000);
     client.send(format!("{:x}\r\n{body}\r\n0\r\nX-Sum: 1\r\n\r\n", body.len()));
     let mut upstream = accept(&backend, &[(INITIAL_WINDOW_SIZE, 10)]);
-    assert_eq!(upstream.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    assert_eq!(upstream.wait(1, |received| received.body.len() >= 10).body.len(), 10);
     upstream.round_trip();
     assert_eq!(upstream.wait(1, |_| true).body.len(), 10);
     // The window of the connection is 65,535 bytes.
     upstream.window_update(1, 200_000);
-    upstream.wait(1, |it| it.body.len() >= 65_535);
+    upstream.wait(1, |received| received.body.len() >= 65_535);
     upstream.round_trip();
     assert_eq!(upstream.wait(1, |_| true).body.len(), 65_535);
     upstream.window_update(0, 200_000);
-    let request = upstream.wait(1, |it| it.has_ended);
+    let request = upstream.wait(1, |received| received.has_ended);
     assert!(request.body == body.as_bytes());
     assert_eq!(pairs(&request.trailers), [("x-sum", "1")]);
     upstream.respond(1, OK, Some("hi"));
@@ -99,7 +99,7 @@ fn upload_without_window_does_not_delay_other_requests() {
     upstream.respond(3, OK, Some("hi"));
     other.expect(OK_TEXT);
     upstream.window_update(0, 200_000);
-    assert!(upstream.wait(1, |it| it.has_ended).body == body.as_bytes());
+    assert!(upstream.wait(1, |received| received.has_ended).body == body.as_bytes());
     upstream.respond(1, OK, Some("hi"));
     uploading.expect(OK_TEXT);
 }
@@ -110,10 +110,10 @@ fn settings_with_a_larger_window_continue_an_upload() {
     let mut client = gateway.client();
     client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{:1000}", ""));
     let mut upstream = accept(&backend, &[(INITIAL_WINDOW_SIZE, 10)]);
-    assert_eq!(upstream.wait(1, |it| it.body.len() >= 10).body.len(), 10);
+    assert_eq!(upstream.wait(1, |received| received.body.len() >= 10).body.len(), 10);
     upstream.round_trip();
     upstream.settings(&[(INITIAL_WINDOW_SIZE, 100_000)]);
-    assert_eq!(upstream.wait(1, |it| it.has_ended).body.len(), 1000);
+    assert_eq!(upstream.wait(1, |received| received.has_ended).body.len(), 1000);
     upstream.respond(1, OK, Some("hi"));
     client.expect(OK_TEXT);
 }
@@ -218,7 +218,7 @@ fn interim_responses_precede_the_final_one() {
     upstream.respond(1, &[(":status", "100")], None);
     client.expect("HTTP/1.1 100 \r\n\r\n");
     client.send("ok");
-    assert_eq!(upstream.wait(1, |it| it.has_ended).body, b"ok");
+    assert_eq!(upstream.wait(1, |received| received.has_ended).body, b"ok");
     upstream.respond(1, &[(":status", "103"), ("link", "l")], None);
     client.expect("HTTP/1.1 103 \r\nlink: l\r\n\r\n");
     upstream.respond(1, OK, Some("hi"));

@@ -244,7 +244,8 @@ impl Origin {
         // The proxy has sent everything that belongs to this row.
         while self.serve() {}
         // It would continue with what it left incomplete, so those connections are closed.
-        let incomplete = self.connections.extract_if(.., |it| !it.received.is_empty());
+        let incomplete =
+            self.connections.extract_if(.., |connection| !connection.received.is_empty());
         let incomplete = incomplete.map(|connection| connection.received).collect();
         RequestExchange {
             status,
@@ -267,7 +268,7 @@ impl Origin {
             });
             is_busy = true;
         }
-        for connection in self.connections.iter_mut().filter(|it| !it.is_closed) {
+        for connection in self.connections.iter_mut().filter(|connection| !connection.is_closed) {
             is_busy |= connection.read();
             while let Some(length) = request_length(&connection.received) {
                 self.complete.push(connection.received.drain(..length).collect());
@@ -276,7 +277,8 @@ impl Origin {
                 connection.is_closed |= connection.stream.write_all(response).is_err();
             }
         }
-        self.connections.retain(|it| !it.is_closed || !it.received.is_empty());
+        self.connections
+            .retain(|connection| !connection.is_closed || !connection.received.is_empty());
         is_busy
     }
 }
@@ -341,7 +343,8 @@ pub(crate) fn response_backend() -> ThreadedBackend {
         while let Ok(head) = peer.head() {
             let row = crate::support::path(&head)[1..].parse::<usize>().ok();
             let case = row.and_then(|row| responses::CASES.get(row));
-            let (sent, closes) = case.map_or((NEXT_RESPONSE, false), |it| (it.sent, it.closes));
+            let (sent, closes) =
+                case.map_or((NEXT_RESPONSE, false), |next| (next.sent, next.closes));
             if peer.try_send(sent).is_err() || closes {
                 return;
             }

@@ -258,7 +258,7 @@ impl<Stream: Read + Write> Http2Peer<Stream> {
     #[track_caller]
     pub(crate) fn wait(&mut self, stream: u32, until: impl Fn(&Received) -> bool) -> Received {
         loop {
-            if let Some(received) = self.received.get(&stream).filter(|it| until(it)) {
+            if let Some(received) = self.received.get(&stream).filter(|received| until(received)) {
                 return received.clone();
             }
             let so_far = self.received.get(&stream).cloned();

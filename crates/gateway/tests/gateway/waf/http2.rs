@@ -19,7 +19,7 @@ fn streams_between_http2_peers_are_held_and_blocked() {
     ];
     // A client that waits for `100 Continue` gets it from the gateway.
     client.request(1, false, &[&form[..], &[("expect", "100-continue")]].concat());
-    assert_eq!(client.wait(1, |it| !it.interim.is_empty()).interim, ["100"]);
+    assert_eq!(client.wait(1, |received| !received.interim.is_empty()).interim, ["100"]);
     client.data(1, false, b"q=harm");
     client.request(3, false, &form);
     client.data(3, false, b"q=att");
@@ -31,7 +31,7 @@ fn streams_between_http2_peers_are_held_and_blocked() {
     client.data(1, true, b"less");
     let mut upstream = Http2Peer::serve(scene.backend.accept().into_stream());
     upstream.settings(&[]);
-    assert_eq!(upstream.wait(1, |it| it.has_ended).body, b"q=harmless");
+    assert_eq!(upstream.wait(1, |received| received.has_ended).body, b"q=harmless");
     let html = [(":status", "200"), ("content-type", "text/html")];
     upstream.respond(1, &html, Some("open"));
     assert_eq!(client.response(1).text(), ("200", "open"));

@@ -63,7 +63,7 @@ fn open_http2(gateway: &TestGateway, backend: &Backend) -> (Http2Peer, Http2Peer
     let mut upstream = accept(backend);
     upstream.head(1);
     upstream.request(1, false, OPENED);
-    client.wait(1, |it| it.status == "200");
+    client.wait(1, |received| received.status == "200");
     (client, upstream)
 }
 
@@ -101,7 +101,7 @@ fn upgrade_becomes_an_extended_connect_and_200_becomes_101() {
          sec-websocket-accept: {accept}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst"
     ));
     client.send("GET / HTTP/1.1\r\n\r\n");
-    let received = upstream.wait(1, |it| it.body.len() == 18);
+    let received = upstream.wait(1, |received| received.body.len() == 18);
     assert_eq!((&received.body[..], received.has_ended), (&b"GET / HTTP/1.1\r\n\r\n"[..], false));
 }
 
@@ -110,7 +110,7 @@ fn tunnel_ends_each_direction_on_its_own() {
     let (gateway, backend) = scene();
     let (mut client, mut upstream) = open(&gateway, &backend);
     client.finish();
-    assert!(upstream.wait(1, |it| it.has_ended).body.is_empty());
+    assert!(upstream.wait(1, |received| received.has_ended).body.is_empty());
     upstream.data(1, false, b"la");
     client.expect("la");
     upstream.data(1, true, b"st");
@@ -121,7 +121,7 @@ fn tunnel_ends_each_direction_on_its_own() {
     upstream.data(1, true, b"last");
     client.expect_to_end("last");
     client.send("still");
-    upstream.wait(1, |it| it.body == b"still");
+    upstream.wait(1, |received| received.body == b"still");
     client.finish();
     assert_eq!(upstream.response(1).reset, None);
     upstream.round_trip();
@@ -160,17 +160,17 @@ fn failure_of_the_backend_after_its_end_ends_the_tunnel() {
     let (gateway, backend) = scene();
     let (mut client, mut upstream) = open_http2(&gateway, &backend);
     upstream.data(1, true, b"last");
-    assert_eq!(client.wait(1, |it| it.has_ended).body, b"last");
+    assert_eq!(client.wait(1, |received| received.has_ended).body, b"last");
     upstream.reset(1, INTERNAL_ERROR);
-    assert_eq!(client.wait(1, |it| it.reset.is_some()).reset, Some(NO_ERROR));
+    assert_eq!(client.wait(1, |received| received.reset.is_some()).reset, Some(NO_ERROR));
 
     // The same, of a whole connection.
     let (gateway, backend) = scene();
     let (mut client, mut upstream) = open_http2(&gateway, &backend);
     upstream.data(1, true, b"last");
-    assert_eq!(client.wait(1, |it| it.has_ended).body, b"last");
+    assert_eq!(client.wait(1, |received| received.has_ended).body, b"last");
     drop(upstream);
-    assert_eq!(client.wait(1, |it| it.reset.is_some()).reset, Some(NO_ERROR));
+    assert_eq!(client.wait(1, |received| received.reset.is_some()).reset, Some(NO_ERROR));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn end_before_a_reset_in_the_same_segment_is_forwarded() {
     let (gateway, backend) = scene();
     let (mut client, mut upstream) = open_http2(&gateway, &backend);
     upstream.send(&last);
-    let response = client.wait(1, |it| it.reset.is_some());
+    let response = client.wait(1, |received| received.reset.is_some());
     assert_eq!((response.text(), response.has_ended), (("200", "last"), true));
 
     // Also while the backend takes no more.
@@ -190,10 +190,10 @@ fn end_before_a_reset_in_the_same_segment_is_forwarded() {
     for _ in 0..4 {
         client.data(1, false, &[0; 16 << 10]);
     }
-    upstream.wait(1, |it| it.body.len() == 65_535);
+    upstream.wait(1, |received| received.body.len() == 65_535);
     client.round_trip();
     upstream.send(&last);
-    let response = client.wait(1, |it| it.reset.is_some());
+    let response = client.wait(1, |received| received.reset.is_some());
     assert_eq!((response.text(), response.has_ended), (("200", "last"), true));
 }
 
@@ -209,7 +209,7 @@ fn response_without_content_opens_a_tunnel_that_carries_bytes() {
     upstream.data(1, false, b"down");
     client.expect("down");
     client.send("up");
-    upstream.wait(1, |it| it.body == b"up");
+    upstream.wait(1, |received| received.body == b"up");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn another_backend_takes_a_web_socket_that_one_does_not_take() {
     let mut upstream = accept(&backend);
     upstream.head(1);
     upstream.request(1, false, OPENED);
-    assert_eq!(client.wait(1, |it| !it.status.is_empty()).status, "200");
+    assert_eq!(client.wait(1, |received| !received.status.is_empty()).status, "200");
     assert_eq!(failures(&gateway, &plain), 0);
     assert!(!other.has_received(1));
 }
@@ -243,10 +243,10 @@ fn http2_on_both_sides_has_no_key() {
     assert_eq!(names, [":authority", ":method", ":path", ":protocol", ":scheme"]);
     upstream.request(1, false, OPENED);
     upstream.data(1, false, b"first");
-    let opened = client.wait(1, |it| it.body.len() == 5);
+    let opened = client.wait(1, |received| received.body.len() == 5);
     assert_eq!((opened.text(), &opened.headers[..]), (("200", "first"), &[][..]));
     client.data(1, true, b"bye");
-    assert_eq!(upstream.wait(1, |it| it.has_ended).body, b"bye");
+    assert_eq!(upstream.wait(1, |received| received.has_ended).body, b"bye");
     upstream.data(1, true, b"last");
     let response = client.response(1);
     assert_eq!((response.text(), response.reset), (("200", "firstlast"), None));
@@ -254,7 +254,7 @@ fn http2_on_both_sides_has_no_key() {
     client.request(3, false, CONNECT);
     upstream.head(3);
     upstream.request(3, false, OPENED);
-    client.wait(3, |it| it.status == "200");
+    client.wait(3, |received| received.status == "200");
     upstream.reset(3, INTERNAL_ERROR);
     assert_eq!(client.response(3).reset, Some(CANCEL));
 }

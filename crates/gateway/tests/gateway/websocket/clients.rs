@@ -44,7 +44,7 @@ impl Scene {
         let mut upstream = self.backend.accept();
         let head = upstream.head().unwrap();
         upstream.send(switch(&head));
-        let opened = self.client.wait(1, |it| !it.status.is_empty());
+        let opened = self.client.wait(1, |received| !received.status.is_empty());
         assert_eq!((&*opened.status, opened.has_ended), ("200", false));
         upstream
     }
@@ -63,8 +63,8 @@ fn announced(client: &mut Http2Peer, parameter: u16) -> Option<u32> {
         panic!("the first frame is not SETTINGS")
     };
     let (parameters, []) = payload.as_chunks::<6>() else { panic!("{payload:?}") };
-    let mut found = parameters.iter().filter(|it| it[..2] == parameter.to_be_bytes());
-    found.next().map(|it| u32::from_be_bytes(it[2..].try_into().unwrap()))
+    let mut found = parameters.iter().filter(|entry| entry[..2] == parameter.to_be_bytes());
+    found.next().map(|entry| u32::from_be_bytes(entry[2..].try_into().unwrap()))
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn extended_connect_becomes_an_upgrade_and_101_becomes_200() {
     let switch = switch(&head);
     // Bytes behind the head belong to the tunnel.
     upstream.send(switch.replace("\r\n\r\n", "\r\nSec-WebSocket-Protocol: chat\r\n\r\nfirst"));
-    let opened = client.wait(1, |it| it.body.len() == 5);
+    let opened = client.wait(1, |received| received.body.len() == 5);
     assert_eq!((opened.text(), opened.has_ended), (("200", "first"), false));
     let headers: Vec<_> =
         opened.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -115,7 +115,7 @@ fn extended_connect_becomes_an_upgrade_and_101_becomes_200() {
     client.data(1, false, b"GET / HTTP/1.1\r\n\r\n");
     upstream.expect("GET / HTTP/1.1\r\n\r\n");
     upstream.send("more");
-    assert_eq!(client.wait(1, |it| it.body.len() == 9).body, b"firstmore");
+    assert_eq!(client.wait(1, |received| received.body.len() == 9).body, b"firstmore");
     // The connection serves other requests meanwhile.
     client.request(3, true, GET_FIELDS);
     let mut other = backend.accept();
@@ -199,12 +199,12 @@ fn windows_bound_both_directions() {
         });
         let client = &mut scene.client;
         // The client gives no credit.
-        assert!(client.wait(1, |it| it.body.len() == WINDOW).body == bytes[..WINDOW]);
+        assert!(client.wait(1, |received| received.body.len() == WINDOW).body == bytes[..WINDOW]);
         client.round_trip();
         assert_eq!(client.wait(1, |_| true).body.len(), WINDOW);
         client.window_update(0, 2 * WINDOW as u32);
         client.window_update(1, 2 * WINDOW as u32);
-        assert!(client.wait(1, |it| it.body.len() == bytes.len()).body == bytes);
+        assert!(client.wait(1, |received| received.body.len() == bytes.len()).body == bytes);
         let mut upstream = sending.join().unwrap();
         // The gateway gives credit for what the backend has taken.
         let mut sent = 0;
@@ -233,7 +233,7 @@ fn tunnel_is_not_idle() {
     scene.client.data(1, false, b"still");
     upstream.expect("still");
     upstream.send("here");
-    scene.client.wait(1, |it| it.body == b"here");
+    scene.client.wait(1, |received| received.body == b"here");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn drain_waits_for_a_tunnel() {
     scene.client.data(1, false, b"still");
     upstream.expect("still");
     upstream.send("here");
-    scene.client.wait(1, |it| it.body == b"here");
+    scene.client.wait(1, |received| received.body == b"here");
     drop(upstream);
     scene.client.data(1, true, b"");
     assert!(scene.client.response(1).has_ended);
@@ -409,7 +409,7 @@ fn access_log_and_metrics_see_a_request() {
     });
     let mut upstream = scene.open();
     upstream.send("hello");
-    scene.client.wait(1, |it| it.body == b"hello");
+    scene.client.wait(1, |received| received.body == b"hello");
     scene.client.data(1, true, b"");
     upstream.expect_to_end("");
     drop(upstream);
