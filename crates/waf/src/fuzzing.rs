@@ -15,7 +15,7 @@ pub fn transformations(value: &[u8]) {
 
 /// Runs every parser of bodies and heads, and the detectors of injections.
 pub fn parsers(content_type: &[u8], bytes: &[u8]) {
-    let limits = Limits { depth: 64, parts: 100, name_bytes: 1 << 16 };
+    let limits = Limits { depth: 64, parts: 100, name_bytes: 1 << 16, is_cut: false };
     let form = multipart::parse(bytes, content_type, &limits);
     for field in &form.fields {
         assert!(field.value.end <= bytes.len(), "field outside of the body");

@@ -31,6 +31,7 @@ mod error;
 pub mod fuzzing;
 mod head;
 mod libinjection;
+mod limits;
 mod load;
 mod operator;
 mod pcre;
@@ -47,10 +48,9 @@ mod transformation;
 mod variable;
 
 pub use error::{LoadError, Place, Skipped};
+pub use limits::LimitsReached;
 pub use load::{Builder, source};
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{RuleInfo, RuleSet};
 pub use settings::{LimitAction, Settings};
-pub use transaction::{
-    Connection, Intervention, LimitsReached, Match, MatchDetails, Transaction, Worker,
-};
+pub use transaction::{Connection, Intervention, Match, MatchDetails, Transaction, Worker};

@@ -255,7 +255,8 @@ pub(crate) enum Change {
 pub(crate) enum Control<R = Vec<u32>> {
     AuditEngine(AuditEngine),
     AuditLogParts(String),
-    ForceRequestBodyVariable(bool),
+    /// Without effect: `REQUEST_BODY` is set for every body.
+    ForceRequestBodyVariable,
     RequestBodyAccess(bool),
     RequestBodyProcessor(BodyProcessor),
     ResponseBodyAccess(bool),
@@ -277,7 +278,7 @@ impl<R> Control<R> {
             Self::RemoveTargets(rules, target) => Control::RemoveTargets(map(rules), target),
             Self::AuditEngine(mode) => Control::AuditEngine(mode),
             Self::AuditLogParts(parts) => Control::AuditLogParts(parts),
-            Self::ForceRequestBodyVariable(force) => Control::ForceRequestBodyVariable(force),
+            Self::ForceRequestBodyVariable => Control::ForceRequestBodyVariable,
             Self::RequestBodyAccess(access) => Control::RequestBodyAccess(access),
             Self::RequestBodyProcessor(processor) => Control::RequestBodyProcessor(processor),
             Self::ResponseBodyAccess(access) => Control::ResponseBodyAccess(access),

@@ -3,7 +3,7 @@
 use crate::error::nearest;
 
 macro_rules! variables {
-    ($($name:literal $variant:ident $($collection:ident)?,)*) => {
+    ($($name:literal $variant:ident $($collection:ident)? $(=> $source:expr)?,)*) => {
         /// Variable or collection of a transaction.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -35,40 +35,50 @@ macro_rules! variables {
                     $(Self::$variant => false $(|| variables!(@ $collection))?,)*
                 }
             }
+
+            pub(crate) fn source(self) -> Source {
+                match self {
+                    $(Self::$variant => variables!(@source $variant $($source)?),)*
+                }
+            }
         }
     };
     (@ collection) => { true };
+    (@source $variant:ident $source:expr) => { $source };
+    (@source $variant:ident) => { Source::Entries(&[Variable::$variant]) };
 }
 
+// Name, variant, `collection` if its values have names, and the source of its values if it is not the message itself.
 variables! {
-    "ARGS" Args collection,
+    "ARGS" Args collection => Source::Entries(&[Variable::ArgsGet, Variable::ArgsPost]),
     "ARGS_COMBINED_SIZE" ArgsCombinedSize,
     "ARGS_GET" ArgsGet collection,
     "ARGS_GET_NAMES" ArgsGetNames collection,
-    "ARGS_NAMES" ArgsNames collection,
+    "ARGS_NAMES" ArgsNames collection => Source::Entries(&[Variable::ArgsGetNames, Variable::ArgsPostNames]),
     "ARGS_POST" ArgsPost collection,
     "ARGS_POST_NAMES" ArgsPostNames collection,
     "AUTH_TYPE" AuthType,
-    "DURATION" Duration,
-    "ENV" Env collection,
+    "DURATION" Duration => Source::Computed,
+    "ENV" Env collection => Source::Computed,
     "FILES" Files collection,
     "FILES_COMBINED_SIZE" FilesCombinedSize,
     "FILES_NAMES" FilesNames collection,
     "FILES_SIZES" FilesSizes collection,
     "FILES_TMP_CONTENT" FilesTmpContent collection,
-    "FILES_TMPNAMES" FilesTmpNames collection,
+    "FILES_TMPNAMES" FilesTmpNames collection => Source::Never("no temporary file is written"),
     "FULL_REQUEST" FullRequest,
     "FULL_REQUEST_LENGTH" FullRequestLength,
-    "GEO" Geo collection,
-    "GLOBAL" Global collection,
-    "HIGHEST_SEVERITY" HighestSeverity,
+    "GEO" Geo collection => Source::Never("there are no geographic lookups"),
+    "GLOBAL" Global collection => Source::Store,
+    "HIGHEST_SEVERITY" HighestSeverity => Source::Computed,
     "INBOUND_DATA_ERROR" InboundDataError,
-    "IP" Ip collection,
-    "MATCHED_VAR" MatchedVar,
-    "MATCHED_VARS" MatchedVars collection,
-    "MATCHED_VARS_NAMES" MatchedVarsNames collection,
-    "MATCHED_VAR_NAME" MatchedVarName,
-    "MSC_PCRE_LIMITS_EXCEEDED" PcreLimitsExceeded,
+    "IP" Ip collection => Source::Store,
+    "LIMITS_REACHED" LimitsReached => Source::Computed,
+    "MATCHED_VAR" MatchedVar => Source::Matched,
+    "MATCHED_VARS" MatchedVars collection => Source::Matched,
+    "MATCHED_VARS_NAMES" MatchedVarsNames collection => Source::Matched,
+    "MATCHED_VAR_NAME" MatchedVarName => Source::Matched,
+    "MSC_PCRE_LIMITS_EXCEEDED" PcreLimitsExceeded => Source::Computed,
     "MULTIPART_BOUNDARY_QUOTED" MultipartBoundaryQuoted,
     "MULTIPART_BOUNDARY_WHITESPACE" MultipartBoundaryWhitespace,
     "MULTIPART_CRLF_LF_LINES" MultipartCrlfLfLines,
@@ -95,7 +105,7 @@ variables! {
     "REMOTE_USER" RemoteUser,
     "REQBODY_ERROR" ReqbodyError,
     "REQBODY_ERROR_MSG" ReqbodyErrorMsg,
-    "REQBODY_PROCESSOR" ReqbodyProcessor,
+    "REQBODY_PROCESSOR" ReqbodyProcessor => Source::Computed,
     "REQBODY_PROCESSOR_ERROR" ReqbodyProcessorError,
     "REQBODY_PROCESSOR_ERROR_MSG" ReqbodyProcessorErrorMsg,
     "REQUEST_BASENAME" RequestBasename,
@@ -111,7 +121,7 @@ variables! {
     "REQUEST_PROTOCOL" RequestProtocol,
     "REQUEST_URI" RequestUri,
     "REQUEST_URI_RAW" RequestUriRaw,
-    "RESOURCE" Resource collection,
+    "RESOURCE" Resource collection => Source::Store,
     "RESPONSE_BODY" ResponseBody,
     "RESPONSE_CONTENT_LENGTH" ResponseContentLength,
     "RESPONSE_CONTENT_TYPE" ResponseContentType,
@@ -119,12 +129,12 @@ variables! {
     "RESPONSE_HEADERS_NAMES" ResponseHeadersNames collection,
     "RESPONSE_PROTOCOL" ResponseProtocol,
     "RESPONSE_STATUS" ResponseStatus,
-    "RULE" Rule collection,
+    "RULE" Rule collection => Source::Rule,
     "SERVER_ADDR" ServerAddr,
     "SERVER_NAME" ServerName,
     "SERVER_PORT" ServerPort,
-    "SESSION" Session collection,
-    "SESSIONID" SessionId,
+    "SESSION" Session collection => Source::Store,
+    "SESSIONID" SessionId => Source::Never("sessions are not tracked"),
     "STATUS_LINE" StatusLine,
     "TIME" Time,
     "TIME_DAY" TimeDay,
@@ -135,11 +145,11 @@ variables! {
     "TIME_SEC" TimeSec,
     "TIME_WDAY" TimeWday,
     "TIME_YEAR" TimeYear,
-    "TX" Tx collection,
+    "TX" Tx collection => Source::Store,
     "UNIQUE_ID" UniqueId,
     "URLENCODED_ERROR" UrlencodedError,
-    "USER" User collection,
-    "USERID" UserId,
+    "USER" User collection => Source::Store,
+    "USERID" UserId => Source::Never("users are not tracked"),
     "XML" Xml collection,
 }
 
@@ -183,6 +193,10 @@ pub(crate) enum Source {
     Matched,
     /// Properties of the rule that runs.
     Rule,
+    /// The transaction computes the value when a rule reads it.
+    Computed,
+    /// Nothing writes it, for this reason: rules that name it are listed when they are loaded.
+    Never(&'static str),
 }
 
 impl Variable {
@@ -199,33 +213,6 @@ impl Variable {
     /// Returns `; did you mean ...` for an unknown name.
     pub(crate) fn hint(name: &str) -> String {
         nearest(name, Self::ALL.iter().map(|v| v.name()))
-    }
-
-    pub(crate) fn source(self) -> Source {
-        use Variable as V;
-        match self {
-            V::Args => Source::Entries(&[V::ArgsGet, V::ArgsPost]),
-            V::ArgsNames => Source::Entries(&[V::ArgsGetNames, V::ArgsPostNames]),
-            V::Tx | V::Global | V::Ip | V::Session | V::User | V::Resource => Source::Store,
-            V::MatchedVar | V::MatchedVars | V::MatchedVarName | V::MatchedVarsNames => {
-                Source::Matched
-            }
-            V::Rule => Source::Rule,
-            other => Source::Entries(other.itself()),
-        }
-    }
-
-    /// True if the transaction computes its value when a rule reads it.
-    pub(crate) fn is_computed(self) -> bool {
-        matches!(
-            self,
-            Self::Duration | Self::Env | Self::HighestSeverity | Self::PcreLimitsExceeded
-        )
-    }
-
-    /// A slice of one, in static memory.
-    fn itself(self) -> &'static [Self] {
-        std::slice::from_ref(&Self::ALL[self as usize])
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_accesslog::Counter;
 use tollgate_admin::Page;
+use tollgate_waf::LimitsReached;
 
 use super::inspection::Inspection;
 
@@ -36,6 +37,8 @@ struct ThreadCounters {
     engine_us: Counter,
     score_sum: Counter,
     scores: [Counter; SCORE_BOUNDS.len() + 1],
+    /// By limit: what was dropped. Locked by readers and when a limit is reached.
+    limits: Mutex<BTreeMap<&'static str, u64>>,
     /// By rule: matches in transactions that were blocked, and in others. Locked by readers and after a match.
     rules: Mutex<BTreeMap<u64, [u64; 2]>>,
 }
@@ -83,6 +86,13 @@ impl FirewallCounters {
                 page.sample(name, &[("route", &route.label)], sum);
             }
         }
+        page.family("waf_dropped_total", "What limits of the engine dropped, by limit.");
+        for route in routes.values() {
+            for (limit, count) in route.limits() {
+                let labels = [("route", &*route.label), ("limit", limit)];
+                page.sample("waf_dropped_total", &labels, count);
+            }
+        }
         page.family(
             "waf_rule_matches_total",
             "Matches of a rule, by what became of the transaction.",
@@ -115,6 +125,13 @@ impl RouteCounters {
         }
         counters.partial.add(u64::from(inspection.is_partial));
         counters.over_limit.add(u64::from(inspection.is_over_limit()));
+        let limits = inspection.transaction.limits_reached();
+        if limits != LimitsReached::default() {
+            let mut dropped = counters.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            for (limit, count) in limits.counts() {
+                *dropped.entry(limit).or_default() += count as u64;
+            }
+        }
         counters.engine_us.add(inspection.engine_time.as_nanos().div_ceil(1000) as u64);
         if let Some(score) = inspection.score() {
             let bucket = SCORE_BOUNDS.partition_point(|bound| *bound < score);
@@ -128,6 +145,17 @@ impl RouteCounters {
         for found in inspection.transaction.matches().iter().filter(|found| found.logged) {
             rules.entry(found.id).or_default()[usize::from(!is_blocked)] += 1;
         }
+    }
+
+    fn limits(&self) -> BTreeMap<&'static str, u64> {
+        let mut sums = BTreeMap::new();
+        for counters in &self.threads {
+            let limits = counters.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            for (&limit, count) in limits.iter() {
+                *sums.entry(limit).or_default() += count;
+            }
+        }
+        sums
     }
 
     fn rules(&self) -> BTreeMap<u64, [u64; 2]> {

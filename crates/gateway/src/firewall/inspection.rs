@@ -270,8 +270,7 @@ impl Inspection {
             return verdict.into();
         }
         if !self.transaction.inspects_response_body() {
-            self.response = Stage::Done;
-            return Verdict::Pass.into();
+            return self.run_without_body(worker);
         }
         if head.body == BodyFraming::Empty {
             return Verdict::Pass.into();
@@ -280,8 +279,7 @@ impl Inspection {
         let compression = self.firewall.waf.response_compression;
         if coding.is_some() && compression == Compression::Pass {
             self.is_partial = true;
-            self.response = Stage::Done;
-            return Verdict::Pass.into();
+            return self.run_without_body(worker);
         }
         let is_refused = compression == Compression::Reject || coding == Some(Coding::Unknown);
         if coding.is_some() && is_refused {
@@ -292,6 +290,15 @@ impl Inspection {
         }
         self.response = Stage::Collect(Collected { coding, ..Collected::default() });
         Verdict::Hold.into()
+    }
+
+    /// Runs the rules of response bodies when none is inspected.
+    fn run_without_body(&mut self, worker: &mut Worker) -> Next {
+        self.response = Stage::Done;
+        let start = Instant::now();
+        self.transaction.process_response_body(worker);
+        self.engine_time += start.elapsed();
+        self.blocked().unwrap_or(Verdict::Pass).into()
     }
 
     /// Takes a piece of the response body. An empty one is its end.
@@ -384,13 +391,19 @@ impl Inspection {
                 (transaction.response_body_limit(), self.firewall.waf.response_compression)
             }
         };
-        let mut append = |piece: &[u8]| match direction {
+        let (Some(coding), Compression::Inflate { ratio_max }) = (body.coding, compression) else {
+            match direction {
+                Direction::Request => transaction.append_request_body(&body.bytes),
+                Direction::Response => transaction.append_response_body(&body.bytes),
+            }
+            return None;
+        };
+        if direction == Direction::Response {
+            transaction.response_body_is_decoded();
+        }
+        let append = |piece: &[u8]| match direction {
             Direction::Request => transaction.append_request_body(piece),
             Direction::Response => transaction.append_response_body(piece),
-        };
-        let (Some(coding), Compression::Inflate { ratio_max }) = (body.coding, compression) else {
-            append(&body.bytes);
-            return None;
         };
         let refused = |request: u16| if direction == Direction::Request { request } else { 403 };
         match inflate(coding, body, limit, ratio_max, append) {

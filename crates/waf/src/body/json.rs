@@ -7,6 +7,7 @@ use crate::transformation::decimal;
 
 /// Name of a member whose key is empty, as in libmodsecurity.
 const EMPTY_KEY: &[u8] = b"empty-key";
+const UNEXPECTED_END: &str = "unexpected end";
 /// Stands before the index of an array's element.
 const ELEMENT: &[u8] = b".array_";
 
@@ -93,7 +94,7 @@ pub(crate) fn parse(
                 Some(Text::Input(0..0))
             }
             Some(_) => return Err(parser.error("expected a value")),
-            None => return Err(parser.error("unexpected end")),
+            None => return Err(parser.error(UNEXPECTED_END)),
         };
         if let Some(text) = scalar {
             let element = parser.count_element();
@@ -144,6 +145,13 @@ struct Parser<'a> {
     buffer: Vec<u8>,
     limits: &'a Limits,
     name_bytes: usize,
+}
+
+impl JsonError {
+    /// The body ends too early.
+    pub(crate) fn is_of_end(&self) -> bool {
+        self.reason == UNEXPECTED_END
+    }
 }
 
 impl Parser<'_> {
@@ -218,7 +226,7 @@ impl Parser<'_> {
                     self.at += 1;
                     self.containers.pop();
                 }
-                (None, _) => return Err(self.error("unexpected end")),
+                (None, _) => return Err(self.error(UNEXPECTED_END)),
                 (_, Some(_)) => {
                     return Err(self.error("expected `,` or `]` after an array element"));
                 }
@@ -238,7 +246,7 @@ impl Parser<'_> {
         match self.peek_token() {
             Some(b'"') => {}
             Some(_) => return Err(self.error("expected a string as the key")),
-            None => return Err(self.error("unexpected end")),
+            None => return Err(self.error(UNEXPECTED_END)),
         }
         let key = self.string()?;
         let key = match &key {
@@ -250,7 +258,7 @@ impl Parser<'_> {
         match self.peek_token() {
             Some(b':') => self.at += 1,
             Some(_) => return Err(self.error("expected `:` after the key")),
-            None => return Err(self.error("unexpected end")),
+            None => return Err(self.error(UNEXPECTED_END)),
         }
         Ok(())
     }
@@ -314,7 +322,7 @@ impl Parser<'_> {
                     let length = utf8_len(&self.input[self.at..]);
                     self.at += length.ok_or_else(|| self.error("invalid UTF-8 within a string"))?;
                 }
-                None => return Err(self.error("unexpected end")),
+                None => return Err(self.error(UNEXPECTED_END)),
             }
         }
         let end = self.at;
@@ -337,7 +345,7 @@ impl Parser<'_> {
             Some(b't') => b'\t',
             Some(b'u') => return self.unicode_escape(),
             Some(_) => return Err(self.error("unknown escape within a string")),
-            None => return Err(self.error("unexpected end")),
+            None => return Err(self.error(UNEXPECTED_END)),
         };
         self.buffer.push(byte);
         self.at += 2;
@@ -383,7 +391,7 @@ impl Parser<'_> {
                 Some(None) => {
                     return Err(self.error("expected four hexadecimal digits after `\\u`"));
                 }
-                None => return Err(self.error("unexpected end")),
+                None => return Err(self.error(UNEXPECTED_END)),
             }
         }
         self.at += 6;
@@ -430,7 +438,7 @@ fn utf8_len(input: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { depth: 8, parts: 8, name_bytes: 1000 };
+    const LIMITS: Limits = Limits { depth: 8, parts: 8, name_bytes: 1000, is_cut: false };
 
     fn full(name: Name<'_>) -> String {
         let index = name.element.map_or(String::new(), |element| element.index.to_string());

@@ -20,4 +20,6 @@ pub(crate) struct Limits {
     /// Bytes of the names of all values of a JSON body together: names repeat their path, so that
     /// they can be far longer than the body.
     pub(crate) name_bytes: usize,
+    /// The body was cut, so that its end is no error.
+    pub(crate) is_cut: bool,
 }

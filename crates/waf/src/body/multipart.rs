@@ -2,13 +2,15 @@
 //!
 //! The parser reads lines as libmodsecurity does: at most 4,096 bytes at a time, a boundary only at the
 //! start of a line, a final boundary even without a line break at the end of the body. It sets every
-//! flag that libmodsecurity sets. It differs in four points, each of which lets an attack through
-//! there:
+//! flag that libmodsecurity sets. It differs where an attack would pass, or a proper body would not:
 //!
 //! - A field keeps the line breaks within its value. (libmodsecurity 3.0.9 drops them.)
 //! - An empty boundary is an error. (There the body is not looked at, without any flag.)
 //! - A quoted parameter without its closing quote is an error. (There memory behind it is read.)
 //! - Part headers come without their line break, as in libmodsecurity 3.0.10 and later.
+//! - `filename*` is a file name, too: frameworks prefer it. (There it is not visible.)
+//! - A second header of the same name in a part is an error, and visible. (There it is not.)
+//! - Other parameters may stand around the boundary, and it may be quoted, as those of Java and .NET are.
 
 use std::ops::Range;
 
@@ -18,12 +20,8 @@ use super::parameter::{
     chomp, extended_value, is_token, parse_boundary, quoted_value, skip_blanks,
 };
 use crate::body::Limits;
+use crate::limits::{LINE_MAX, PART_HEADERS_MAX};
 use crate::transformation::is_space;
-
-/// Longest line that is looked at in one piece, and longest part header.
-const LINE_MAX: usize = 4096;
-/// Headers of one part.
-const HEADERS_MAX: usize = 100;
 
 /// A parsed body. Ranges are those of the bytes in the body.
 ///
@@ -38,7 +36,7 @@ pub(crate) struct Multipart {
     pub(crate) part_headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// Each parameter `name` of the body (`MULTIPART_NAME`).
     pub(crate) names: Vec<Vec<u8>>,
-    /// Each parameter `filename` of the body (`MULTIPART_FILENAME`).
+    /// Each parameter `filename` and `filename*` of the body (`MULTIPART_FILENAME`).
     pub(crate) file_names: Vec<Vec<u8>>,
     pub(crate) flags: Flags,
     /// First reason that the body is invalid (`REQBODY_ERROR_MSG`).
@@ -57,6 +55,8 @@ pub(crate) struct Field {
 pub(crate) struct FilePart {
     pub(crate) name: Vec<u8>,
     pub(crate) file_name: Vec<u8>,
+    /// `filename*`, decoded; empty if there is none.
+    pub(crate) extended_name: Vec<u8>,
     pub(crate) content: Range<usize>,
 }
 
@@ -86,7 +86,6 @@ impl Flags {
     /// `MULTIPART_STRICT_ERROR`.
     pub(crate) fn strict_error(&self) -> bool {
         self.broken
-            || self.boundary_quoted
             || self.boundary_whitespace
             || self.data_before
             || self.data_after
@@ -135,8 +134,11 @@ pub(crate) fn parse(input: &[u8], content_type: &[u8], limits: &Limits) -> Multi
         parser.out.flags.broken = true;
         parser.report(&reason);
     }
+    if limits.is_cut {
+        parser.end_part();
+    }
     let mut out = parser.out;
-    if !parser.complete {
+    if !parser.complete && !limits.is_cut {
         let reason = if parser.boundaries > 0 {
             "final boundary missing"
         } else {
@@ -160,6 +162,7 @@ struct Part {
     lines: Vec<Vec<u8>>,
     name: Vec<u8>,
     file_name: Vec<u8>,
+    extended_name: Vec<u8>,
     /// The empty line after proper headers was read.
     in_data: bool,
     is_file: bool,
@@ -354,18 +357,20 @@ impl Parser<'_> {
         if name.is_empty() {
             return Err("invalid part header (name missing)".to_owned());
         }
-        if part.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
-            // The first one counts; libmodsecurity reports no error.
-            return Ok(());
-        }
-        if part.headers.len() >= HEADERS_MAX {
-            return Err(format!("more than {HEADERS_MAX} part headers"));
+        let is_duplicate = part.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if part.headers.len() >= PART_HEADERS_MAX {
+            return Err(format!("more than {PART_HEADERS_MAX} part headers"));
         }
         let start =
             value.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
         part.last_header = Some(part.headers.len());
         part.headers.push((name.to_vec(), chomp(&value[start..]).to_vec()));
         part.last_line = text.to_vec();
+        if is_duplicate {
+            // The first one counts here. A framework may take the last.
+            flags.invalid_part = true;
+            return Err(format!("duplicate part header: {}", name.escape_ascii()));
+        }
         Ok(())
     }
 
@@ -404,7 +409,6 @@ impl Parser<'_> {
             return Ok(());
         }
         rest = rest.strip_prefix(b";").ok_or("semicolon missing")?;
-        let mut extended = false;
         while !rest.is_empty() {
             rest = skip_blanks(rest);
             let end = rest
@@ -420,7 +424,7 @@ impl Parser<'_> {
             let (parameter, quote, after) = match after[0] {
                 _ if name == b"filename*" => {
                     let (parameter, after) = extended_value(after)?;
-                    (parameter.to_vec(), 0, after)
+                    (parameter, 0, after)
                 }
                 quote @ (b'"' | b'\'') => {
                     self.out.flags.invalid_quoting |= quote == b'\'';
@@ -441,10 +445,9 @@ impl Parser<'_> {
                     self.out.file_names.push(parameter.clone());
                     &mut part.file_name
                 }
-                b"filename*" if extended => return Err("duplicate parameter"),
                 b"filename*" => {
-                    extended = !parameter.is_empty();
-                    &mut Vec::new()
+                    self.out.file_names.push(parameter.clone());
+                    &mut part.extended_name
                 }
                 _ => return Err("unknown parameter"),
             };
@@ -464,7 +467,7 @@ impl Parser<'_> {
                 rest = &rest[1..];
             }
         }
-        if extended && part.file_name.is_empty() {
+        if !part.extended_name.is_empty() && part.file_name.is_empty() {
             Err("filename* without filename")
         } else {
             Ok(())
@@ -484,6 +487,7 @@ impl Parser<'_> {
             self.out.files.push(FilePart {
                 name: part.name,
                 file_name: part.file_name,
+                extended_name: part.extended_name,
                 content: data,
             });
         }
@@ -502,7 +506,7 @@ impl Part {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { depth: 8, parts: 3, name_bytes: 1000 };
+    const LIMITS: Limits = Limits { depth: 8, parts: 3, name_bytes: 1000, is_cut: false };
 
     fn parse_parts(body: &str) -> Multipart {
         parse(body.as_bytes(), b"multipart/form-data; boundary=xx", &LIMITS)
@@ -542,6 +546,64 @@ mod tests {
         assert_eq!((parsed.fields.len(), parsed.names.len()), (0, 1));
         assert_eq!(parse_parts("junk").error.as_deref(), Some("no boundary in the body"));
         assert_eq!(parse_parts(""), Multipart::default());
+    }
+
+    #[test]
+    fn every_file_name_and_header_of_a_part_is_visible() {
+        let body = format!(
+            "--xx\r\n{NAME}; filename=\"a.gif\"; filename*=UTF-8''sh%65ll.php\r\n\r\nx\r\n--xx--\r\n"
+        );
+        let parsed = parse_parts(&body);
+        assert_eq!(parsed.error, None);
+        assert_eq!(parsed.files[0].extended_name, b"shell.php");
+        assert_eq!(parsed.file_names, [&b"a.gif"[..], b"shell.php"]);
+        let body = format!(
+            "--xx\r\n{NAME}; filename=\"a.gif\"\r\ncontent-disposition: form-data; name=\"a\"; filename=\"s.php\"\r\n\r\nx\r\n--xx--\r\n"
+        );
+        let parsed = parse_parts(&body);
+        assert_eq!(parsed.error.as_deref(), Some("duplicate part header: content-disposition"));
+        assert!(parsed.flags.strict_error());
+        assert_eq!(parsed.part_headers.len(), 2);
+    }
+
+    #[test]
+    fn reads_the_boundary_among_other_parameters() {
+        for (content_type, expected) in [
+            ("multipart/form-data; boundary=----geckoformboundary1;charset=UTF-8", None),
+            ("multipart/form-data; charset=UTF-8; boundary=\"----geckoformboundary1\"", None),
+            ("multipart/form-data; boundary=\"----geckoformboundary1\"; charset=\"a;b\"", None),
+            ("multipart/form-data; boundary=x; boundary=y", Some("multiple boundary parameters")),
+            ("multipart/form-data; boundary=\"x", Some("(quote)")),
+            ("multipart/form-data; boundary=x\"y", Some("(quote)")),
+            ("multipart/form-data; boundary=\"x\"y", Some("(malformed)")),
+            ("multipart/form-data; BOUNDARY=x", Some("(case)")),
+            ("multipart/form-data; charset=UTF-8", Some("no boundary")),
+            ("multipart/form-data; boundary=aboundary=b", Some("(content)")),
+        ] {
+            let body = "------geckoformboundary1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nv\r\n------geckoformboundary1--\r\n";
+            let parsed = parse(body.as_bytes(), content_type.as_bytes(), &LIMITS);
+            match expected {
+                None => {
+                    assert_eq!(parsed.error, None, "{content_type}");
+                    assert!(!parsed.flags.strict_error(), "{content_type}");
+                    assert_eq!(parsed.fields.len(), 1);
+                }
+                Some(reason) => {
+                    let error = parsed.error.unwrap_or_default();
+                    assert!(error.contains(reason), "{content_type}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn body_that_is_cut_keeps_its_parts() {
+        let limits = Limits { is_cut: true, ..LIMITS };
+        let body = format!("--xx\r\n{NAME}\r\n\r\nv\r\n--xx\r\n{NAME}\r\n\r\nlast\r\nline\r\ncut");
+        let parsed = parse(body.as_bytes(), b"multipart/form-data; boundary=xx", &limits);
+        assert_eq!(parsed.error, None);
+        let values: Vec<_> = parsed.fields.iter().map(|field| &body[field.value.clone()]).collect();
+        assert_eq!(values, ["v", "last\r\nline"]);
     }
 
     #[test]

@@ -3,9 +3,8 @@
 use memchr::{memchr, memmem};
 
 use super::multipart::Flags;
-use crate::transformation::is_space;
-
-const CONTENT_TYPE_MAX: usize = 1024;
+use crate::limits::CONTENT_TYPE_MAX;
+use crate::transformation::{hex_pair, is_space};
 
 /// Returns the boundary of a `Content-Type`.
 pub(super) fn parse_boundary<'a>(
@@ -23,48 +22,47 @@ pub(super) fn parse_boundary<'a>(
     else {
         return Err("invalid media type");
     };
-    let words = count_boundary_words(content_type);
-    if words > 1 {
-        return Err("multiple boundary parameters in Content-Type");
-    }
-    let Some(start) = memmem::find(parameters, b"boundary") else {
-        return Err(if words > 0 {
-            "invalid boundary in Content-Type (case)"
-        } else {
-            "no boundary in Content-Type"
-        });
-    };
-    let mut before = parameters[..start].iter().filter(|byte| !is_space(**byte));
-    match (before.next(), before.next()) {
-        (None, _) => flags.missing_semicolon = true,
-        (Some(b';'), None) => {}
-        _ => return Err("invalid boundary in Content-Type (malformed)"),
-    }
-    let rest = &parameters[start + b"boundary".len()..];
-    let equals = memchr(b'=', rest).ok_or("invalid boundary in Content-Type (malformed)")?;
-    flags.boundary_whitespace = is_space(rest[0]);
-    if !rest[..equals].iter().all(|byte| is_space(*byte)) {
-        return Err("invalid boundary in Content-Type (parameter name)");
-    }
-    let value = &rest[equals + 1..];
-    flags.boundary_whitespace |= value.first().is_some_and(|byte| is_space(*byte));
-    let mut boundary = match value {
-        [b'"', inner @ .., b'"'] => {
-            flags.boundary_quoted = true;
-            inner
+    let mut rest = skip_spaces(parameters);
+    let mut found = None;
+    while !rest.is_empty() {
+        rest = match rest.strip_prefix(b";") {
+            Some(after) => skip_spaces(after),
+            None if found.is_none() && rest.starts_with(b"boundary") => {
+                flags.missing_semicolon = true;
+                rest
+            }
+            None => return Err("invalid boundary in Content-Type (malformed)"),
+        };
+        if rest.is_empty() {
+            break;
         }
-        [b'"', ..] | [_, .., b'"'] => return Err("invalid boundary in Content-Type (quote)"),
-        _ => value,
-    };
-    if count_boundary_words(boundary) > 0 {
-        return Err("invalid boundary in Content-Type (content)");
+        let equals = memchr(b'=', rest).ok_or("invalid boundary in Content-Type (malformed)")?;
+        let (name, value) = (&rest[..equals], skip_spaces(&rest[equals + 1..]));
+        let is_spaced = name.ends_with(b" ") || value.len() < rest.len() - equals - 1;
+        let name = name.trim_ascii_end();
+        let (text, is_quoted, after) = parameter_value(value)?;
+        rest = skip_spaces(after);
+        if !name.eq_ignore_ascii_case(b"boundary") {
+            if name.iter().any(|byte| !is_token(*byte)) {
+                return Err("invalid boundary in Content-Type (parameter name)");
+            }
+            continue;
+        }
+        if name != b"boundary" {
+            return Err("invalid boundary in Content-Type (case)");
+        }
+        if found.replace(text).is_some() {
+            return Err("multiple boundary parameters in Content-Type");
+        }
+        flags.boundary_quoted = is_quoted;
+        flags.boundary_whitespace = is_spaced;
     }
-    if !valid_boundary(boundary) {
-        // Tolerates a charset, which some clients append.
-        boundary = &boundary[..memchr(b';', boundary).unwrap_or(boundary.len())];
-    }
+    let boundary = found.ok_or("no boundary in Content-Type")?;
     if boundary.is_empty() {
         return Err("invalid boundary in Content-Type (empty)");
+    }
+    if memmem::find(&boundary.to_ascii_lowercase(), b"boundary=").is_some() {
+        return Err("invalid boundary in Content-Type (content)");
     }
     if !valid_boundary(boundary) {
         return Err("invalid boundary in Content-Type (characters)");
@@ -72,12 +70,21 @@ pub(super) fn parse_boundary<'a>(
     Ok(boundary)
 }
 
-/// Counts the words `boundary`, in any case, that an equals sign follows anywhere.
-fn count_boundary_words(text: &[u8]) -> usize {
-    let lower = text.to_ascii_lowercase();
-    memmem::find_iter(&lower, b"boundary")
-        .filter(|at| memchr(b'=', &lower[at + 8..]).is_some())
-        .count()
+/// Splits a value, whether it was quoted, and the rest behind it. A quoted value has no escapes.
+fn parameter_value(text: &[u8]) -> Result<(&[u8], bool, &[u8]), &'static str> {
+    if let Some(quoted) = text.strip_prefix(b"\"") {
+        let end = memchr(b'"', quoted).ok_or("invalid boundary in Content-Type (quote)")?;
+        return Ok((&quoted[..end], true, &quoted[end + 1..]));
+    }
+    let (value, after) = text.split_at(memchr(b';', text).unwrap_or(text.len()));
+    match memchr(b'"', value) {
+        Some(_) => Err("invalid boundary in Content-Type (quote)"),
+        None => Ok((value, false, after)),
+    }
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    &text[text.iter().position(|byte| !is_space(*byte)).unwrap_or(text.len())..]
 }
 
 /// Characters of RFC 2046.
@@ -86,7 +93,6 @@ fn valid_boundary(boundary: &[u8]) -> bool {
     boundary.iter().all(valid) && boundary.last() != Some(&b' ')
 }
 
-/// A part that is being read.
 pub(super) fn skip_blanks(text: &[u8]) -> &[u8] {
     &text[text.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(text.len())..]
 }
@@ -121,8 +127,8 @@ pub(super) fn quoted_value(mut rest: &[u8], quote: u8) -> Result<(Vec<u8>, &[u8]
     }
 }
 
-/// Reads `charset'language'name` of RFC 5987 and returns the name, which is not decoded.
-pub(super) fn extended_value(rest: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+/// Reads `charset'language'name` of RFC 5987 and returns the decoded name.
+pub(super) fn extended_value(rest: &[u8]) -> Result<(Vec<u8>, &[u8]), &'static str> {
     let charset = rest
         .iter()
         .position(|byte| !byte.is_ascii_alphanumeric() && !b"!#$%&+-^_`{}~".contains(byte))
@@ -131,16 +137,23 @@ pub(super) fn extended_value(rest: &[u8]) -> Result<(&[u8], &[u8]), &'static str
     let rest = &rest[charset + 1..];
     let language = memchr(b'\'', rest).ok_or("language missing")?;
     let rest = &rest[language + 1..];
-    let mut end = 0;
+    let mut name = Vec::new();
+    let mut rest = rest;
     loop {
-        match &rest[end..] {
-            [] | [b';', ..] => return Ok(rest.split_at(end)),
-            [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                end += 3;
+        rest = match rest {
+            [] | [b';', ..] => return Ok((name, rest)),
+            [b'%', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                name.push(hex_pair(*high, *low));
+                after
             }
             [b'%', ..] => return Err("invalid escape"),
-            [byte, ..] if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`~".contains(byte) => end += 1,
+            [byte, after @ ..] if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`~".contains(byte) => {
+                name.push(*byte);
+                after
+            }
             _ => return Err("invalid character"),
-        }
+        };
     }
 }

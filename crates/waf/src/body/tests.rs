@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{self, Target};
 
-const LIMITS: Limits = Limits { depth: 10_000, parts: 1_000, name_bytes: 1 << 20 };
+const LIMITS: Limits = Limits { depth: 10_000, parts: 1_000, name_bytes: 1 << 20, is_cut: false };
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -64,6 +64,9 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         variables.insert("REQBODY_ERROR", flag(parsed.error.is_some()));
         if parsed.error.is_none() {
             variables.insert("XML", hex(&parsed.text.unwrap_or_default()));
+            if memchr::memmem::find(body, b"xmlns").is_some() {
+                return variables;
+            }
             variables.insert(
                 "XML_ATTRIBUTE",
                 parsed.attributes.last().map_or(String::new(), |value| hex(value)),
@@ -92,9 +95,17 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         variables.insert("URLENCODED_ERROR", flag(outcome.invalid_encoding));
     } else {
         let parsed = multipart::parse(body, content_type, &LIMITS);
-        // Two differences that the parser documents.
+        // libmodsecurity takes fewer forms of parameters.
+        let is_plain = |byte: &u8| !b"\"; \t".contains(byte);
+        let start = b"multipart/form-data; boundary=";
+        if !content_type.strip_prefix(start).is_some_and(|it| it.iter().all(is_plain)) {
+            return Variables::new();
+        }
+        // Differences that the parser documents.
         let error = parsed.error.as_deref().unwrap_or_default();
-        if error.contains("closing quote missing") || error.ends_with("(empty)") {
+        let is_known = ["closing quote missing", "(empty)", "duplicate part header"];
+        let extended = parsed.files.iter().any(|file| !file.extended_name.is_empty());
+        if is_known.iter().any(|known| error.contains(known)) || extended {
             return Variables::new();
         }
         for field in &parsed.fields {
@@ -126,11 +137,14 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
                 "MULTIPART_FILENAME",
                 parsed.file_names.iter().map(|name| (&**name, &**name)).collect(),
             ),
-            pair(
+        ]);
+        if error.is_empty() {
+            // Duplicate headers behind another error are visible here only.
+            variables.extend([pair(
                 "MULTIPART_PART_HEADERS",
                 parsed.part_headers.iter().map(|(name, line)| (&**name, &**line)).collect(),
-            ),
-        ]);
+            )]);
+        }
         let flags = parsed.flags;
         variables.extend([
             ("MULTIPART_STRICT_ERROR", flag(flags.strict_error())),

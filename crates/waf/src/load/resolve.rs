@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::condition::Condition;
-use crate::error::{LoadError, Place, nearest};
+use crate::error::{LoadError, Place, Skipped, nearest};
 use crate::plan::Plan;
 use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
@@ -43,6 +43,8 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     for (rule, link, controls) in controls {
         rules[rule].links[link].controls = controls;
     }
+    let unwritten = unwritten_variables(&rules);
+    draft.never_matching.extend(unwritten);
     let names = Names::of(&mut rules);
     let of_body =
         [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
@@ -69,6 +71,21 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
             files: draft.shared.files_read,
         },
     })
+}
+
+/// Conditions on variables that nothing writes.
+fn unwritten_variables(rules: &[Rule]) -> Vec<Skipped> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let tests = rule.links.iter().filter_map(|link| link.test.as_ref());
+        for target in tests.flat_map(|test| &test.targets) {
+            if let Source::Never(reason) = target.variable.source() {
+                let message = format!("{target} is never set: {reason}");
+                found.push(Skipped { place: rule.place.clone(), message });
+            }
+        }
+    }
+    found
 }
 
 fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {

@@ -278,7 +278,6 @@ fn is_guard(rule: &Rule) -> bool {
 /// Values of a target that come from the request or the response.
 fn gated_variables(target: &Target) -> Option<&'static [Variable]> {
     match target.variable.source() {
-        Source::Entries(_) if target.variable.is_computed() => None,
         Source::Entries(variables) if !target.count => Some(variables),
         _ => None,
     }

@@ -1,6 +1,7 @@
 //! Actions of rules that match: assignments, controls, disruptive actions and the log.
 
 use crate::condition::{Condition, TextOperator};
+use crate::limits::{LOGGED_VALUE_MAX, Limit, MATCHES_MAX, OCCURRENCES_MAX};
 use crate::operator::text::parse_integer;
 use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule};
@@ -9,26 +10,42 @@ use crate::variable::Variable;
 
 use super::evaluate::{Captured, Evaluation, Key, Running};
 use super::store::append_number;
-use super::{Intervention, LOGGED_VALUE_MAX, MATCHES_MAX, Match, MatchDetails, State};
-
-/// Occurrences that are counted in one value.
-const OCCURRENCES_MAX: usize = 1000;
+use super::{Intervention, Match, MatchDetails, State};
 
 impl Evaluation<'_> {
     /// Stores the captured text of a match as TX.0 to TX.9.
     pub(super) fn capture(&mut self, captured: &Captured, value: &[u8]) {
         match captured {
             Captured::Nothing => {}
-            Captured::Range(start, end) => self.state.store.set(0, &value[*start..*end]),
-            Captured::Text(text) => self.state.store.set(0, text),
+            Captured::Range(start, end) => self.write(0, &value[*start..*end]),
+            Captured::Text(text) => self.write(0, text),
             Captured::Groups => {
-                for (slot, range) in (0..).zip(&self.buffers.captures) {
+                let groups = std::mem::take(&mut self.buffers.captures);
+                for (slot, range) in (0..).zip(&groups) {
                     if let Some((start, end)) = *range {
-                        self.state.store.set(slot, &value[start..end]);
+                        self.write(slot, &value[start..end]);
                     }
                 }
+                self.buffers.captures = groups;
             }
         }
+    }
+
+    /// Sets a TX variable to a text.
+    fn write(&mut self, slot: u32, text: &[u8]) {
+        if self.state.store.set(slot, text).is_err() {
+            self.exceed(Limit::Variables);
+        }
+    }
+
+    pub(super) fn write_named(&mut self, variable: Variable, name: &[u8], text: &[u8]) {
+        if self.state.store.set_named(variable, name, text).is_err() {
+            self.exceed(Limit::Variables);
+        }
+    }
+
+    pub(super) fn exceed(&mut self, limit: Limit) {
+        self.state.exceed(limit, 1, &self.rules.settings);
     }
 
     pub(super) fn hit(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) {
@@ -93,8 +110,8 @@ impl Evaluation<'_> {
                 self.expand(Some(rule), template, &mut text);
                 match (slot, canonical_number(&text)) {
                     (Some(slot), Some(number)) => self.state.store.set_number(slot, number),
-                    (Some(slot), None) => self.state.store.set(slot, &text),
-                    (None, _) => self.state.store.set_named(variable, name, &text),
+                    (Some(slot), None) => self.write(slot, &text),
+                    (None, _) => self.write_named(variable, name, &text),
                 }
                 self.buffers.text = text;
                 return;
@@ -111,7 +128,7 @@ impl Evaluation<'_> {
             None => {
                 let mut text = Vec::new();
                 append_number(sum, &mut text);
-                self.state.store.set_named(variable, name, &text);
+                self.write_named(variable, name, &text);
             }
         }
     }
@@ -132,14 +149,12 @@ impl Evaluation<'_> {
                         _ => parts.clone(),
                     });
             }
-            Control::ForceRequestBodyVariable(force) => state.force_request_body = *force,
             Control::RequestBodyAccess(access) => state.request_body_access = *access,
             Control::ResponseBodyAccess(access) => state.response_body_access = *access,
             Control::RequestBodyLimit(limit) => state.request_body_limit = *limit,
             Control::ResponseBodyLimit(limit) => state.response_body_limit = *limit,
             Control::RequestBodyProcessor(processor) => {
                 state.body_processor = Some(*processor);
-                state.body_processor_forced = true;
             }
             Control::Engine(mode) => state.engine = *mode,
             Control::RemoveRules(rules) => {
@@ -153,10 +168,11 @@ impl Evaluation<'_> {
                     state.removed_targets.push((rules.clone(), target.clone()));
                 }
             }
+            Control::ForceRequestBodyVariable => {}
             Control::InitCollection(variable, key) => {
                 let (variable, mut text) = (*variable, Vec::new());
                 self.expand(None, key, &mut text);
-                self.state.store.set_named(variable, b"key", &text);
+                self.write_named(variable, b"key", &text);
             }
             Control::SetEnv(name, value) => {
                 let (mut expanded_name, mut expanded) = (Vec::new(), Vec::new());
@@ -208,7 +224,7 @@ impl Evaluation<'_> {
         first_matches: usize,
     ) {
         if self.state.matches.len() >= MATCHES_MAX {
-            self.state.matches_dropped += 1;
+            self.exceed(Limit::Matches);
             return;
         }
         let expanded = |of: fn(&Link) -> Option<&Template>| {

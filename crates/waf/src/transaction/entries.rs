@@ -238,9 +238,25 @@ impl Entries {
         found.map(|index| self.value(index))
     }
 
-    /// Values that were dropped because the buffer was full.
-    pub(crate) fn dropped(&self) -> usize {
-        self.dropped
+    /// Takes the number of values that were dropped because the buffer was full.
+    pub(crate) fn take_dropped(&mut self) -> usize {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Removes the values of a name.
+    pub(crate) fn remove_named(&mut self, variables: &[Variable], name: &[u8]) {
+        let mut buffer = Vec::new();
+        for &variable in variables {
+            let mut list = std::mem::take(&mut self.by_variable[variable as usize]);
+            list.retain(|&index| !self.name(index, &mut buffer).eq_ignore_ascii_case(name));
+            self.by_variable[variable as usize] = list;
+        }
+    }
+
+    /// Bytes of the values of each variable, with one more for each value.
+    pub(crate) fn sizes(&self) -> Vec<u64> {
+        let size = |list: &Vec<u32>| list.iter().map(|&at| self.value(at).len() as u64 + 1).sum();
+        self.by_variable.iter().map(size).collect()
     }
 }
 
@@ -286,6 +302,6 @@ mod tests {
         let mut entries = Entries::new(4, read());
         entries.add(Variable::ArgsGet, b"ab", b"cd");
         entries.add(Variable::ArgsGet, b"e", b"");
-        assert_eq!((entries.list(Variable::ArgsGet).len(), entries.dropped()), (1, 1));
+        assert_eq!((entries.list(Variable::ArgsGet).len(), entries.take_dropped()), (1, 1));
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::condition::{Checksum, Condition, Pattern, TextOperator};
 use crate::libinjection::{detect_sqli, detect_xss};
+use crate::limits::Limit;
 use crate::operator::text::{self, parse_integer};
 use crate::operator::{encoding, identity};
 use crate::regex::BacktrackLimit;
 use crate::rule::{AllowScope, EngineMode, Flow, Link, Phase, Rule, Selector, Step, Target, Test};
 use crate::ruleset::RuleSet;
 use crate::template::Macro;
-use crate::variable::Variable;
+use crate::variable::{Source, Variable};
 
 use super::entries::Entries;
 use super::worker::{Buffers, Caches};
@@ -97,12 +98,19 @@ impl Evaluation<'_> {
         // A phase that a limit has blocked before ends with its first rule.
         let gate = self.gate.filter(|_| !self.has_ended());
         let mut at = 0;
-        while let Some(next) = gate.map_or(Some(at), |gate| gate.next_step(at))
-            && let Some(step) = steps.get(next)
-        {
+        let is_limited = rules.settings.inspection_limit != u64::MAX;
+        let sizes = if is_limited { self.entries.sizes() } else { Vec::new() };
+        loop {
+            let next = gate.map_or(Some(at), |gate| gate.next_step(at)).unwrap_or(steps.len());
+            // Steps that the gate leaves out count too, so that the limit does not depend on it.
+            let behind = steps.len().min(next + 1);
+            if is_limited && !steps[at..behind].iter().all(|step| self.charge(step, &sizes)) {
+                return;
+            }
+            let Some(step) = steps.get(next) else { return };
             at = next + 1;
             let &Step::Rule(index) = step else { continue };
-            if self.state.inspection_exceeded {
+            if self.state.limits.has(Limit::Inspection) {
                 return;
             }
             let matched = !self.is_removed(index) && self.rule(index);
@@ -124,6 +132,30 @@ impl Evaluation<'_> {
                 return;
             }
         }
+    }
+
+    /// Counts the values that the first condition of a rule inspects; false if the limit is exceeded.
+    fn charge(&mut self, step: &Step, sizes: &[u64]) -> bool {
+        let &Step::Rule(index) = step else { return true };
+        let Some(test) = &self.rules.rules[index].links[0].test else { return true };
+        if self.is_removed(index) {
+            return true;
+        }
+        for target in test.targets.iter().filter(|target| !target.count) {
+            if let Source::Entries(variables) = target.variable.source() {
+                let bytes = variables.iter().map(|&variable| sizes[variable as usize]);
+                self.state.charged = self.state.charged.saturating_add(bytes.sum());
+            }
+        }
+        self.is_within_limit()
+    }
+
+    fn is_within_limit(&mut self) -> bool {
+        let is_within = self.state.charged <= self.rules.settings.inspection_limit;
+        if !is_within && !self.state.limits.has(Limit::Inspection) {
+            self.exceed(Limit::Inspection);
+        }
+        is_within
     }
 
     /// True if no further rule of the phase runs.
@@ -261,7 +293,7 @@ impl Evaluation<'_> {
 
     /// Compares a transformed value, and runs the actions of a match.
     fn compare(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) -> bool {
-        if !self.inspect(value) {
+        if !self.inspect(running, value) {
             return false;
         }
         let captured = self.holds(running, value);
@@ -283,13 +315,14 @@ impl Evaluation<'_> {
 
     /// Counts a value that is inspected; false if the limit is exceeded.
     #[inline]
-    fn inspect(&mut self, value: &[u8]) -> bool {
-        let state = &mut *self.state;
-        state.inspected = state.inspected.saturating_add(value.len() as u64 + 1);
-        if state.inspected > self.rules.settings.inspection_limit {
-            state.exceed_inspection(&self.rules.settings);
+    fn inspect(&mut self, running: &Running<'_>, value: &[u8]) -> bool {
+        let size = value.len() as u64 + 1;
+        self.state.inspected = self.state.inspected.saturating_add(size);
+        if std::ptr::eq(running.link, &raw const running.rule.links[0]) {
+            return true;
         }
-        !state.inspection_exceeded
+        self.state.charged = self.state.charged.saturating_add(size);
+        self.is_within_limit()
     }
 
     /// Applies the operator without its negation.
@@ -299,7 +332,7 @@ impl Evaluation<'_> {
             Condition::Always => Some(Captured::Nothing),
             Condition::Never => None,
             Condition::Unavailable => {
-                self.state.operators_unavailable += 1;
+                self.exceed(Limit::Operators);
                 None
             }
             Condition::Regex(pattern) => self.search(running, pattern, value),
@@ -307,7 +340,7 @@ impl Evaluation<'_> {
                 match self.caches.expanded(self.rules, &running.argument) {
                     Some(pattern) => self.search(running, &pattern, value),
                     None => {
-                        self.state.regexes_failed += 1;
+                        self.exceed(Limit::Regexes);
                         None
                     }
                 }
@@ -385,11 +418,11 @@ impl Evaluation<'_> {
     #[cold]
     fn exceed_backtracking(&mut self) {
         const NAME: &[u8] = b"msc_pcre_limits_exceeded";
-        self.state.regexes_failed += 1;
+        self.exceed(Limit::Regexes);
         self.state.backtracking_exceeded = true;
         match self.rules.slot_by_name.get(NAME) {
             Some(&slot) => self.state.store.set_number(slot, 1),
-            None => self.state.store.set_named(Variable::Tx, NAME, b"1"),
+            None => self.write_named(Variable::Tx, NAME, b"1"),
         }
     }
 }

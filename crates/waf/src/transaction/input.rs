@@ -2,18 +2,14 @@
 
 use crate::body::{json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies};
+use crate::limits::{EMPTY_ARGUMENTS_MAX, Limit, NAME_BYTES_FREE, NAME_RATIO_MAX, Reached};
 use crate::rule::{BodyProcessor, EngineMode, Phase};
 use crate::settings::LimitAction;
-use crate::transformation::decimal;
+use crate::transformation::{base64, decimal};
 use crate::variable::Variable;
 
 use super::entries::{Entries, Span};
 use super::{Intervention, Transaction, Worker};
-
-/// Bytes of the names of all values of a JSON body, in addition to so many times its length. Names repeat those of the
-/// containers around them, so that they can be far longer than the body.
-const NAME_BYTES_FREE: usize = 16 << 10;
-const NAME_RATIO_MAX: usize = 8;
 
 /// Work of one value beside that of its bytes, as so many bytes.
 const VALUE_WORK: usize = 4;
@@ -65,22 +61,24 @@ impl Transaction {
                         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
                 };
                 if starts(b"multipart/form-data") {
-                    self.set_processor(BodyProcessor::Multipart);
+                    self.state.body_processor = Some(BodyProcessor::Multipart);
                 } else if starts(b"application/x-www-form-urlencoded") {
-                    self.set_processor(BodyProcessor::Urlencoded);
+                    self.state.body_processor = Some(BodyProcessor::Urlencoded);
                 }
             }
             13 if name.eq_ignore_ascii_case(b"authorization") => {
-                let kind = value.split(|&b| b == b' ').next().unwrap_or_default();
+                let mut words = value.split(|&b| b == b' ').filter(|word| !word.is_empty());
+                let kind = words.next().unwrap_or_default();
                 self.entries.set(Variable::AuthType, kind);
+                if kind.eq_ignore_ascii_case(b"basic") {
+                    let mut credentials = Vec::new();
+                    base64(words.next().unwrap_or_default(), &mut credentials);
+                    let user = credentials.split(|&b| b == b':').next().unwrap_or_default();
+                    self.entries.set(Variable::RemoteUser, user);
+                }
             }
             _ => {}
         }
-    }
-
-    fn set_processor(&mut self, processor: BodyProcessor) {
-        self.state.body_processor = Some(processor);
-        self.entries.set(Variable::ReqbodyProcessor, processor.name().as_bytes());
     }
 
     /// Runs the rules of phase 1, when all headers are known.
@@ -126,16 +124,14 @@ impl Transaction {
     }
 
     fn limit_request_body(&mut self) {
-        self.state.inbound_limit_reached = true;
-        if self.rules.settings.request_body_limit_action == LimitAction::Reject {
-            self.reject(413);
-        }
+        self.state.exceed(Limit::RequestBody, 1, &self.rules.settings);
     }
 
     /// Handles uninspected values like a body above its limit.
     fn limit_values(&mut self) {
-        if self.state.values_dropped + self.entries.dropped() > 0 {
-            self.limit_request_body();
+        let dropped = self.entries.take_dropped();
+        if dropped > 0 || self.state.limits.has(Limit::Values) {
+            self.state.exceed(Limit::Values, dropped, &self.rules.settings);
             self.entries.set(Variable::InboundDataError, b"1");
         }
     }
@@ -165,11 +161,6 @@ impl Transaction {
     }
 
     fn read_request_body(&mut self) {
-        if self.state.body_processor_forced
-            && let Some(processor) = self.state.body_processor
-        {
-            self.set_processor(processor);
-        }
         let files = self.state.body_processor == Some(BodyProcessor::Multipart);
         if !files && self.body.len() > self.rules.settings.request_body_no_files_limit {
             self.body.truncate(self.rules.settings.request_body_no_files_limit);
@@ -177,17 +168,11 @@ impl Transaction {
         }
         self.entries.set(
             Variable::InboundDataError,
-            if self.state.inbound_limit_reached { b"1" } else { b"0" },
+            if self.state.limits.has(Limit::RequestBody) { b"1" } else { b"0" },
         );
         if !self.body.is_empty() {
             let body = std::mem::take(&mut self.body);
-            let raw = matches!(
-                self.state.body_processor,
-                None | Some(BodyProcessor::Urlencoded | BodyProcessor::Raw)
-            );
-            if raw || self.state.force_request_body {
-                self.entries.set(Variable::RequestBody, &body);
-            }
+            self.entries.set(Variable::RequestBody, &body);
             self.entries.set_number(Variable::RequestBodyLength, body.len());
             self.body = body;
         }
@@ -255,7 +240,8 @@ impl Transaction {
             None => adder.add(name.path, value),
             Some(element) => adder.add_element(&mut paths, name.path, element, value),
         });
-        result.err().map(|error| format!("JSON parsing error: {error}"))
+        let error = result.err().filter(|error| !(limits.is_cut && error.is_of_end()));
+        error.map(|error| format!("JSON parsing error: {error}"))
     }
 
     fn parse_xml(&mut self, body: &[u8]) -> Option<String> {
@@ -269,6 +255,7 @@ impl Transaction {
         for attribute in &document.attributes {
             self.entries.add(Variable::Xml, b"//@*", attribute);
         }
+        self.state.is_xml = document.error.is_none();
         document.error.map(|error| format!("XML parsing error: {error}"))
     }
 
@@ -279,8 +266,20 @@ impl Transaction {
             .unwrap_or_default()
             .to_vec();
         let form = multipart::parse(body, &content_type, &self.limits(body.len()));
+        // What is no content of files has a limit of its own.
+        let files: usize = form.files.iter().map(|file| file.content.len()).sum();
+        let limit = self.rules.settings.request_body_no_files_limit;
+        if body.len() - files > limit {
+            self.limit_request_body();
+        }
         let mut adder = self.adder(false);
+        let mut size = 0;
         for field in &form.fields {
+            size += field.name.len() + field.value.len();
+            if size > limit {
+                self.state.limits.exceed(Limit::Values, 1);
+                break;
+            }
             if !adder.add(&field.name, &body[field.value.clone()]) {
                 break;
             }
@@ -291,6 +290,9 @@ impl Transaction {
         let mut size = 0;
         for file in &form.files {
             self.entries.add(Variable::Files, &file.name, &file.file_name);
+            if !file.extended_name.is_empty() {
+                self.entries.add(Variable::Files, &file.name, &file.extended_name);
+            }
             self.entries.add(Variable::FilesNames, &file.name, &file.name);
             let mut digits = [0; 20];
             let length = decimal(file.content.len() as u64, &mut digits);
@@ -340,6 +342,7 @@ impl Transaction {
             depth: settings.json_depth_limit,
             parts: settings.arguments_limit,
             name_bytes: NAME_BYTES_FREE + NAME_RATIO_MAX * body,
+            is_cut: self.state.limits.has(Limit::RequestBody),
         }
     }
 
@@ -363,6 +366,10 @@ impl Transaction {
     pub fn response_line(&mut self, protocol: &[u8], status: u16) {
         self.entries.set(Variable::ResponseProtocol, protocol);
         self.entries.set_number(Variable::ResponseStatus, status.into());
+        if self.entries.read().contains(Variable::StatusLine) {
+            let line = [protocol, status.to_string().as_bytes()].join(&b' ');
+            self.entries.set(Variable::StatusLine, &line);
+        }
     }
 
     /// Adds a header.
@@ -406,25 +413,30 @@ impl Transaction {
         }
         let free = self.state.response_body_limit.saturating_sub(self.response_body.len());
         if part.len() > free {
-            self.state.outbound_limit_reached = true;
-            if self.rules.settings.response_body_limit_action == LimitAction::Reject {
-                self.reject(403);
-            }
+            self.state.exceed(Limit::ResponseBody, 1, &self.rules.settings);
         }
         self.response_body.extend_from_slice(&part[..part.len().min(free)]);
     }
 
-    /// Runs the rules of phase 4.
+    /// Removes the content coding from the headers that rules see, as the body was decoded: rules may skip one that is not.
+    pub fn response_body_is_decoded(&mut self) {
+        let collections = [Variable::ResponseHeaders, Variable::ResponseHeadersNames];
+        self.entries.remove_named(&collections, b"content-encoding");
+    }
+
+    /// Runs the rules of phase 4, with an empty body if none is inspected.
     pub fn process_response_body(&mut self, worker: &mut Worker) -> Option<&Intervention> {
-        if self.state.intervention.is_some() || !self.inspects_response_body() {
+        if self.state.intervention.is_some() {
             return self.intervention();
         }
         self.entries.set(
             Variable::OutboundDataError,
-            if self.state.outbound_limit_reached { b"1" } else { b"0" },
+            if self.state.limits.has(Limit::ResponseBody) { b"1" } else { b"0" },
         );
         let body = std::mem::take(&mut self.response_body);
-        self.entries.set(Variable::ResponseBody, &body);
+        if !body.is_empty() {
+            self.entries.set(Variable::ResponseBody, &body);
+        }
         self.entries.set_number(Variable::ResponseContentLength, body.len());
         self.response_body = body;
         self.run(Phase::ResponseBody, worker);
@@ -437,8 +449,9 @@ struct Adder<'a> {
     entries: &'a mut Entries,
     count: &'a mut usize,
     size: &'a mut usize,
+    empty: &'a mut usize,
     /// Counts the arguments beyond the limit; parsers stop at the first one.
-    dropped: &'a mut usize,
+    limits: &'a mut Reached,
     limit: usize,
     /// Of the values and of the names.
     collections: [Variable; 2],
@@ -454,7 +467,8 @@ impl Transaction {
             entries: &mut self.entries,
             count: &mut self.arguments,
             size: &mut self.arguments_size,
-            dropped: &mut self.state.values_dropped,
+            empty: &mut self.empty_arguments,
+            limits: &mut self.state.limits,
             limit: self.rules.settings.arguments_limit,
             collections,
         }
@@ -492,12 +506,22 @@ impl Adder<'_> {
 
     fn has_room(&mut self) -> bool {
         let has_room = *self.count < self.limit;
-        *self.dropped += usize::from(!has_room);
+        if !has_room {
+            self.limits.exceed(Limit::Values, 1);
+        }
         has_room
     }
 
     /// Adds an argument; false if the limit is reached.
     fn add(&mut self, name: &[u8], value: &[u8]) -> bool {
+        if name.is_empty() && value.is_empty() {
+            // Separators alone must not hide the arguments behind them.
+            if *self.empty < EMPTY_ARGUMENTS_MAX {
+                *self.empty += 1;
+                return self.entries.add_named(self.collections, name, value);
+            }
+            return true;
+        }
         if !self.has_room() {
             return false;
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 pub use worker::Worker;
 
+use crate::limits::{Limit, LimitsReached, Reached};
 use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{
     AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity, Target,
@@ -30,10 +31,6 @@ use store::Store;
 const RETAINED: usize = 16 << 10;
 /// Bytes that each of the kept names and values of matches retains.
 const RETAINED_VALUE: usize = 512;
-/// Bytes of a value or a text that is kept for the log.
-pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
-/// Matches that are kept for the log.
-const MATCHES_MAX: usize = 4096;
 
 /// One request with its response.
 #[derive(Debug)]
@@ -44,6 +41,7 @@ pub struct Transaction {
     body: Vec<u8>,
     response_body: Vec<u8>,
     arguments: usize,
+    empty_arguments: usize,
     arguments_size: usize,
 }
 
@@ -58,9 +56,8 @@ struct State {
     request_body_limit: usize,
     response_body_limit: usize,
     body_processor: Option<BodyProcessor>,
-    /// True if `ctl:requestBodyProcessor` set the processor.
-    body_processor_forced: bool,
-    force_request_body: bool,
+    /// The body is a well-formed document of XML.
+    is_xml: bool,
     store: Store,
     matched: Matched,
     environment: Vec<(Vec<u8>, Vec<u8>)>,
@@ -72,24 +69,18 @@ struct State {
     highest_severity: Option<Severity>,
     intervention: Option<Intervention>,
     matches: Vec<Match>,
-    matches_dropped: usize,
+    /// What limits dropped.
+    limits: Reached,
     record_silent: bool,
     record_details: bool,
     /// Bytes that operators inspected.
     inspected: u64,
-    inspection_exceeded: bool,
-    /// Arguments beyond `SecArgumentsLimit`, and values that exceeded the memory of the transaction.
-    values_dropped: usize,
-    /// Searches that needed too many steps, and regexes that were invalid once their macros were expanded.
-    regexes_failed: usize,
+    /// Bytes that count for `SecInspectionLimit`: they do not depend on the gates.
+    charged: u64,
     /// True if a search needed too many steps.
     backtracking_exceeded: bool,
     /// Steps back that searches may take, of [`BACKTRACK_BUDGET`].
     backtrack_budget: usize,
-    /// Uses of operators that need a service.
-    operators_unavailable: usize,
-    inbound_limit_reached: bool,
-    outbound_limit_reached: bool,
     /// Work of the request's body, once it is parsed.
     request_work: Option<usize>,
 }
@@ -216,50 +207,6 @@ impl fmt::Display for Match {
     }
 }
 
-/// Limits that a transaction reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LimitsReached {
-    /// `SecInspectionLimit`: later rules did not run.
-    pub inspection: bool,
-    /// The limits of the request's body, or of its arguments.
-    pub request_body: bool,
-    /// `SecResponseBodyLimit`
-    pub response_body: bool,
-    /// Uninspected arguments and values.
-    pub values: usize,
-    /// Matches that were not kept.
-    pub matches: usize,
-    /// Searches with lookaround or backreferences that needed too many steps, and regexes with macros that were
-    /// invalid once these were expanded. They matched nothing.
-    pub regexes: usize,
-    /// Uses of operators that need a service, such as `@rbl`. They matched nothing.
-    pub operators: usize,
-}
-
-impl fmt::Display for LimitsReached {
-    /// Writes the limits that were reached, separated by commas; nothing if none was.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut reached = Vec::new();
-        for (flag, name) in [
-            (self.inspection, "inspection limit"),
-            (self.request_body, "request body limit"),
-            (self.response_body, "response body limit"),
-        ] {
-            reached.extend(flag.then(|| name.to_owned()));
-        }
-        for (count, name) in [
-            (self.values, "values not inspected"),
-            (self.matches, "matches not kept"),
-            (self.regexes, "regex searches given up"),
-            (self.operators, "operators without their service"),
-        ] {
-            reached.extend((count > 0).then(|| format!("{count} {name}")));
-        }
-        f.write_str(&reached.join(", "))
-    }
-}
-
 /// Addresses of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
@@ -284,6 +231,7 @@ impl Transaction {
             body: Vec::new(),
             response_body: Vec::new(),
             arguments: 0,
+            empty_arguments: 0,
             arguments_size: 0,
             rules,
         };
@@ -300,6 +248,7 @@ impl Transaction {
             body.shrink_to(RETAINED);
         }
         self.arguments = 0;
+        self.empty_arguments = 0;
         self.arguments_size = 0;
     }
 
@@ -383,15 +332,7 @@ impl Transaction {
 
     /// Limits that the transaction reached, so that something was not inspected or not logged.
     pub fn limits_reached(&self) -> LimitsReached {
-        LimitsReached {
-            inspection: self.state.inspection_exceeded,
-            request_body: self.state.inbound_limit_reached,
-            response_body: self.state.outbound_limit_reached,
-            values: self.state.values_dropped + self.entries.dropped(),
-            matches: self.state.matches_dropped,
-            regexes: self.state.regexes_failed,
-            operators: self.state.operators_unavailable,
-        }
+        self.state.limits.summary()
     }
 
     /// Bytes of memory that the bodies, names and values of this transaction take.
@@ -478,11 +419,6 @@ impl Transaction {
     pub fn process_logging(&mut self, worker: &mut Worker) {
         self.run(Phase::Logging, worker);
     }
-
-    /// Blocks because of a limit, if the engine is on.
-    fn reject(&mut self, status: u16) {
-        self.state.reject(status);
-    }
 }
 
 impl State {
@@ -497,8 +433,7 @@ impl State {
             request_body_limit: settings.request_body_limit,
             response_body_limit: settings.response_body_limit,
             body_processor: None,
-            body_processor_forced: false,
-            force_request_body: false,
+            is_xml: false,
             store: Store::default(),
             matched: Matched::default(),
             environment: Vec::new(),
@@ -508,18 +443,13 @@ impl State {
             highest_severity: None,
             intervention: None,
             matches: Vec::new(),
-            matches_dropped: 0,
+            limits: Reached::default(),
             record_silent: false,
             record_details: false,
             inspected: 0,
-            inspection_exceeded: false,
-            values_dropped: 0,
-            regexes_failed: 0,
+            charged: 0,
             backtracking_exceeded: false,
             backtrack_budget: BACKTRACK_BUDGET,
-            operators_unavailable: 0,
-            inbound_limit_reached: false,
-            outbound_limit_reached: false,
             request_work: None,
         }
     }
@@ -531,12 +461,20 @@ impl State {
         }
     }
 
-    /// Ends the inspection of the transaction.
+    /// Drops something because of a limit: the only way to do so. Blocks if the limit's action is `Reject`.
     #[cold]
-    fn exceed_inspection(&mut self, settings: &Settings) {
-        self.inspection_exceeded = true;
-        if settings.inspection_limit_action == LimitAction::Reject {
-            self.reject(403);
+    fn exceed(&mut self, limit: Limit, count: usize, settings: &Settings) {
+        self.limits.exceed(limit, count);
+        let (action, status) = match limit {
+            Limit::Inspection => (settings.inspection_limit_action, 403),
+            Limit::RequestBody | Limit::Values | Limit::Variables => {
+                (settings.request_body_limit_action, 413)
+            }
+            Limit::ResponseBody => (settings.response_body_limit_action, 403),
+            Limit::Matches | Limit::Regexes | Limit::Operators => return,
+        };
+        if action == LimitAction::Reject {
+            self.reject(status);
         }
     }
 

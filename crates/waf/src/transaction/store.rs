@@ -1,5 +1,8 @@
 //! Values that rules write: TX and the collections of `initcol`.
 
+use std::collections::BTreeMap;
+
+use crate::limits::WRITTEN_BYTES_MAX;
 use crate::operator::text::parse_integer;
 use crate::rule::Selector;
 use crate::transformation::decimal;
@@ -9,11 +12,15 @@ use crate::variable::Variable;
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     slots: Vec<Slot>,
-    /// Values whose collection or name is not known before a rule runs.
-    named: Vec<Named>,
-    /// Bytes of all values in `named` and of all texts set since the last clear.
+    /// Values whose collection or name is not known before a rule runs, by name.
+    named: BTreeMap<Variable, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Bytes of all values and of the names in `named`.
     size: usize,
 }
+
+/// A value that does not fit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -29,15 +36,8 @@ enum State {
     Text,
 }
 
-#[derive(Debug)]
-struct Named {
-    variable: Variable,
-    name: Vec<u8>,
-    value: Vec<u8>,
-}
-
-/// Bytes that the values of one transaction may take.
-const SIZE_MAX: usize = 1 << 20;
+/// Bytes that a named value takes beside its name and text.
+const NAMED_SIZE: usize = 2 * size_of::<Vec<u8>>();
 
 impl Store {
     /// Unsets all values.
@@ -49,7 +49,6 @@ impl Store {
             slot.text.shrink_to(256);
         }
         self.named.clear();
-        self.named.shrink_to(16);
         self.size = 0;
     }
 
@@ -77,14 +76,14 @@ impl Store {
         }
     }
 
-    pub(crate) fn set(&mut self, slot: u32, value: &[u8]) {
-        if !self.reserve(value.len()) {
-            return;
-        }
+    pub(crate) fn set(&mut self, slot: u32, value: &[u8]) -> Result<(), Full> {
+        let freed = self.slots[slot as usize].text.len();
+        self.reserve(freed, value.len())?;
         let slot = &mut self.slots[slot as usize];
         slot.state = State::Text;
         slot.text.clear();
         slot.text.extend_from_slice(value);
+        Ok(())
     }
 
     pub(crate) fn set_number(&mut self, slot: u32, value: i64) {
@@ -96,24 +95,26 @@ impl Store {
     }
 
     pub(crate) fn named(&self, variable: Variable, name: &[u8]) -> Option<&[u8]> {
-        self.named
-            .iter()
-            .find(|n| n.variable == variable && n.name == name)
-            .map(|n| n.value.as_slice())
+        self.named.get(&variable)?.get(name).map(Vec::as_slice)
     }
 
-    pub(crate) fn set_named(&mut self, variable: Variable, name: &[u8], value: &[u8]) {
-        if !self.reserve(name.len() + value.len()) {
-            return;
-        }
-        match self.named.iter_mut().find(|n| n.variable == variable && n.name == name) {
-            Some(found) => found.value = value.to_vec(),
-            None => self.named.push(Named { variable, name: name.to_vec(), value: value.to_vec() }),
-        }
+    pub(crate) fn set_named(
+        &mut self,
+        variable: Variable,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Full> {
+        let freed = self.named(variable, name).map_or(0, |old| NAMED_SIZE + name.len() + old.len());
+        self.reserve(freed, NAMED_SIZE + name.len() + value.len())?;
+        self.named.entry(variable).or_default().insert(name.to_vec(), value.to_vec());
+        Ok(())
     }
 
     pub(crate) fn unset_named(&mut self, variable: Variable, name: &[u8]) {
-        self.named.retain(|n| n.variable != variable || n.name != name);
+        let collection = self.named.get_mut(&variable);
+        if let Some(old) = collection.and_then(|collection| collection.remove(name)) {
+            self.size -= NAMED_SIZE + name.len() + old.len();
+        }
     }
 
     /// Calls `visit` with name and value of each set value of a collection that is selected.
@@ -141,24 +142,26 @@ impl Store {
                 _ => (0..).zip(names).for_each(|(slot, _)| visit_slot(slot)),
             }
         }
-        let named = self.named.iter().filter(|n| n.variable == variable);
-        named.filter(|n| selector.accepts(&n.name)).for_each(|n| visit(&n.name, &n.value));
+        for (name, value) in self.named.get(&variable).into_iter().flatten() {
+            if selector.accepts(name) {
+                visit(name, value);
+            }
+        }
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
-        let slots: usize = self.slots.iter().map(|slot| slot.text.capacity()).sum();
-        let named = self.named.iter().map(|n| size_of::<Named>() + n.name.len() + n.value.len());
-        slots + named.sum::<usize>()
+        self.size
     }
 
-    /// Counts bytes that are written; false if the limit is reached.
-    fn reserve(&mut self, bytes: usize) -> bool {
-        if self.size + bytes > SIZE_MAX {
-            return false;
+    /// Counts bytes that are written in place of others.
+    fn reserve(&mut self, freed: usize, added: usize) -> Result<(), Full> {
+        let size = self.size - freed + added;
+        if size > WRITTEN_BYTES_MAX {
+            return Err(Full);
         }
-        self.size += bytes;
-        true
+        self.size = size;
+        Ok(())
     }
 }
 
@@ -177,7 +180,7 @@ mod tests {
     fn slots_hold_numbers_and_texts() {
         let mut store = Store::default();
         store.clear(2);
-        store.set(0, b"12");
+        assert_eq!(store.set(0, b"12"), Ok(()));
         store.set_number(1, -3);
         let mut text = Vec::new();
         store.append(0, &mut text);
@@ -191,13 +194,20 @@ mod tests {
     }
 
     #[test]
-    fn named_values_are_bounded() {
+    fn values_are_bounded_by_what_they_take() {
         let mut store = Store::default();
-        store.clear(0);
-        store.set_named(Variable::Tx, b"a", &vec![0; SIZE_MAX]);
+        store.clear(1);
+        let large = vec![b'x'; WRITTEN_BYTES_MAX / 2];
+        for _ in 0..8 {
+            assert_eq!(store.set(0, &large), Ok(()), "a value is replaced");
+        }
+        assert_eq!(store.set_named(Variable::Tx, b"a", &large), Err(Full));
         assert_eq!(store.named(Variable::Tx, b"a"), None);
-        store.set_named(Variable::Tx, b"a", b"x");
-        store.set_named(Variable::Tx, b"a", b"y");
+        for value in [b"x", b"y"] {
+            assert_eq!(store.set_named(Variable::Tx, b"a", value), Ok(()));
+        }
         assert_eq!(store.named(Variable::Tx, b"a"), Some(b"y".as_slice()));
+        store.unset_named(Variable::Tx, b"a");
+        assert_eq!(store.memory(), large.len());
     }
 }

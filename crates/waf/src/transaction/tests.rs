@@ -111,6 +111,181 @@ fn rules_see_every_name_of_a_json_body() {
     }
 }
 
+#[test]
+fn rules_see_the_raw_body_of_every_kind() {
+    let rules = rules(&format!(
+        "{PARSERS}SecRule REQUEST_BODY \"@contains needle\" \"id:1,phase:2,pass\"\n\
+         SecRule FILES \"@endsWith .php\" \"id:2,phase:2,pass\"\n\
+         SecRule REQBODY_ERROR \"!@eq 0\" \"id:3,phase:2,pass\"\n\
+         SecRule XML://@* \"@contains evil\" \"id:4,phase:2,pass\"\n\
+         SecRule REQUEST_BODY|XML:/* \"@contains needle\" \"id:5,phase:2,pass\""
+    ));
+    let part = |headers: &str| format!("--b\r\n{headers}\r\n\r\nneedle\r\n--b--\r\n");
+    let disposition = "Content-Disposition: form-data; name=\"a\"; filename=\"a.gif\"";
+    for (kind, body, expected) in [
+        ("application/json", r#"{"a":"needle"}"#.to_owned(), vec![1, 5]),
+        ("text/xml", "<a xmlns:x='evil'>needle</a>".to_owned(), vec![1, 4, 5]),
+        // Rule 5 reads the document in its place.
+        ("text/xml", "<needle/>".to_owned(), vec![1]),
+        ("text/xml", "<needle>".to_owned(), vec![1, 3, 5]),
+        ("multipart/form-data; boundary=b", part(disposition), vec![1, 5]),
+        (
+            "multipart/form-data; boundary=b",
+            part(&format!("{disposition}; filename*=UTF-8''shell.php")),
+            vec![1, 2, 5],
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            part(&format!("{disposition}\r\nContent-Type: a/b\r\nContent-Type: c/d")),
+            vec![1, 3, 5],
+        ),
+    ] {
+        assert_eq!(ids(&post(&rules, kind, body.as_bytes())), expected, "{kind} {body}");
+    }
+}
+
+#[test]
+fn negated_operators_compare_variables_that_are_not_set() {
+    let rules = rules(
+        "SecRequestBodyAccess On\n\
+         SecRule AUTH_TYPE \"!@streq Basic\" \"id:1,phase:1,pass\"\n\
+         SecRule AUTH_TYPE \"@streq Basic\" \"id:2,phase:1,pass\"\n\
+         SecRule REQUEST_HEADERS:X \"!@streq Basic\" \"id:3,phase:1,pass\"\n\
+         SecRule REMOTE_USER \"@streq me\" \"id:4,phase:1,pass\"\n\
+         SecRule REQUEST_BODY \"!@rx ^\\{\" \"id:5,phase:2,pass\"\n\
+         SecRule SESSIONID \"!@streq x\" \"id:6,phase:2,pass\"",
+    );
+    for (authorization, expected) in
+        [(None, vec![1, 5, 6]), (Some("Basic bWU6c2VjcmV0"), vec![2, 4, 5, 6])]
+    {
+        for mut worker in [Worker::plain(), Worker::new()] {
+            let mut transaction = Transaction::new(Arc::clone(&rules));
+            transaction.request_line(b"GET", b"/", b"HTTP/1.1");
+            if let Some(value) = authorization {
+                transaction.request_header(b"Authorization", value.as_bytes());
+            }
+            transaction.process_request_headers(&mut worker);
+            transaction.process_request_body(&mut worker);
+            assert_eq!(ids(&transaction), expected);
+        }
+    }
+}
+
+#[test]
+fn body_processor_is_visible_once_it_is_selected() {
+    let rules = rules(
+        "SecAction \"id:1,phase:1,pass,nolog,ctl:requestBodyProcessor=XML\"\n\
+         SecRule REQBODY_PROCESSOR \"@streq XML\" \"id:2,phase:1,pass,logdata:'%{reqbody_processor}'\"\n\
+         SecRule &REQBODY_PROCESSOR \"@eq 1\" \"id:3,phase:1,pass\"",
+    );
+    assert_eq!(matches(&mut Worker::new(), &rules, "/").0, [2, 3]);
+}
+
+#[test]
+fn phase_4_runs_without_a_body() {
+    let rules = rules("SecRule RESPONSE_STATUS \"@streq 500\" \"id:1,phase:4,deny\"");
+    let mut transaction = Transaction::new(rules);
+    let mut worker = Worker::new();
+    transaction.response_line(b"HTTP/1.1", 500);
+    transaction.process_response_headers(&mut worker);
+    assert_eq!(transaction.process_response_body(&mut worker).unwrap().status, 403);
+}
+
+#[test]
+fn content_coding_of_a_decoded_body_is_hidden_from_phase_4() {
+    let rules = rules(
+        "SecResponseBodyAccess On\n\
+         SecRule RESPONSE_HEADERS:Content-Encoding gzip \"id:1,phase:3,pass\"\n\
+         SecRule RESPONSE_HEADERS:Content-Encoding gzip \"id:2,phase:4,pass,skipAfter:END\"\n\
+         SecRule RESPONSE_BODY leak \"id:3,phase:4,pass\"\nSecMarker END",
+    );
+    let mut transaction = Transaction::new(rules);
+    let mut worker = Worker::new();
+    transaction.response_line(b"HTTP/1.1", 200);
+    transaction.response_header(b"Content-Type", b"text/html");
+    transaction.response_header(b"Content-Encoding", b"gzip");
+    transaction.process_response_headers(&mut worker);
+    transaction.append_response_body(b"leak");
+    transaction.response_body_is_decoded();
+    transaction.process_response_body(&mut worker);
+    assert_eq!(ids(&transaction), [1, 3]);
+}
+
+#[test]
+fn nothing_drops_in_silence() {
+    let rules = rules(
+        "SecRequestBodyAccess On\nSecRequestBodyNoFilesLimit 9000000\n\
+         SecRule ARGS:a \"@rx (?s)^(.*)$\" \"id:1,phase:2,pass,nolog,capture\"\n\
+         SecRule LIMITS_REACHED \"@contains not written\" \"id:2,phase:2,pass\"",
+    );
+    let body = format!("a={}", "x".repeat(3 << 20));
+    let transaction = post(&rules, "application/x-www-form-urlencoded", body.as_bytes());
+    assert_eq!(transaction.limits_reached().variables, 1);
+    assert_eq!(transaction.intervention().unwrap().status, 413);
+    let rules = RuleSet::builder().text("t.conf", "SecRuleEngine DetectionOnly\nSecRequestBodyAccess On\nSecRequestBodyNoFilesLimit 9000000\n\
+         SecRule ARGS:a \"@rx (?s)^(.*)$\" \"id:1,phase:2,pass,nolog,capture\"\n\
+         SecRule LIMITS_REACHED \"@contains not written\" \"id:2,phase:2,pass\"").build().unwrap();
+    let transaction = post(&Arc::new(rules), "application/x-www-form-urlencoded", body.as_bytes());
+    assert_eq!(ids(&transaction), [2]);
+}
+
+#[test]
+fn separators_hide_no_argument() {
+    let rules = rules(
+        "SecRequestBodyLimitAction ProcessPartial\n\
+         SecRule ARGS:q \"@contains attack\" \"id:1,phase:1,pass\"",
+    );
+    let target = format!("/?{}q=attack", "&".repeat(100_001));
+    let (ids, limits) = matches(&mut Worker::new(), &rules, &target);
+    assert_eq!((ids, limits), (vec![1], LimitsReached::default()));
+}
+
+#[test]
+fn fields_of_multipart_bodies_obey_the_limit_of_what_is_no_file() {
+    let text = "SecRequestBodyAccess On\nSecRequestBodyNoFilesLimit 300\n\
+        SecRule ARGS:/^[ab]$/ \"@contains x\" \"id:1,phase:2,pass,setvar:tx.name=%{matched_var_name}\"";
+    let part = |name: &str, value: &str| {
+        format!("--b\r\nContent-Disposition: form-data; {name}\r\n\r\n{value}\r\n")
+    };
+    let kind = "multipart/form-data; boundary=b";
+    let file = part("name=\"f\"; filename=\"f\"", &"x".repeat(1000));
+    let body = format!("{file}{}--b--\r\n", part("name=\"a\"", "x"));
+    let transaction = post(&rules(text), kind, body.as_bytes());
+    assert_eq!((ids(&transaction), transaction.intervention()), (vec![1], None));
+    let long = part("name=\"b\"", &"x".repeat(1000));
+    let body = format!("{}{long}--b--\r\n", part("name=\"a\"", "x"));
+    let transaction = post(&rules(text), kind, body.as_bytes());
+    assert_eq!(transaction.intervention().unwrap().status, 413);
+    let partial = format!("{text}\nSecRequestBodyLimitAction ProcessPartial");
+    let transaction = post(&rules(&partial), kind, body.as_bytes());
+    assert_eq!(transaction.tx("name").unwrap(), b"ARGS:a");
+    assert!(transaction.limits_reached().values > 0);
+}
+
+#[test]
+fn inspection_limit_does_not_depend_on_gates_or_on_the_request_before() {
+    let rules = rules(
+        "SecInspectionLimit 40\n\
+         SecAction \"id:1,phase:1,pass,nolog,setvar:tx.level=1\"\n\
+         SecRule ARGS:l \"@streq 2\" \"id:2,phase:1,pass,nolog,setvar:tx.level=2\"\n\
+         SecRule TX:level \"@lt 2\" \"id:3,phase:1,pass,nolog,skipAfter:END\"\n\
+         SecRule ARGS \"@contains abc\" \"id:4,phase:1,pass,nolog\"\n\
+         SecRule ARGS \"@contains abd\" \"id:5,phase:1,pass,nolog\"\nSecMarker END",
+    );
+    let targets =
+        ["/?q=abcdefgh&l=1", "/?q=abcdefgh&l=2", "/?q=abcdefghijkl&l=2", "/?q=12345678&l=2"];
+    let reached = |worker: &mut Worker, target| matches(worker, &rules, target).1.inspection;
+    let alone = targets.map(|target| reached(&mut Worker::plain(), target));
+    assert_eq!(alone, [false, false, true, false]);
+    for before in targets {
+        for (target, expected) in targets.into_iter().zip(alone) {
+            let mut worker = Worker::new();
+            reached(&mut worker, before);
+            assert_eq!(reached(&mut worker, target), expected, "{target} after {before}");
+        }
+    }
+}
+
 /// Ids that match a request, and the limits that it reached.
 fn matches(worker: &mut Worker, rules: &Arc<RuleSet>, target: &str) -> (Vec<u64>, LimitsReached) {
     let mut transaction = Transaction::new(Arc::clone(rules));
@@ -138,6 +313,7 @@ fn lookups_without_their_service_never_match_and_are_counted() {
         [
             "t.conf:2:16 operator @rbl needs DNS lookups",
             "t.conf:3:18 operator @geoLookup needs a geographic database",
+            "t.conf:3:1 GEO:country_code is never set: there are no geographic lookups",
         ]
     );
     let (ids, limits) = matches(&mut Worker::new(), &rules, "/?a=1&b=2");

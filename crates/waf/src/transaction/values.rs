@@ -1,7 +1,8 @@
 //! Values of targets and macros.
 
+use crate::limits::LimitsReached;
 use crate::rule::Rule;
-use crate::rule::{Selector, Target};
+use crate::rule::{BodyProcessor, Selector, Target};
 use crate::template::{Macro, Part, Template};
 use crate::variable::{Source, Variable};
 
@@ -23,10 +24,17 @@ impl Evaluation<'_> {
             self.buffers.value = value;
             return matched;
         }
+        if target.variable == Variable::RequestBody && self.has_read_xml(running) {
+            return false;
+        }
         let entries = self.entries;
         match target.variable.source() {
-            Source::Entries(_) if target.variable.is_computed() => self.computed(running, target),
+            Source::Computed => self.computed(running, target),
+            Source::Never(_) => self.unset(running, target),
             Source::Entries(variables) => {
+                if variables.iter().all(|&variable| entries.list(variable).is_empty()) {
+                    return self.unset(running, target);
+                }
                 let mut matched = false;
                 let mut buffer = Vec::new();
                 for &variable in variables {
@@ -60,8 +68,29 @@ impl Evaluation<'_> {
         }
     }
 
+    /// True if the body is a well-formed document of XML and the rule reads its text and attributes. The rules of the Core Rule
+    /// Set that do so take the names of elements for harmless.
+    fn has_read_xml(&self, running: &Running<'_>) -> bool {
+        self.state.is_xml && running.test.targets.iter().any(|it| it.variable == Variable::Xml)
+    }
+
+    /// A variable that is not set. A negated operator compares it as empty, as in ModSecurity, unless it is a collection.
+    fn unset(&mut self, running: &Running<'_>, target: &Target) -> bool {
+        let key = Key { variable: target.variable, name: b"", count: false };
+        running.test.negated
+            && !target.variable.is_collection()
+            && !is_excluded(running, key)
+            && self.value(running, key, b"")
+    }
+
     fn count(&self, target: &Target) -> usize {
         match target.variable.source() {
+            Source::Computed if target.variable == Variable::Env => {
+                let names = self.state.environment.iter().map(|(name, _)| name);
+                names.filter(|name| target.selector.accepts(name)).count()
+            }
+            Source::Computed => usize::from(self.is_set(target.variable)),
+            Source::Never(_) => 0,
             Source::Entries(variables) => {
                 let lists = variables.iter().flat_map(|&variable| self.entries.list(variable));
                 let mut buffer = Vec::new();
@@ -103,8 +132,8 @@ impl Evaluation<'_> {
             }
             return matched;
         }
-        if target.variable == Variable::PcreLimitsExceeded && !self.state.backtracking_exceeded {
-            return false;
+        if !self.is_set(target.variable) {
+            return self.unset(running, target);
         }
         let mut value = Vec::new();
         self.append(
@@ -113,6 +142,16 @@ impl Evaluation<'_> {
             &mut value,
         );
         self.value(running, Key { variable: target.variable, name: b"", count: false }, &value)
+    }
+
+    /// True if a variable that the transaction computes has a value.
+    fn is_set(&self, variable: Variable) -> bool {
+        match variable {
+            Variable::PcreLimitsExceeded => self.state.backtracking_exceeded,
+            Variable::ReqbodyProcessor => self.state.body_processor.is_some(),
+            Variable::LimitsReached => self.limits_reached() != LimitsReached::default(),
+            _ => true,
+        }
     }
 
     /// Values that rules wrote.
@@ -214,27 +253,43 @@ impl Evaluation<'_> {
                     _ => {}
                 }
             }
-            Source::Entries(_) if *variable == Variable::HighestSeverity => {
-                let severity =
-                    self.state.highest_severity.map_or(255, |severity| i64::from(severity.value()));
-                append_number(severity, output);
-            }
-            Source::Entries(_) if *variable == Variable::Env => {
-                let found =
-                    self.state.environment.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-                output.extend_from_slice(
-                    found.map(|(_, value)| value.as_slice()).unwrap_or_default(),
-                );
-            }
-            Source::Entries(_) if *variable == Variable::Duration => output.push(b'0'),
-            Source::Entries(_) if *variable == Variable::PcreLimitsExceeded => {
-                output.extend_from_slice(if self.state.backtracking_exceeded { b"1" } else { b"" });
-            }
+            Source::Computed => self.append_computed(*variable, name, output),
+            Source::Never(_) => {}
             Source::Entries(variables) => {
                 let found =
                     variables.iter().find_map(|&variable| self.entries.first(variable, name));
                 output.extend_from_slice(found.unwrap_or_default());
             }
         }
+    }
+
+    fn append_computed(&self, variable: Variable, name: &[u8], output: &mut Vec<u8>) {
+        let state = &*self.state;
+        match variable {
+            Variable::HighestSeverity => {
+                let severity = state.highest_severity.map_or(255, |it| i64::from(it.value()));
+                append_number(severity, output);
+            }
+            Variable::Env => {
+                let found = state.environment.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+                output.extend(found.into_iter().flat_map(|(_, value)| value));
+            }
+            Variable::Duration => output.push(b'0'),
+            Variable::PcreLimitsExceeded => {
+                output.extend(state.backtracking_exceeded.then_some(b'1'));
+            }
+            Variable::ReqbodyProcessor => {
+                let name = state.body_processor.map_or("", BodyProcessor::name);
+                output.extend_from_slice(name.as_bytes());
+            }
+            Variable::LimitsReached => {
+                output.extend_from_slice(self.limits_reached().to_string().as_bytes());
+            }
+            other => unreachable!("{} is not computed", other.name()),
+        }
+    }
+
+    fn limits_reached(&self) -> LimitsReached {
+        self.state.limits.summary()
     }
 }

@@ -335,7 +335,7 @@ fn base64_digit(byte: u8) -> Option<u8> {
     })
 }
 
-pub(super) fn base64(input: &[u8], output: &mut Vec<u8>) {
+pub(crate) fn base64(input: &[u8], output: &mut Vec<u8>) {
     let lines = input.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
     base64_digits(lines.map_while(|&byte| base64_digit(byte)), output);
 }

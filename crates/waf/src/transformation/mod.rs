@@ -10,7 +10,7 @@ mod edit;
 mod tests;
 mod unicode;
 
-pub(crate) use coding::{hex_pair, url};
+pub(crate) use coding::{base64, hex_pair, url};
 pub(crate) use edit::{decimal, is_space};
 pub(crate) use unicode::UnicodeMap;
 
@@ -191,7 +191,7 @@ macro_rules! transformations {
 transformations! {
     /// Decodes Base64 as RFC 4648 has it: `YWJj` to `abc`. Line breaks are skipped; padding, a space or any other byte ends the
     /// value. (libmodsecurity 3.0.9 hides the value if it has a foreign byte, and an incomplete last group.)
-    Base64Decode = Facts::changes("base64Decode", coding::base64);
+    Base64Decode = Facts::changes("base64Decode", base64);
     /// Decodes both alphabets of Base64 and skips foreign bytes: `Y!WJj` to `abc`. A group may be incomplete.
     /// (libmodsecurity 3.0.9 skips `-` and `_`, and hides the value for padding in odd places.)
     Base64DecodeExt = Facts::changes("base64DecodeExt", coding::base64_ext);

@@ -137,8 +137,13 @@ fn response_is_held_and_blocked() {
     client.expect(harmless);
     let long = response(&format!("{}secret", "word ".repeat(4_000)));
     let header = "HTTP/1.1 200 OK\r\nDate: d\r\nX-Leak: 1\r\nContent-Length: 2\r\n\r\nhi";
+    // Rules of phase 4 run although the body is not inspected.
+    let error =
+        "HTTP/1.1 501 No\r\nDate: d\r\nContent-Type: image/png\r\nContent-Length: 2\r\n\r\nhi";
     // While the long one is inspected, its connection serves others already.
-    for (blocked, keeps) in [(response("a secret"), false), (long, true), (header.into(), false)] {
+    for (blocked, keeps) in
+        [(response("a secret"), false), (long, true), (header.into(), false), (error.into(), false)]
+    {
         client.send(GET);
         upstream.expect(GET);
         upstream.send(blocked);

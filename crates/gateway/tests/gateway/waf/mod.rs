@@ -18,6 +18,7 @@ SecRule ARGS "@contains attack" "id:1,phase:2,deny,status:403,t:lowercase,log,ms
 SecRule REQUEST_HEADERS:X-Bad "@streq 1" "id:2,phase:1,deny,status:406,log,msg:'Header'"
 SecRule REQUEST_BODY "@contains attack" "id:3,phase:2,deny,status:403,log,msg:'Body'"
 SecRule RESPONSE_BODY "@contains secret" "id:4,phase:4,deny,status:403,log,msg:'Leak'"
+SecRule RESPONSE_STATUS "@streq 501" "id:10,phase:4,deny,status:403,log,msg:'Error'"
 SecRule RESPONSE_HEADERS:X-Leak "@streq 1" "id:5,phase:3,deny,status:403,log,msg:'Header'"
 SecRule REQUEST_HEADERS:X-Status "@streq 101" "id:7,phase:1,deny,status:101,log,msg:'Status'"
 SecRule REQUEST_HEADERS:X-Status "@streq 200" "id:8,phase:1,deny,status:200,log,msg:'Status'"

@@ -263,8 +263,7 @@ impl AppsecFile<'_> {
         let head = rule.head();
         (head.log, head.audit_log) = (Some(false), Some(false));
         head.disruptive = Some(WrittenDisruptive::Pass);
-        head.controls =
-            vec![Control::RequestBodyProcessor(processor), Control::ForceRequestBodyVariable(true)];
+        head.controls = vec![Control::RequestBodyProcessor(processor)];
         Ok(rule)
     }
 

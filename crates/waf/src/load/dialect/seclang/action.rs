@@ -410,7 +410,10 @@ fn control(text: &str) -> Result<Control<RuleFilter>, Fault> {
                 "ctl:debugLogLevel is not supported: there is no debug log",
             ));
         }
-        "forcerequestbodyvariable" => Control::ForceRequestBodyVariable(switch()?),
+        "forcerequestbodyvariable" => {
+            switch()?;
+            Control::ForceRequestBodyVariable
+        }
         "requestbodyaccess" => Control::RequestBodyAccess(switch()?),
         "responsebodyaccess" => Control::ResponseBodyAccess(switch()?),
         "requestbodylimit" => Control::RequestBodyLimit(size()?),

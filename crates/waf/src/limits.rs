@@ -1,0 +1,153 @@
+//! Limits of a transaction: all of them, and the one way to drop something because of them.
+//!
+//! Limits that operators set are in [`Settings`](crate::Settings). A structure that is too large or too deep is an error of
+//! the body, which rules see. Anything else that is not inspected or not kept goes through [`Reached::exceed`].
+
+use std::fmt;
+
+/// Matches that are kept for the log.
+pub(crate) const MATCHES_MAX: usize = 4096;
+/// Bytes of a value or a text that is kept for the log.
+pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
+/// Occurrences that are counted in one value.
+pub(crate) const OCCURRENCES_MAX: usize = 1000;
+/// Bytes of all values that rules capture and write.
+pub(crate) const WRITTEN_BYTES_MAX: usize = 4 << 20;
+/// Arguments with neither name nor value that are kept. There is nothing in them to inspect.
+pub(crate) const EMPTY_ARGUMENTS_MAX: usize = 1000;
+
+/// Bytes of the names of all values of a JSON body, in addition to so many times its length. Names repeat those of the
+/// containers around them, so that they can be far longer than the body.
+pub(crate) const NAME_BYTES_FREE: usize = 16 << 10;
+pub(crate) const NAME_RATIO_MAX: usize = 8;
+
+/// Longest line of a multipart body that is looked at in one piece, and longest part header.
+pub(crate) const LINE_MAX: usize = 4096;
+/// Headers of one part.
+pub(crate) const PART_HEADERS_MAX: usize = 100;
+/// Bytes of a `Content-Type` that names a boundary.
+pub(crate) const CONTENT_TYPE_MAX: usize = 1024;
+
+/// Nested elements of XML, as in libxml2.
+pub(crate) const ELEMENT_DEPTH_MAX: usize = 256;
+/// Entities within entities.
+pub(crate) const ENTITY_DEPTH_MAX: usize = 16;
+/// Bytes that references to entities may add to a document.
+pub(crate) const EXPANSION_MAX: usize = 64 << 10;
+
+/// Limit that a transaction reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Bytes that operators may inspect.
+    Inspection,
+    /// Bytes of the request's body.
+    RequestBody,
+    /// Bytes of the response's body.
+    ResponseBody,
+    /// Arguments, or bytes of all values.
+    Values,
+    /// Bytes that rules may write.
+    Variables,
+    /// Matches for the log.
+    Matches,
+    /// Steps of a search, and size of a regex with expanded macros.
+    Regexes,
+    /// An operator's service, which there is not.
+    Operators,
+}
+
+/// What was dropped, by limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reached {
+    counts: [usize; Limit::Operators as usize + 1],
+}
+
+impl Reached {
+    /// Counts something that a limit drops.
+    #[cold]
+    pub(crate) fn exceed(&mut self, limit: Limit, count: usize) {
+        let total = &mut self.counts[limit as usize];
+        *total = total.saturating_add(count);
+    }
+
+    pub(crate) fn count(&self, limit: Limit) -> usize {
+        self.counts[limit as usize]
+    }
+
+    pub(crate) fn has(&self, limit: Limit) -> bool {
+        self.count(limit) > 0
+    }
+
+    pub(crate) fn summary(&self) -> LimitsReached {
+        LimitsReached {
+            inspection: self.has(Limit::Inspection),
+            request_body: self.has(Limit::RequestBody) || self.has(Limit::Values),
+            response_body: self.has(Limit::ResponseBody),
+            values: self.count(Limit::Values),
+            variables: self.count(Limit::Variables),
+            matches: self.count(Limit::Matches),
+            regexes: self.count(Limit::Regexes),
+            operators: self.count(Limit::Operators),
+        }
+    }
+}
+
+/// Limits that a transaction reached. Rules see them as `LIMITS_REACHED`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitsReached {
+    /// `SecInspectionLimit`: later rules did not run.
+    pub inspection: bool,
+    /// The limits of the request's body, or of its arguments.
+    pub request_body: bool,
+    /// `SecResponseBodyLimit`
+    pub response_body: bool,
+    /// Uninspected arguments and values.
+    pub values: usize,
+    /// Values that rules could not capture or write.
+    pub variables: usize,
+    /// Matches that were not kept.
+    pub matches: usize,
+    /// Searches with lookaround or backreferences that needed too many steps, and regexes with macros that were
+    /// invalid once these were expanded. They matched nothing.
+    pub regexes: usize,
+    /// Uses of operators that need a service, such as `@rbl`. They matched nothing.
+    pub operators: usize,
+}
+
+impl LimitsReached {
+    /// Name and count of each limit that was reached.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let all = [
+            ("inspection", usize::from(self.inspection)),
+            ("request_body", usize::from(self.request_body)),
+            ("response_body", usize::from(self.response_body)),
+            ("values", self.values),
+            ("variables", self.variables),
+            ("matches", self.matches),
+            ("regexes", self.regexes),
+            ("operators", self.operators),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+impl fmt::Display for LimitsReached {
+    /// Writes the limits that were reached, separated by commas; nothing if none was.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (name, count)) in self.counts().enumerate() {
+            f.write_str(if at > 0 { ", " } else { "" })?;
+            match name {
+                "inspection" => f.write_str("inspection limit")?,
+                "request_body" => f.write_str("request body limit")?,
+                "response_body" => f.write_str("response body limit")?,
+                "values" => write!(f, "{count} values not inspected")?,
+                "variables" => write!(f, "{count} values not written by rules")?,
+                "matches" => write!(f, "{count} matches not kept")?,
+                "regexes" => write!(f, "{count} regex searches given up")?,
+                _ => write!(f, "{count} operators without their service")?,
+            }
+        }
+        Ok(())
+    }
+}
