@@ -49,10 +49,22 @@ pub struct ResponseHead<'a> {
     pub is_chunked: bool,
     /// True if there is another transfer coding.
     pub has_other_coding: bool,
+    /// None unless the head was parsed for a client.
+    pub faults: HeadFaults,
+    /// Of a folded value, the first line.
     pub headers: Headers<'a>,
     pub header_count: usize,
     /// Length of the head in bytes, with the empty line that ends it.
     pub len: usize,
+}
+
+/// Faults of a response head that clients accept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadFaults {
+    /// A header line continues the one before (RFC 9112, section 5.2).
+    pub is_folded: bool,
+    /// `Content-Length` stands beside a transfer coding, which overrides it (RFC 9112, section 6.3).
+    pub has_two_framings: bool,
 }
 
 /// Part of a response head that [`ResponseScanner`](crate::ResponseScanner) needs.
@@ -61,6 +73,7 @@ pub struct ResponseSummary {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     pub(crate) body: BodyFraming,
+    pub(crate) faults: HeadFaults,
     pub(crate) len: usize,
 }
 
@@ -132,17 +145,35 @@ pub fn parse_response_head(
     bytes: &[u8],
     to_head: bool,
 ) -> Result<Option<ResponseHead<'_>>, ParseError> {
+    parse_response(bytes, to_head, false)
+}
+
+/// As [`parse_response_head`], for a client that forwards nothing: it accepts [`HeadFaults`].
+///
+/// # Errors
+///
+/// As [`parse_response_head`].
+pub fn parse_response_head_for_client(
+    bytes: &[u8],
+    to_head: bool,
+) -> Result<Option<ResponseHead<'_>>, ParseError> {
+    parse_response(bytes, to_head, true)
+}
+
+fn parse_response(
+    bytes: &[u8],
+    to_head: bool,
+    is_client: bool,
+) -> Result<Option<ResponseHead<'_>>, ParseError> {
     // The parser skips empty lines, which RFC 9112, section 2.2, allows for requests only.
     if matches!(bytes.first(), Some(b'\r' | b'\n')) {
         return Err(ParseError::EmptyLineBeforeResponse);
     }
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        bytes,
-        &mut headers,
-    )?;
+    let mut config = httparse::ParserConfig::default();
+    config.allow_obsolete_multiline_headers_in_responses(is_client);
+    let parsed = config.parse_response_with_uninit_headers(&mut response, bytes, &mut headers)?;
     let Some(len) = head_len(parsed, bytes.len())? else {
         return Ok(None);
     };
@@ -153,7 +184,12 @@ pub fn parse_response_head(
         return Err(ParseError::Status(status));
     }
     let version = Version::from_minor(version);
-    let framing_headers = FramingHeaders::collect(response.headers)?;
+    let mut framing_headers = FramingHeaders::collect(response.headers)?;
+    let mut faults = HeadFaults::default();
+    if is_client {
+        faults.is_folded = response.headers.iter().any(|header| header.value.contains(&b'\n'));
+        faults.has_two_framings = framing_headers.drop_overridden_length();
+    }
     let body = match status {
         100..=199 => BodyFraming::Empty,
         _ if to_head || matches!(status, 204 | 304) => {
@@ -172,22 +208,24 @@ pub fn parse_response_head(
         content_length: framing_headers.content_length,
         is_chunked: framing_headers.is_chunked(),
         has_other_coding: framing_headers.other_coding.is_some(),
+        faults,
         headers: Headers::of_parsed_head(&bytes[..len]),
         header_count: response.headers.len(),
         len,
     }))
 }
 
-/// As [`parse_response_head`], reduced to the fields for the scanner.
+/// As [`parse_response_head_for_client`], reduced to the fields for the scanner.
 pub(crate) fn parse_response_summary(
     bytes: &[u8],
     to_head: bool,
 ) -> Result<Option<ResponseSummary>, ParseError> {
-    let head = parse_response_head(bytes, to_head)?;
-    Ok(head.map(|ResponseHead { status, keep_alive, body, len, .. }| ResponseSummary {
+    let head = parse_response_head_for_client(bytes, to_head)?;
+    Ok(head.map(|ResponseHead { status, keep_alive, body, faults, len, .. }| ResponseSummary {
         status,
         keep_alive,
         body,
+        faults,
         len,
     }))
 }

@@ -92,13 +92,14 @@ impl<'a> Headers<'a> {
 }
 
 /// Returns the names, as spelt, and the values, without surrounding whitespace, of the header lines at the start of `section`:
-/// up to an empty line or the end. Lines may end in LF alone. Skips lines without a colon and checks nothing else: for what
-/// was checked before, and for peers whose words are only shown.
+/// up to an empty line or the end. Lines may end in LF alone. Skips lines without a colon, and those that continue the one
+/// before, and checks nothing else: for what was checked before, and for peers whose words are only shown.
 pub fn header_lines(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     section
         .split(|&byte| byte == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
         .take_while(|line| !line.is_empty())
+        .filter(|line| !matches!(line[0], b' ' | b'\t'))
         .filter_map(|line| {
             let colon = memchr(b':', line)?;
             Some((&line[..colon], line[colon + 1..].trim_ascii()))
@@ -182,6 +183,11 @@ impl<'a> FramingHeaders<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Drops a length that a transfer coding overrides. Returns true if there was one.
+    pub(crate) fn drop_overridden_length(&mut self) -> bool {
+        self.last_coding.is_some() && self.content_length.take().is_some()
     }
 
     /// Returns true if the last transfer coding is `chunked`.

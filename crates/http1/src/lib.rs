@@ -16,7 +16,8 @@ mod status;
 pub use body::{BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, Pattern};
 pub use error::{MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_TRAILER_BYTES, ParseError};
 pub use head::{
-    RequestHead, ResponseHead, ResponseSummary, Target, parse_request_head, parse_response_head,
+    HeadFaults, RequestHead, ResponseHead, ResponseSummary, Target, parse_request_head,
+    parse_response_head, parse_response_head_for_client,
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
 pub use headers::{

@@ -2,7 +2,7 @@
 
 use crate::body::BodyDecoder;
 use crate::error::{MAX_HEAD_BYTES, ParseError};
-use crate::head::{ResponseSummary, parse_response_summary};
+use crate::head::{HeadFaults, ResponseSummary, parse_response_summary};
 use crate::head_cache::HeadCache;
 
 /// Last head of a final response. The key is true for responses to HEAD, whose heads mean something else. Heads of
@@ -42,6 +42,7 @@ pub struct Response {
     pub body_bytes: u64,
     /// True if the server keeps the connection open for another request.
     pub keep_alive: bool,
+    pub faults: HeadFaults,
 }
 
 #[derive(Debug)]
@@ -137,7 +138,12 @@ impl ResponseScanner {
                 self.after_interim = false;
                 self.current = Some(CurrentResponse {
                     body: BodyDecoder::new(head.body),
-                    response: Response { status, body_bytes: 0, keep_alive: head.keep_alive },
+                    response: Response {
+                        status,
+                        body_bytes: 0,
+                        keep_alive: head.keep_alive,
+                        faults: head.faults,
+                    },
                 });
             }
         }

@@ -4,130 +4,14 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::{Duration, Instant};
 
-use tollgate_http1::{
-    BodySearch, MAX_HEAD_BYTES, RequestMessage, ResponseScanner, parse_response_head,
-};
+use tollgate_http1::{BodySearch, ResponseScanner};
 use tollgate_net::{Interest, Poller, Socket, try_io};
 use tollgate_tls::{StreamEnd, TlsSession};
 
-use crate::http2::{self, Http2, Http2Head};
+use crate::http2::{self, Http2};
+use crate::in_flight::InFlight;
 use crate::plan::{Plan, Protocol, Target};
-use crate::replay::Captured;
 use crate::workload::Workload;
-
-/// A request without a complete response. It survives its connection.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    /// Index in the workload.
-    pub(crate) request: usize,
-    /// Due time; in a closed loop, the same as `sent`.
-    pub(crate) scheduled: Instant,
-    /// Just before the first write; without keep-alive, the start of the connect.
-    pub(crate) sent: Instant,
-    /// True if any of it was sent on a connection that has ended since.
-    pub(crate) was_sent: bool,
-    /// Its bytes on the wire.
-    pub(crate) sent_bytes: u64,
-    /// Arrival of the first byte of its response, if the plan records it.
-    pub(crate) first_byte: Option<Instant>,
-    /// `None` without a replay.
-    pub(crate) replayed: Option<Box<Replayed>>,
-}
-
-/// The part of a session in a request of a replay.
-#[derive(Debug)]
-pub(crate) struct Replayed {
-    pub(crate) session: u32,
-    /// The request with cookies and values of the session.
-    message: RequestMessage,
-    /// `None` over HTTP/1.1.
-    http2: Option<Http2Head>,
-    /// HTTP/1.1: head of the response as received so far, without interim ones.
-    head: Vec<u8>,
-    has_head: bool,
-    pub(crate) response: Captured,
-}
-
-impl Replayed {
-    pub(crate) fn new(
-        session: u32,
-        message: RequestMessage,
-        http2: Option<Http2Head>,
-        needs_body: bool,
-    ) -> Self {
-        let response = Captured { body: needs_body.then(Vec::new), ..Captured::default() };
-        Self { session, message, http2, head: Vec::new(), has_head: false, response }
-    }
-
-    /// Drops the part of a response that ended early.
-    fn restart(&mut self) {
-        let body = self.response.body.as_ref().map(|_| Vec::new());
-        self.response = Captured { body, ..Captured::default() };
-        self.head = Vec::new();
-        self.has_head = false;
-    }
-
-    /// Takes the headers of an HTTP/1.1 response from its stream. Errors are those of the scanner, which reads the same
-    /// bytes.
-    pub(crate) fn capture(&mut self, bytes: &[u8], is_head: bool) {
-        if self.has_head {
-            return;
-        }
-        let room = MAX_HEAD_BYTES.saturating_sub(self.head.len());
-        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        while let Ok(Some(head)) = parse_response_head(&self.head, is_head) {
-            if head.status < 200 {
-                let len = head.len;
-                self.head.drain(..len);
-                continue;
-            }
-            self.has_head = true;
-            let owned = |(name, value): (&str, &[u8])| (name.into(), value.into());
-            self.response.headers = head.headers.iter().map(owned).collect();
-            self.head = Vec::new();
-            return;
-        }
-    }
-}
-
-impl InFlight {
-    /// Prepares a request for another connection, after one has carried a part of it.
-    fn restart(&mut self) {
-        self.was_sent = true;
-        if let Some(replayed) = &mut self.replayed {
-            replayed.restart();
-        }
-    }
-
-    pub(crate) fn message<'a>(&'a self, workload: &'a Workload) -> &'a RequestMessage {
-        match &self.replayed {
-            Some(replayed) => &replayed.message,
-            None => &workload.requests[self.request].message,
-        }
-    }
-
-    /// Returns the request as sent over HTTP/1.1.
-    pub(crate) fn bytes<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
-        self.message(workload).bytes()
-    }
-
-    pub(crate) fn http2_head<'a>(&'a self, workload: &'a Workload) -> &'a Http2Head {
-        match self.replayed.as_ref().and_then(|replayed| replayed.http2.as_ref()) {
-            Some(head) => head,
-            None => &workload.http2_heads()[self.request],
-        }
-    }
-
-    /// Sets the send time, unless a connection has carried the request before. In a closed loop it is the due time too.
-    pub(crate) fn set_send_time(&mut self, now: Instant, is_closed_loop: bool) {
-        if !self.was_sent {
-            self.sent = now;
-            if is_closed_loop {
-                self.scheduled = now;
-            }
-        }
-    }
-}
 
 /// One of the connections of a thread, through reconnects.
 #[derive(Debug)]
@@ -155,8 +39,8 @@ pub(crate) enum State {
     RetryWait,
     Connecting(Stream),
     Open(Stream),
-    /// Waits for the server to close, after the last response of the connection.
-    Closing(Stream),
+    /// After a handshake, waits for the session tickets that the next one needs.
+    AwaitingTickets(Stream),
 }
 
 /// Limit of requests sent by one system call.
@@ -213,7 +97,7 @@ impl Connection {
     /// TLS session of the socket.
     pub(crate) fn tls(&self) -> Option<&TlsSession> {
         match &self.state {
-            State::Connecting(stream) | State::Open(stream) | State::Closing(stream) => {
+            State::Connecting(stream) | State::Open(stream) | State::AwaitingTickets(stream) => {
                 stream.tls.as_deref()
             }
             State::Closed | State::RetryWait => None,
@@ -223,7 +107,9 @@ impl Connection {
     pub(crate) fn http2(&mut self) -> Option<&mut Http2> {
         match &mut self.state {
             State::Open(stream) => stream.http2.as_deref_mut(),
-            State::Closed | State::RetryWait | State::Connecting(_) | State::Closing(_) => None,
+            State::Closed | State::RetryWait | State::Connecting(_) | State::AwaitingTickets(_) => {
+                None
+            }
         }
     }
 
@@ -247,7 +133,9 @@ impl Connection {
     fn streams(&self) -> Option<&Http2> {
         match &self.state {
             State::Open(stream) => stream.http2.as_deref(),
-            State::Closed | State::RetryWait | State::Connecting(_) | State::Closing(_) => None,
+            State::Closed | State::RetryWait | State::Connecting(_) | State::AwaitingTickets(_) => {
+                None
+            }
         }
     }
 
@@ -259,7 +147,7 @@ impl Connection {
                 stream.is_handshaking()
                     || stream.http2.as_ref().is_some_and(|http2| !http2.is_ready)
             }
-            State::Closed | State::RetryWait | State::Closing(_) => false,
+            State::Closed | State::RetryWait | State::AwaitingTickets(_) => false,
         }
     }
 
@@ -520,24 +408,5 @@ impl Stream {
         }
         self.watches_room = Some(room);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::workload::Request;
-
-    #[test]
-    fn restarted_request_has_no_part_of_its_first_response() {
-        let mut replayed = Replayed::new(0, Request::get("/").message, None, true);
-        replayed.capture(b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 9\r\n\r\n", false);
-        replayed.response.add_body(b"half");
-        replayed.restart();
-        replayed.capture(b"HTTP/1.1 200 OK\r\nY: 2\r\nContent-Length: 3\r\n\r\n", false);
-        replayed.response.add_body(b"all");
-        let names: Vec<&str> = replayed.response.headers.iter().map(|(name, _)| &**name).collect();
-        assert_eq!(names, ["Y", "Content-Length"]);
-        assert_eq!(replayed.response.body.as_deref(), Some(&b"all"[..]));
     }
 }

@@ -22,6 +22,8 @@ mod failures;
 mod format;
 mod generator;
 mod http2;
+mod http2_head;
+mod in_flight;
 mod metrics;
 mod pacing;
 mod plan;
@@ -46,7 +48,7 @@ mod tests;
 
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
-pub use http2::Http2Head;
+pub use http2_head::Http2Head;
 pub use plan::{
     Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_SHARDS, MAX_STAGES, MAX_STREAMS,
     MAX_THREADS, MAX_TIMEOUT, MIN_INTERVAL, Plan, Protocol, Shard, Spacing, Target,
@@ -60,4 +62,5 @@ pub use summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage
 pub use tollgate_stats::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 pub use url::{ServerUrl, UrlError};
 pub use verdict::{Measured, SATURATED_SHARE, Verdict};
+pub use worker::MAX_CLOSING;
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

@@ -14,8 +14,8 @@ use tollgate_http1::Response;
 use tollgate_stats::LatencyHistogram;
 use tollgate_tls::{TlsSession, WireBytes};
 
-use crate::connection::InFlight;
 use crate::failures::Failure;
+use crate::in_flight::InFlight;
 use crate::plan::{Arrivals, Plan};
 use crate::series::Recorder;
 use crate::summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
@@ -203,6 +203,8 @@ impl Metrics {
         summary.body_bytes += response.body_bytes;
         summary.bytes_sent += in_flight.sent_bytes;
         summary.kept_alive += u64::from(response.keep_alive);
+        summary.folded_heads += u64::from(response.faults.is_folded);
+        summary.double_framings += u64::from(response.faults.has_two_framings);
         summary.latency.record(latency_ns);
         if let Some(series) = &mut self.series {
             series.latency(latency_ns);
@@ -324,6 +326,8 @@ impl Metrics {
         for age in ages {
             summary.in_flight += 1;
             summary.oldest_in_flight = summary.oldest_in_flight.max(Some(age));
+            let histogram = summary.in_flight_ages.get_or_insert_with(LatencyHistogram::new);
+            histogram.record(nanos(age));
         }
         (summary.unsent, summary.oldest_unsent) = unsent;
         let examples = summary.templates.iter().filter_map(|t| t.unexpected_example.clone());

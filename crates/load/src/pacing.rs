@@ -131,6 +131,11 @@ impl Pacer {
         Self { to_queue: to_send.clone(), to_send }
     }
 
+    /// Number of requests in all; `None` without a limit.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.to_send.limit
+    }
+
     /// Due time of the next request that is not sent; `None` when all are.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.to_send.next

@@ -237,6 +237,12 @@ impl Plan {
                 })?;
                 check(pipeline == 1 || self.keep_alive, || {
                     format!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
+                })?;
+                let mut requests = self.workload.requests().iter();
+                check(pipeline == 1 || !requests.any(|request| request.message.closes()), || {
+                    format!(
+                        "cannot pipeline {pipeline} requests with `Connection: close`: choose 1"
+                    )
                 })
             }
             Protocol::Http2 { streams } => {

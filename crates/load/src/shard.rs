@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tollgate_stats::LatencyHistogram;
 
+use crate::distribution::{from_optional_distribution, optional_distribution};
 use crate::summary::{Progress, Summary, TemplateSummary, ThreadUsage};
 
 /// The complete summary of one generator. Histograms keep each count, and times in seconds their nanoseconds.
@@ -16,6 +18,11 @@ pub struct ShardSummary {
     templates: Vec<TemplateSummary>,
     threads: Vec<ThreadUsage>,
     first_headers: Option<Vec<(String, String)>>,
+    #[serde(
+        serialize_with = "optional_distribution",
+        deserialize_with = "from_optional_distribution"
+    )]
+    in_flight_ages: Option<LatencyHistogram>,
 }
 
 impl From<Summary> for ShardSummary {
@@ -26,6 +33,7 @@ impl From<Summary> for ShardSummary {
             templates: std::mem::take(&mut summary.templates),
             threads: std::mem::take(&mut summary.threads),
             first_headers: summary.first_headers.take(),
+            in_flight_ages: summary.in_flight_ages.take(),
             summary,
         }
     }
@@ -33,9 +41,17 @@ impl From<Summary> for ShardSummary {
 
 impl From<ShardSummary> for Summary {
     fn from(shard: ShardSummary) -> Self {
-        let ShardSummary { summary, warm_up, bytes_sent, templates, threads, first_headers } =
-            shard;
-        Self { warm_up, bytes_sent, templates, threads, first_headers, ..summary }
+        let ShardSummary {
+            summary,
+            warm_up,
+            bytes_sent,
+            templates,
+            threads,
+            first_headers,
+            in_flight_ages,
+        } = shard;
+        let parts = Self { warm_up, bytes_sent, templates, threads, ..summary };
+        Self { first_headers, in_flight_ages, ..parts }
     }
 }
 
@@ -94,7 +110,6 @@ mod tests {
     use super::*;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
-    use tollgate_stats::LatencyHistogram;
 
     fn template(status: u16, latency: LatencyHistogram) -> TemplateSummary {
         TemplateSummary {
@@ -111,6 +126,7 @@ mod tests {
             responses: latency.count(),
             warm_up: Progress { responses: 3, latency_ns_sum: 99, ..Progress::default() },
             oldest_in_flight: Some(Duration::from_micros(1_500)),
+            in_flight_ages: Some(latency.clone()),
             latency: latency.clone(),
             lateness: Some(latency.clone()),
             templates: vec![template(status, latency.clone())],

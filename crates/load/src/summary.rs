@@ -49,6 +49,9 @@ pub struct Summary {
     )]
     #[schemars(with = "Option<f64>")]
     pub oldest_in_flight: Option<Duration>,
+    /// Ages of the requests in flight at the end; `None` without any.
+    #[serde(skip)]
+    pub in_flight_ages: Option<LatencyHistogram>,
     /// Open loop: requests that were due at the end, but not sent.
     pub unsent: u64,
     /// Time since the oldest of them was due, in milliseconds.
@@ -78,9 +81,13 @@ pub struct Summary {
     pub connects: u64,
     /// Responses that left the connection open for another request.
     pub kept_alive: u64,
-    /// Connections closed by the generator because the server left them open for 200 ms after their
-    /// last response. Without keep-alive this limits the rate: the server closes first, so that the
-    /// generator keeps no ports in `TIME_WAIT`.
+    /// HTTP/1.1: responses whose head has a line that continues the one before (RFC 9112, section 5.2).
+    pub folded_heads: u64,
+    /// HTTP/1.1: responses with `Content-Length` beside the transfer coding that overrides it (RFC 9112, section 6.3).
+    pub double_framings: u64,
+    /// Connections closed by the generator because the server left them open for 200 ms after their last response, or
+    /// 256 later ones of the thread. The server closes first, so that the generator keeps no ports in `TIME_WAIT`;
+    /// the next request does not wait for that.
     pub force_closed: u64,
     /// Latency of responses and, as a lower bound, of timeouts. It ends when the response is complete.
     /// It starts in an open loop when the request was due, in a closed loop just before the write, and
@@ -294,6 +301,21 @@ impl Summary {
         share(self.queued, self.lateness.as_ref().map_or(0, LatencyHistogram::count))
     }
 
+    /// Requests in flight at the end for longer than the 99th percentile of the latency: latencies above it that are missing in
+    /// the distribution.
+    pub(crate) fn stalled(&self) -> u64 {
+        let (Some(ages), Some(p99_ns)) = (&self.in_flight_ages, self.latency.value_at(0.99)) else {
+            return 0;
+        };
+        ages.count() - ages.count_up_to(p99_ns)
+    }
+
+    /// True if the quantile `q` of the latency would be another one with the stalled requests, and is only a lower bound.
+    pub(crate) fn is_lower_bound(&self, q: f64) -> bool {
+        let stalled = self.stalled() as f64;
+        stalled > 0.0 && (1.0 - q) * (self.latency.count() as f64 + stalled) <= stalled
+    }
+
     /// Share of the finished requests without the expected response.
     pub(crate) fn wrong_share(&self) -> f64 {
         let failed = self.failures.total();
@@ -311,6 +333,7 @@ impl Summary {
         self.failures.merge(other.failures);
         self.in_flight += other.in_flight;
         self.oldest_in_flight = self.oldest_in_flight.max(other.oldest_in_flight);
+        merge_optional(&mut self.in_flight_ages, other.in_flight_ages);
         self.unsent += other.unsent;
         self.oldest_unsent = self.oldest_unsent.max(other.oldest_unsent);
         self.queued += other.queued;
@@ -324,6 +347,8 @@ impl Summary {
         };
         self.connects += other.connects;
         self.kept_alive += other.kept_alive;
+        self.folded_heads += other.folded_heads;
+        self.double_framings += other.double_framings;
         self.force_closed += other.force_closed;
         self.latency.merge(&other.latency);
         merge_optional(&mut self.uncorrected_latency, other.uncorrected_latency);

@@ -19,7 +19,7 @@ pub struct Verdict {
     /// Part whose performance the figures describe.
     pub measured: Measured,
     /// Problem to check before the figures; null if almost all responses were the expected ones or, without an
-    /// expectation, 2xx or 3xx.
+    /// expectation, 2xx or 3xx, and few requests were in flight at the end for longer than the 99th percentile.
     pub warning: Option<String>,
     /// One sentence with the figures behind the verdict.
     pub reason: String,
@@ -65,7 +65,9 @@ impl Verdict {
             (None, None) => judge_closed_loop(summary),
             (None, Some(rate)) => judge_open_loop(&rate.divided(count), summary),
         };
-        let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
+        let warnings = [warning(plan, summary), stalled(summary)];
+        let warning = warnings.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let warning = Some(warning).filter(|text| !text.is_empty() && summary.responses > 0);
         Self { measured, warning, reason }
     }
 
@@ -90,6 +92,25 @@ impl Verdict {
             None => whole,
         }
     }
+}
+
+/// Limit of the share of requests in flight at the end for longer than the 99th percentile. By chance it is about as large as
+/// the share of all waiting that lies beyond that percentile: a few per cent.
+const STALLED_SHARE_MAX: f64 = 0.1;
+
+fn stalled(summary: &Summary) -> Option<String> {
+    let (stalled, in_flight) = (summary.stalled(), summary.in_flight);
+    if stalled as f64 <= STALLED_SHARE_MAX * in_flight as f64 {
+        return None;
+    }
+    let ms = |time: Duration| significant(time.as_secs_f64() * 1e3);
+    let oldest = summary.oldest_in_flight.map_or(String::new(), |age| format!("{} ms", ms(age)));
+    Some(format!(
+        "{} of {} requests in flight at the end had waited for longer than the p99, the oldest for {oldest}: \
+         the tail of the latency is a lower bound",
+        count(stalled),
+        count(in_flight)
+    ))
 }
 
 fn warning(plan: &Plan, summary: &Summary) -> Option<String> {

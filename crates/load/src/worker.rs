@@ -1,12 +1,14 @@
 //! One thread of the generator: its event loop.
 
+mod closing;
 mod connect;
 mod http2;
 mod receive;
 mod replay;
 mod send;
+mod sessions;
+mod source;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,17 +20,16 @@ use tollgate_http2::Fields;
 use tollgate_net::{
     Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
 };
-use tollgate_stats::LATENESS_MAX;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
-use crate::pacing::{Pacer, Schedule};
-use crate::plan::{Arrivals, Plan, share};
+use crate::plan::{Plan, share};
 use crate::series::Recorder;
 use crate::waiting::{Coalescing, RequestWait};
-use crate::workload::RequestSequence;
-use replay::Sessions;
+use closing::ClosingConnections;
+pub use closing::MAX_CLOSING;
 pub(crate) use send::START_WAIT_MAX;
+use source::RequestSource;
 
 /// Commands of the caller to all threads. Threads read them when they are woken.
 #[derive(Debug)]
@@ -49,19 +50,14 @@ pub(crate) struct Worker {
     waker: Waker,
     control: Arc<Control>,
     plan: Arc<Plan>,
-    sequence: RequestSequence,
-    /// `None` in a closed loop.
-    pacer: Option<Pacer>,
+    source: RequestSource,
     request_wait: RequestWait,
     /// See [`Plan::coalesces`].
     coalescing: Option<Coalescing>,
     metrics: Metrics,
     connections: Vec<Connection>,
     connections_max: usize,
-    /// Open loop: connections that can take a request, longest free first, so that all are used.
-    free: VecDeque<usize>,
-    /// `None` without a replay.
-    sessions: Option<Box<Sessions>>,
+    closing: ClosingConnections,
     /// Connections whose last read did not empty the socket.
     unread: Vec<usize>,
     heads: ResponseHeadCache,
@@ -138,44 +134,30 @@ impl Worker {
         let now = Instant::now();
         let (thread, threads) = plan.shard.thread(thread, plan.threads);
         let share = |total: u64| share(total, thread, threads);
-        let sessions = plan.replay.as_ref().map(|replay| Sessions::new(replay, thread, threads));
-        let requests = match &sessions {
-            Some(sessions) => Some(sessions.planned()),
-            None => plan.requests.map(share),
-        };
-        let mut connections = share(plan.connections as u64);
-        let (pacer, connections_max) = match &plan.arrivals {
-            Arrivals::Closed => {
-                // Further connections would have nothing to send.
-                connections = connections.min(requests.unwrap_or(u64::MAX));
-                (None, connections)
+        let source = RequestSource::new(plan, control.start, thread, threads);
+        let planned = source.planned();
+        let connections_max = share(plan.connections_max as u64);
+        let (connections, connections_max) = match &source {
+            // Further connections would have nothing to send.
+            RequestSource::Closed(_) => {
+                let connections = share(plan.connections as u64).min(planned.unwrap_or(u64::MAX));
+                (connections, connections)
             }
-            Arrivals::Open { rate, spacing } => {
-                let schedule = match &plan.replay {
-                    Some(replay) => Schedule::of_replay(rate, replay, thread, threads),
-                    None => Schedule::new(rate, *spacing, thread, threads),
-                };
-                if sessions.is_some() {
-                    connections = 0;
-                }
-                let pacer = Pacer::new(schedule, control.start, requests);
-                (Some(pacer), share(plan.connections_max as u64))
-            }
+            RequestSource::Open(_) => (share(plan.connections as u64), connections_max),
+            RequestSource::Replay(_) => (0, connections_max),
         };
         Ok(Self {
             poller,
             waker,
             control: Arc::clone(control),
             plan: Arc::clone(plan),
-            sequence: RequestSequence::new(&plan.workload, thread, threads, requests),
-            pacer,
+            source,
             request_wait: RequestWait::default(),
             coalescing: plan.coalesces().then(Coalescing::default),
-            metrics: Metrics::new(plan, Arc::clone(progress), series, requests),
-            sessions: sessions.map(Box::new),
+            metrics: Metrics::new(plan, Arc::clone(progress), series, planned),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
             connections_max: connections_max as usize,
-            free: VecDeque::new(),
+            closing: ClosingConnections::default(),
             unread: Vec::new(),
             heads: ResponseHeadCache::default(),
             fields: Fields::default(),
@@ -259,12 +241,7 @@ impl Worker {
 
     /// True if all requests of the plan have finished; never without a limit.
     fn is_finished(&self) -> bool {
-        let is_all_sent = match &self.pacer {
-            Some(pacer) => pacer.next().is_none(),
-            None => self.sequence.is_over(),
-        };
-        let is_none_queued = self.sessions.as_ref().is_none_or(|sessions| sessions.queued() == 0);
-        is_all_sent && is_none_queued && self.in_flight == 0
+        self.source.is_done() && self.in_flight == 0
     }
 
     fn process_commands(&mut self) -> io::Result<()> {
@@ -272,13 +249,7 @@ impl Worker {
         self.now = Instant::now();
         self.opens_window |= self.control.measure.load(Ordering::Acquire) && !self.is_stopped();
         if self.control.drain.load(Ordering::Acquire) {
-            self.sequence.end();
-            if let Some(pacer) = &mut self.pacer {
-                pacer.end();
-            }
-            if let Some(sessions) = &mut self.sessions {
-                sessions.end();
-            }
+            self.source.end();
         }
         self.metrics.share_latency();
         Ok(())
@@ -289,7 +260,7 @@ impl Worker {
     fn open_window(&mut self, clock: &ThreadCpuClock) -> io::Result<()> {
         if self.opens_window {
             self.now = Instant::now();
-            let has_started = self.is_sending || self.pacer.is_some();
+            let has_started = self.is_sending || !self.source.is_closed_loop();
             if self.now >= self.control.start && has_started {
                 self.metrics.open_window(self.now, clock, &self.control.window_start)?;
                 self.opens_window = false;
@@ -304,8 +275,8 @@ impl Worker {
     fn process_event(&mut self, event: Event, buffer: &mut [u8]) {
         let index = (event.token & INDEX_MASK) as usize;
         if event.token != self.token(index) {
-            // The event of a connection that was replaced in this turn.
-            return;
+            // A connection that was replaced.
+            return self.on_closing_event(event, buffer);
         }
         let is_readable = event.is_readable() || event.is_closed();
         match &mut self.connections[index].state {
@@ -325,16 +296,13 @@ impl Worker {
                     self.receive(index, buffer);
                 }
             }
-            // The server has closed, continues to send, or makes room for the rest of a request that
-            // has its response already.
-            State::Closing(stream) if self.plan.handshakes => {
+            State::AwaitingTickets(stream) => {
                 stream.is_shut |= event.is_read_closed();
-                // Session tickets follow the handshake. An error is as good as the server's close.
+                // An error is as good as the server's close.
                 if is_readable && (stream.has_ended(buffer) || stream.has_tickets()) {
                     self.force_close(index);
                 }
             }
-            State::Closing(_) => self.reconnect(index),
             State::Closed | State::RetryWait => {}
         }
     }
@@ -361,14 +329,13 @@ impl Worker {
         if self.plan.busy_poll || self.has_more() {
             return Duration::ZERO;
         }
-        let Some(pacer) = &self.pacer else {
+        if self.source.is_closed_loop() {
             return self.next_timeout_check.saturating_duration_since(self.now);
-        };
+        }
         let now = Instant::now();
         let left = self.next_timeout_check.saturating_duration_since(now);
         let is_idle = self.in_flight == 0;
-        // Queued requests wait for a connection, not for the clock.
-        match pacer.next_unqueued() {
+        match self.source.next_due() {
             Some(due) => self.request_wait.timeout(due, now, is_idle).min(left),
             None => left,
         }
@@ -377,8 +344,8 @@ impl Worker {
     /// True if there is work that needs no event.
     fn has_more(&self) -> bool {
         let is_starting = self.started < self.connections.len();
-        let has_ready = self.sessions.as_ref().is_some_and(|sessions| sessions.has_ready());
-        is_starting || self.budget.is_spent() || !self.unread.is_empty() || has_ready
+        let has_work = is_starting || self.budget.is_spent() || !self.unread.is_empty();
+        has_work || self.source.has_ready()
     }
 
     /// Counts the CPU time since the last turn as polling if neither turn waited nor had work.
@@ -398,10 +365,10 @@ impl Worker {
         for connection in &self.connections {
             self.metrics.disconnected(connection.tls());
         }
-        let mut unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, LATENESS_MAX));
-        if let Some((queued, oldest)) = self.sessions.as_ref().and_then(|it| it.unsent(now)) {
-            unsent = (unsent.0 + queued, unsent.1.max(Some(oldest)));
+        for stream in self.closing.streams() {
+            self.metrics.disconnected(stream.tls.as_deref());
         }
+        let unsent = self.source.unsent(now);
         let ages = self.connections.iter().flat_map(|connection| connection.ages(now));
         self.metrics.finish(now, clock, ages, unsent)
     }

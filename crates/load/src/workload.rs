@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use tollgate_http1::{Pattern, RequestMessage, Response};
 
-use crate::http2::Http2Head;
+use crate::http2_head::Http2Head;
 use crate::plan::Error;
 
 /// Limit of [`Expectation::body_contains`] in bytes.
@@ -246,44 +246,21 @@ pub(crate) struct RequestSequence {
     workload: Arc<Workload>,
     /// Index into the order.
     position: usize,
-    /// Requests left to take. `None`: no limit.
-    left: Option<u64>,
 }
 
 impl RequestSequence {
     /// Creates the sequence of one of `threads`, which start at evenly spaced positions of the order.
-    pub(crate) fn new(
-        workload: &Arc<Workload>,
-        thread: usize,
-        threads: usize,
-        limit: Option<u64>,
-    ) -> Self {
+    pub(crate) fn new(workload: &Arc<Workload>, thread: usize, threads: usize) -> Self {
         let position = workload.order.len() * thread / threads;
-        Self { workload: Arc::clone(workload), position, left: limit }
+        Self { workload: Arc::clone(workload), position }
     }
 
-    /// Takes the index of the next request; `None` after the last.
-    pub(crate) fn take(&mut self) -> Option<usize> {
-        if let Some(left) = &mut self.left {
-            *left = left.checked_sub(1)?;
-        }
-        Some(self.next())
-    }
-
-    /// Takes the index of the next request without counting it: a schedule has its own limit.
+    /// Takes the index of the next request.
     pub(crate) fn next(&mut self) -> usize {
         let order = &self.workload.order;
         let index = order[self.position];
         self.position = if self.position + 1 == order.len() { 0 } else { self.position + 1 };
         index as usize
-    }
-
-    pub(crate) fn end(&mut self) {
-        self.left = Some(0);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.left == Some(0)
     }
 }
 
@@ -315,29 +292,17 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn sequence(order: &[u32], thread: usize, limit: Option<u64>) -> RequestSequence {
+    fn take(order: &[u32], thread: usize, count: usize) -> Vec<usize> {
         let workload = Workload::new(vec![Request::get("/"); 3], order.to_vec()).unwrap();
-        RequestSequence::new(&Arc::new(workload), thread, 2, limit)
-    }
-
-    fn take(sequence: &mut RequestSequence, count: usize) -> Vec<usize> {
-        std::iter::from_fn(|| sequence.take()).take(count).collect()
+        let mut sequence = RequestSequence::new(&Arc::new(workload), thread, 2);
+        std::iter::repeat_with(|| sequence.next()).take(count).collect()
     }
 
     #[test]
     fn sequence_repeats_the_order_from_the_position_of_its_thread() {
         let order = [0, 1, 2, 2];
-        assert_eq!(take(&mut sequence(&order, 0, None), 6), [0, 1, 2, 2, 0, 1]);
-        assert_eq!(take(&mut sequence(&order, 1, None), 6), [2, 2, 0, 1, 2, 2]);
-        assert_eq!(take(&mut sequence(&[1], 1, None), 3), [1, 1, 1]);
-    }
-
-    #[test]
-    fn sequence_ends_at_its_limit() {
-        let mut sequence = sequence(&[0, 1], 0, Some(3));
-        assert!(!sequence.is_over());
-        assert_eq!(take(&mut sequence, 10), [0, 1, 0]);
-        assert!(sequence.is_over());
-        assert_eq!(sequence.take(), None);
+        assert_eq!(take(&order, 0, 6), [0, 1, 2, 2, 0, 1]);
+        assert_eq!(take(&order, 1, 6), [2, 2, 0, 1, 2, 2]);
+        assert_eq!(take(&[1], 1, 3), [1, 1, 1]);
     }
 }

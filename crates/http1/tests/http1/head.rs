@@ -1,6 +1,6 @@
 use tollgate_http1::{
-    BodyFraming, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, RequestHead, Target, Version,
-    header_lines, parse_request_head, parse_response_head,
+    BodyFraming, HeadFaults, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, RequestHead, Target, Version,
+    header_lines, parse_request_head, parse_response_head, parse_response_head_for_client,
 };
 
 fn parse(text: &str) -> RequestHead<'_> {
@@ -371,4 +371,24 @@ fn rejects_other_forms_of_target() {
             "{method} {text}"
         );
     }
+}
+
+#[test]
+fn clients_accept_folded_lines_and_a_length_that_a_coding_overrides() {
+    let folded = b"HTTP/1.1 200 OK\r\nX: a,\r\n\tb: c\r\nContent-Length: 3\r\n\r\n";
+    let head = parse_response_head_for_client(folded, false).unwrap().unwrap();
+    assert_eq!(head.faults, HeadFaults { is_folded: true, has_two_framings: false });
+    assert_eq!((head.body, head.len), (BodyFraming::Length(3), folded.len()));
+    let headers: Vec<_> = head.headers.iter().collect();
+    assert_eq!(headers, [("X", &b"a,"[..]), ("Content-Length", b"3")]);
+    let both = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head = parse_response_head_for_client(both, false).unwrap().unwrap();
+    assert_eq!(head.faults, HeadFaults { is_folded: false, has_two_framings: true });
+    assert_eq!((head.body, head.keep_alive), (BodyFraming::Chunked, true));
+    // Nobody who forwards responses may accept them.
+    assert!(matches!(parse_response_head(folded, false), Err(ParseError::Head(_))));
+    assert_eq!(parse_response_head(both, false), Err(ParseError::TwoFramings));
+    let neither = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+    let head = parse_response_head_for_client(neither, false).unwrap().unwrap();
+    assert_eq!((head.faults, head.body), (HeadFaults::default(), BodyFraming::Length(1)));
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use tollgate_http1::{
-    CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES, ParseError, Response, ResponseHeadCache,
-    ResponseScanner, Scan,
+    CachedHead, HeadCache, HeadFaults, MAX_CACHED_HEAD_BYTES, ParseError, Response,
+    ResponseHeadCache, ResponseScanner, Scan,
 };
 
 // Both heads are 17 + 16 + 19 + 2 = 54 bytes.
@@ -9,7 +9,7 @@ const FIRST: &[u8] = b"HTTP/1.1 200 OK\r\nDate: 12:00:00\r\nContent-Length: 2\r\
 const SECOND: &[u8] = b"HTTP/1.1 200 OK\r\nDate: 12:00:01\r\nContent-Length: 2\r\n\r\n";
 
 fn response(status: u16, body_bytes: u64) -> Response {
-    Response { status, body_bytes, keep_alive: true }
+    Response { status, body_bytes, keep_alive: true, faults: HeadFaults::default() }
 }
 
 fn last(heads: &ResponseHeadCache) -> &[u8] {
@@ -69,7 +69,7 @@ fn scanners_share_a_cache_that_tells_similar_heads_apart() {
     // Starts with all lines of the cached head.
     let closing =
         b"HTTP/1.1 200 OK\r\nDate: 12:00:00\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab";
-    let closed = Response { status: 200, body_bytes: 2, keep_alive: false };
+    let closed = Response { keep_alive: false, ..response(200, 2) };
     assert_eq!(scan(closing, false, &mut heads), (closed, 56 + 19));
 }
 

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 use tollgate_http1::{
-    MAX_HEAD_BYTES, MAX_HEADERS, ParseError, Response, ResponseHeadCache, ResponseScanner, Scan,
-    reason_phrase,
+    HeadFaults, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, Response, ResponseHeadCache,
+    ResponseScanner, Scan, reason_phrase,
 };
 
 fn response(status: u16, body_bytes: u64, keep_alive: bool) -> Response {
-    Response { status, body_bytes, keep_alive }
+    Response { status, body_bytes, keep_alive, faults: HeadFaults::default() }
 }
 
 /// Feeds with an empty cache and ignores the payload.

@@ -191,6 +191,16 @@ fn unfinished(report: &Report<'_>) -> String {
         ("unsent", summary.unsent, format!("were due at the end{oldest_unsent}")),
         ("queued", summary.queued, "were due while no connection was free".to_owned()),
         ("resent", summary.resent, "were sent again on a new connection".to_owned()),
+        (
+            "folded",
+            summary.folded_heads,
+            "responses have header lines over several lines".to_owned(),
+        ),
+        (
+            "two framings",
+            summary.double_framings,
+            "responses have Content-Length beside Transfer-Encoding, which counts".to_owned(),
+        ),
     ];
     for (label, number, what) in lines.into_iter().filter(|(_, number, _)| *number > 0) {
         text += &labelled(label, &format!("{} {what}", count(number)));
@@ -263,8 +273,7 @@ fn connections(report: &Report<'_>) -> String {
     }
     if summary.force_closed > 0 {
         let number = count(summary.force_closed);
-        let what =
-            "that the server left open for 200 ms after `Connection: close`, which limits the rate";
+        let what = "that the server left open after `Connection: close`";
         text += &labelled("force-closed", &format!("{number} connections {what}"));
     }
     let warm_up = report.warm_up;
@@ -307,10 +316,20 @@ fn latencies(report: &Report<'_>) -> io::Result<String> {
         rows.push(std::iter::once(String::new()).chain(names).collect());
     }
     for (index, (name, _)) in sides[0].1.figures_ms().into_iter().enumerate() {
-        let cells = sides.iter().map(|(_, distribution)| ms(distribution.figures_ms()[index].1));
+        let is_lower_bound = quantile(name).is_some_and(|q| summary.is_lower_bound(q));
+        let cells = sides.iter().enumerate().map(|(side, (_, distribution))| {
+            let cell = ms(distribution.figures_ms()[index].1);
+            if side == 0 && is_lower_bound { format!(">={cell}") } else { cell }
+        });
         rows.push(std::iter::once(format!("  {name}")).chain(cells).collect());
     }
     Ok(format!("\n{}{}", paragraph("", &latency_title(report)), columns(&rows)))
+}
+
+/// Returns the quantile of a figure by its name.
+fn quantile(name: &str) -> Option<f64> {
+    let percent = name.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
+    if name == "max" { Some(1.0) } else { percent.map(|percent| percent / 100.0) }
 }
 
 fn latency_title(report: &Report<'_>) -> String {

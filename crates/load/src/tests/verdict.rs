@@ -200,3 +200,28 @@ fn open_loop_is_limited_by_the_generator_above_one_percent_unsent() {
     let start = "1.0 % of the requests were due, but not sent: try";
     assert!(reason.starts_with(start), "{reason}");
 }
+
+#[test]
+fn requests_that_got_no_response_are_named() {
+    let ages = |stalled: u64| {
+        let mut ages = equal_times(100_000, 50 - stalled);
+        ages.record_n(9_000_000_000, stalled);
+        Summary {
+            in_flight: 50,
+            in_flight_ages: Some(ages),
+            oldest_in_flight: Some(Duration::from_secs(9)),
+            failures: Failures::default(),
+            ..on_schedule(0, 1)
+        }
+    };
+    let warning = |stalled| Verdict::new(&closed_loop(), &ages(stalled)).warning;
+    assert_eq!(warning(5), None);
+    let expected = "45 of 50 requests in flight at the end had waited for longer than the p99, the oldest for 9000 ms: \
+                    the tail of the latency is a lower bound";
+    assert_eq!(warning(45).as_deref(), Some(expected));
+    // 45 of them among some ten thousand: the last 0.45 % of the distribution.
+    let responses = ages(45).latency.count() as f64;
+    let first_unknown = 1.0 - 45.0 / (responses + 45.0);
+    assert!(ages(45).is_lower_bound(first_unknown + 1e-6) && ages(45).is_lower_bound(1.0));
+    assert!(!ages(45).is_lower_bound(first_unknown - 1e-6) && !ages(0).is_lower_bound(1.0));
+}

@@ -3,17 +3,17 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
+use tollgate_net::Event;
 use tollgate_tls::{HttpProtocol, TlsClient};
 
 use super::Worker;
-use crate::connection::{Connection, InFlight, State, Stream};
+use super::closing::CLOSE_TIMEOUT;
+use crate::connection::{Connection, State, Stream};
 use crate::failures::Failure;
+use crate::in_flight::InFlight;
 
 /// Wait after a failed connect, so that a closed port is not flooded.
 const RETRY_WAIT: Duration = Duration::from_millis(10);
-
-/// Time that a server may take to close a connection after its last response.
-const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Minimum time between two checks of all timeouts: the precision of timeouts.
 const TIMEOUT_CHECK_MIN: Duration = Duration::from_millis(1);
@@ -36,7 +36,7 @@ impl Worker {
         if self.connections[index].in_flight.is_empty() {
             return self.watch_connect(index);
         }
-        let is_closed_loop = self.pacer.is_none();
+        let is_closed_loop = self.source.is_closed_loop();
         // If the send succeeds, the connection was established before.
         let connected_at = Instant::now();
         if self.plan.keep_alive {
@@ -103,15 +103,16 @@ impl Worker {
         self.connections[index].generation == generation
     }
 
-    /// Completes the request that a handshake stands for, and ends the connection. The server closes it, after it has
-    /// completed the handshake too; or after its session tickets, which it might not send after `close_notify`.
+    /// Completes the request that a handshake stands for, and ends the connection: at once, or after the session tickets that
+    /// the next handshake needs, which the server might not send after `close_notify`.
     fn complete_handshake(&mut self, index: usize) {
         let resumes = self.plan.tls.as_ref().is_some_and(TlsClient::resumes);
         let connection = &mut self.connections[index];
+        let mut awaits_tickets = false;
         if let State::Open(Stream { tls: Some(tls), socket, .. }) = &mut connection.state {
             // In TLS 1.2, tickets are a part of the handshake. Over TLS 1.3, servers in Go send them with their first flight.
             let is_tls13 = tls.facts().is_some_and(|it| it.version == "TLSv1.3");
-            let awaits_tickets = resumes && is_tls13 && tls.tickets() == 0;
+            awaits_tickets = resumes && is_tls13 && tls.tickets() == 0;
             if !awaits_tickets {
                 // The handshake counts even if the server has gone since.
                 tls.finish(socket).ok();
@@ -121,17 +122,23 @@ impl Worker {
             self.in_flight -= 1;
             self.metrics.completed_handshake(&in_flight, self.now);
         }
+        if awaits_tickets
+            && let State::Open(stream) =
+                std::mem::replace(&mut self.connections[index].state, State::Closed)
+        {
+            return self.enter(index, State::AwaitingTickets(stream));
+        }
         self.close(index);
     }
 
     /// Sends on a connection that has become ready, or the first bytes of its handshake.
     fn begin(&mut self, index: usize) {
         if self.plan.keep_alive {
-            self.connections[index].set_send_time(self.now, self.pacer.is_none());
+            self.connections[index].set_send_time(self.now, self.source.is_closed_loop());
         }
         self.send_next(index);
         // The requests of a schedule wait; handshakes and prefaces do not.
-        if self.pacer.is_some() || self.connections[index].is_connecting() {
+        if !self.source.is_closed_loop() || self.connections[index].is_connecting() {
             self.send(index);
         }
     }
@@ -179,30 +186,65 @@ impl Worker {
         self.metrics.resent(to_resend);
     }
 
-    /// Waits for the server to close a connection that carries no further request.
-    ///
-    /// The side that closes first keeps the pair of ports for a minute (`TIME_WAIT`). On this side that
-    /// would leave about 28,000 connects per minute towards one target, so the server goes first, as it
-    /// has announced, and only one that does not is closed by force. Requests that wait for a new
-    /// connection do not wait for that.
+    /// Replaces a connection that carries no further request, and leaves it to the server to close it. With requests on it
+    /// that have no response, it is closed by force.
     pub(super) fn close(&mut self, index: usize) {
-        if !self.connections[index].in_flight.is_empty() {
+        if self.connections[index].has_started_front() {
             return self.force_close(index);
         }
+        let token = self.token(index);
         match std::mem::replace(&mut self.connections[index].state, State::Closed) {
-            State::Open(stream) if !stream.is_shut => self.enter(index, State::Closing(stream)),
-            state => {
-                self.connections[index].state = state;
-                self.reconnect(index);
+            State::Open(stream) if !stream.is_shut => self.close_beside(token, stream),
+            state => self.connections[index].state = state,
+        }
+        self.reconnect(index);
+    }
+
+    fn close_beside(&mut self, token: u64, stream: Stream) {
+        self.now = Instant::now();
+        let oldest = self.closing.add(token, stream, self.now);
+        if let Some(stream) = oldest {
+            self.reset(stream);
+        }
+        if let Some(deadline) = self.closing.deadline() {
+            self.next_timeout_check = self.next_timeout_check.min(deadline);
+        }
+    }
+
+    /// Handles an event of a connection that waits for the server to close it: the server has closed, continues to send, or
+    /// makes room for the rest of a request that has its response already.
+    pub(super) fn on_closing_event(&mut self, event: Event, buffer: &mut [u8]) {
+        if self.plan.handshakes {
+            let Some(stream) = self.closing.get_mut(event.token) else { return };
+            stream.is_shut |= event.is_read_closed();
+            let is_readable = event.is_readable() || event.is_closed();
+            let is_over = is_readable && (stream.has_ended(buffer) || stream.has_tickets());
+            if !is_over {
+                return;
             }
         }
+        if let Some(stream) = self.closing.take(event.token) {
+            self.metrics.disconnected(stream.tls.as_deref());
+            if self.plan.handshakes {
+                // The server may be about to close, after its session tickets.
+                stream.socket.reset().ok();
+            }
+        }
+    }
+
+    /// Closes a connection that the server has left open.
+    fn reset(&mut self, stream: Stream) {
+        self.metrics.force_closed();
+        self.metrics.disconnected(stream.tls.as_deref());
+        // A failure keeps the ports for a while and has no other effect.
+        stream.socket.reset().ok();
     }
 
     /// Closes a connection that the server should have closed, without keeping the pair of ports.
     pub(super) fn force_close(&mut self, index: usize) {
         self.metrics.disconnected(self.connections[index].tls());
         let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
-        if let State::Closing(stream) | State::Open(stream) = state {
+        if let State::AwaitingTickets(stream) | State::Open(stream) = state {
             // A failure keeps the ports for a while and has no other effect.
             stream.socket.reset().ok();
         }
@@ -213,16 +255,12 @@ impl Worker {
     pub(super) fn reconnect(&mut self, index: usize) {
         self.now = Instant::now();
         self.disconnect(index);
-        if self.pacer.is_none() {
-            self.take_requests(index);
-        }
+        self.take_requests(index);
         if self.connections[index].in_flight.is_empty() {
             self.send_next(index);
         } else {
             self.connect(index);
-            if self.pacer.is_some() {
-                self.free(index);
-            }
+            self.free(index);
         }
     }
 
@@ -281,7 +319,7 @@ impl Worker {
             State::Connecting(_) | State::Open(_) => {
                 connection.oldest_sent().map(|sent| sent + self.plan.response_timeout)
             }
-            State::Closing(_) => Some(connection.since + CLOSE_TIMEOUT),
+            State::AwaitingTickets(_) => Some(connection.since + CLOSE_TIMEOUT),
         }
     }
 
@@ -298,7 +336,7 @@ impl Worker {
                     self.fail_connect(index, Failure::ConnectTimeout);
                 }
                 State::Connecting(_) | State::Open(_) => self.time_out(index),
-                State::Closing(_) => {
+                State::AwaitingTickets(_) => {
                     self.metrics.force_closed();
                     self.force_close(index);
                 }
@@ -306,7 +344,11 @@ impl Worker {
                 State::Closed => {}
             }
         }
-        let earliest = self.connections.iter().filter_map(|c| self.deadline(c)).min();
+        while let Some(stream) = self.closing.take_expired(self.now) {
+            self.reset(stream);
+        }
+        let deadlines = self.connections.iter().filter_map(|connection| self.deadline(connection));
+        let earliest = deadlines.chain(self.closing.deadline()).min();
         // The timeout of a request sent from now on expires no sooner than this.
         let latest = self.now + TIMEOUT_CHECK_MAX.min(self.plan.response_timeout);
         let soonest = self.now + TIMEOUT_CHECK_MIN;

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tollgate_http1::Response;
+use tollgate_http1::{HeadFaults, Response};
 use tollgate_http2::{ErrorCode, Event, Field, ResetCause};
 
 use super::Worker;
 use super::receive::Parsed;
-use crate::connection::{Connection, InFlight, State, Stream};
+use crate::connection::{Connection, State, Stream};
 use crate::failures::Failure;
 use crate::http2;
+use crate::in_flight::InFlight;
 
 /// Length of a read after whose processing the clock is read again.
 const LONG_READ_BYTES: usize = 4096;
@@ -30,7 +31,7 @@ impl Worker {
         while http2.can_open()
             && let Some(mut request) = in_flight.pop_front()
         {
-            request.set_send_time(self.now, self.pacer.is_none());
+            request.set_send_time(self.now, self.source.is_closed_loop());
             http2.open(request, &self.plan.workload);
         }
     }
@@ -82,7 +83,7 @@ impl Worker {
     /// Takes the next requests if there is room, and sends queued frames.
     fn use_streams(&mut self, index: usize) {
         self.send_next(index);
-        if self.pacer.is_some() || !self.is_sending {
+        if !self.source.is_closed_loop() || !self.is_sending {
             self.send(index);
         }
     }
@@ -183,7 +184,8 @@ impl Worker {
         let http2::Stream { in_flight, status, body_bytes, search, .. } = ended;
         let workload = &self.plan.workload;
         let has_pattern = workload.patterns[in_flight.request].is_none() || search.found();
-        let response = Response { status, body_bytes, keep_alive: !http2.framing.is_spent() };
+        let keep_alive = !http2.framing.is_spent();
+        let response = Response { status, body_bytes, keep_alive, faults: HeadFaults::default() };
         let request = &workload.requests[in_flight.request];
         self.in_flight -= 1;
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use thiserror::Error;
-use tollgate_http1::{Response, Scan, parse_response_head};
+use tollgate_http1::{Response, Scan, parse_response_head_for_client};
 
 use super::Worker;
 use crate::connection::{Connection, Received, State};
@@ -170,16 +170,18 @@ impl Worker {
         stream.is_reused = true;
         self.in_flight -= 1;
         let request = &workload.requests[in_flight.request];
+        let request_closes = in_flight.message(workload).closes();
         self.metrics.response(&in_flight, request, response, has_pattern, self.now);
         if self.metrics.needs_first_headers()
             && let Some(cached) = self.heads.last()
-            && let Ok(Some(head)) = parse_response_head(cached.head(), false)
+            && let Ok(Some(head)) = parse_response_head_for_client(cached.head(), false)
         {
             let headers = head.headers.iter();
             self.metrics.set_first_headers(headers.map(|(name, value)| (name.as_bytes(), value)));
         }
         self.end_replayed(&in_flight, true);
-        self.plan.keep_alive && response.keep_alive && is_whole
+        let keeps_alive = response.keep_alive && !request_closes;
+        self.plan.keep_alive && keeps_alive && is_whole
     }
 
     fn on_end_of_stream(&mut self, index: usize) {

@@ -3,215 +3,32 @@
 //! A due request joins the queue of its session, which is served at once. It waits there only for a connection, if all are
 //! in use, or for a response with a variable that it contains; other sessions go on.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::Worker;
-use crate::connection::{Connection, InFlight, Replayed, State};
-use crate::http2::Http2Head;
+use super::sessions::{Queued, Served, Session, Sessions};
+use crate::connection::{Connection, State};
+use crate::http2_head::Http2Head;
+use crate::in_flight::{InFlight, Replayed};
 use crate::plan::Protocol;
-use crate::replay::{Replay, Variable};
-use crate::session::{Jar, Site, render};
-
-/// The sessions of one thread.
-#[derive(Debug)]
-pub(super) struct Sessions {
-    replay: Arc<Replay>,
-    thread: usize,
-    threads: usize,
-    /// Number of requests of the thread.
-    planned: u64,
-    /// Position from which the next event is looked for.
-    next: usize,
-    /// From their first request to the last response.
-    sessions: HashMap<u32, Session>,
-    /// Session of each connection.
-    owners: Vec<Option<u32>>,
-    /// Connections without a session.
-    vacant: Vec<usize>,
-    /// Sessions that may go on.
-    ready: VecDeque<u32>,
-    /// Sessions that wait for a connection, with the due time of their first request.
-    starved: BTreeSet<(Instant, u32)>,
-    /// Number of requests in all queues.
-    queued: u64,
-    /// Connection from which the search for an idle one starts.
-    hand: usize,
-    /// False if the last search has found no idle connection, and none has become idle since.
-    has_idle: bool,
-}
-
-#[derive(Debug)]
-struct Session {
-    jar: Jar,
-    /// By variable.
-    values: Box<[Option<Box<str>>]>,
-    /// Requests in flight whose response sets the variable.
-    pending: Box<[u32]>,
-    /// Requests that are due, in their order.
-    queue: VecDeque<Queued>,
-    connections: Vec<usize>,
-    /// Connections that may take a request; the one used last is taken first.
-    free: Vec<usize>,
-    /// Requests that are not due yet.
-    left: u32,
-    in_flight: u32,
-    is_ready: bool,
-    /// Its time among the sessions that wait for a connection.
-    starved_since: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Queued {
-    request: usize,
-    scheduled: Instant,
-    /// True if it is counted as one that waits for a variable.
-    is_awaiting: bool,
-}
-
-/// Reason why a session sends no further request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Served {
-    /// Its queue is empty.
-    Completely,
-    /// The poller is called first.
-    UntilNextTurn,
-    UntilConnection,
-    UntilVariable,
-}
-
-impl Session {
-    fn new(replay: &Replay, left: u32) -> Self {
-        let variables = replay.variables.len();
-        Self {
-            jar: Jar::default(),
-            values: vec![None; variables].into(),
-            pending: vec![0; variables].into(),
-            queue: VecDeque::new(),
-            connections: Vec::new(),
-            free: Vec::new(),
-            left,
-            in_flight: 0,
-            is_ready: false,
-            starved_since: None,
-        }
-    }
-
-    /// Marks the first or the last request of the queue as one that waits for a variable. Returns true if it was not.
-    fn await_variable(&mut self, is_last: bool) -> bool {
-        let queued = if is_last { self.queue.back_mut() } else { self.queue.front_mut() };
-        queued.is_some_and(|queued| !std::mem::replace(&mut queued.is_awaiting, true))
-    }
-
-    fn is_over(&self) -> bool {
-        self.left == 0 && self.in_flight == 0 && self.queue.is_empty()
-    }
-}
-
-impl Sessions {
-    pub(super) fn new(replay: &Arc<Replay>, thread: usize, threads: usize) -> Self {
-        let is_own = |session: &usize| session % threads == thread;
-        let own = (0..replay.requests.len()).filter(is_own);
-        let planned = own.map(|session| u64::from(replay.requests[session])).sum();
-        Self {
-            replay: Arc::clone(replay),
-            thread,
-            threads,
-            planned,
-            next: 0,
-            sessions: HashMap::new(),
-            owners: Vec::new(),
-            vacant: Vec::new(),
-            ready: VecDeque::new(),
-            starved: BTreeSet::new(),
-            queued: 0,
-            hand: 0,
-            has_idle: false,
-        }
-    }
-
-    pub(super) fn planned(&self) -> u64 {
-        self.planned
-    }
-
-    pub(super) fn queued(&self) -> u64 {
-        self.queued
-    }
-
-    /// Number of queued requests, and the age of the oldest.
-    pub(super) fn unsent(&self, now: Instant) -> Option<(u64, Duration)> {
-        let fronts = self.sessions.values().filter_map(|session| session.queue.front());
-        let oldest = fronts.map(|front| front.scheduled).min()?;
-        Some((self.queued, now.saturating_duration_since(oldest)))
-    }
-
-    /// Drops the queued requests.
-    pub(super) fn end(&mut self) {
-        self.sessions.values_mut().for_each(|session| session.queue.clear());
-        self.queued = 0;
-    }
-
-    /// Queues the next request of the thread. Returns its session, and true if that has started.
-    fn queue_next(&mut self, scheduled: Instant) -> Option<(u32, bool)> {
-        let position = self.replay.next_of(self.thread, self.threads, self.next)?;
-        self.next = position + 1;
-        let event = self.replay.events[position];
-        let id = event.session;
-        let is_new = !self.sessions.contains_key(&id);
-        let new = || Session::new(&self.replay, self.replay.requests[id as usize]);
-        let session = self.sessions.entry(id).or_insert_with(new);
-        session.left -= 1;
-        let request = event.request as usize;
-        session.queue.push_back(Queued { request, scheduled, is_awaiting: false });
-        self.queued += 1;
-        Some((id, is_new))
-    }
-
-    /// Marks a session that may go on, or that is over.
-    fn wake(&mut self, id: u32) {
-        if let Some(session) = self.sessions.get_mut(&id)
-            && !session.is_ready
-            && (!session.queue.is_empty() || session.is_over())
-        {
-            session.is_ready = true;
-            self.ready.push_back(id);
-        }
-    }
-
-    /// True if a session may go on without an event.
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || (self.has_idle && !self.starved.is_empty())
-    }
-
-    /// Takes a session that may go on. One that waits for a connection comes first if its request is older: the other
-    /// hands its idle connection over.
-    fn next_ready(&mut self) -> Option<u32> {
-        let starved = self.starved.first().filter(|_| self.has_idle);
-        let Some(&ready) = self.ready.front() else { return starved.map(|(_, id)| *id) };
-        let front = self.sessions.get(&ready).and_then(|session| session.queue.front());
-        if let (Some((since, id)), Some(front)) = (starved, front)
-            && *since < front.scheduled
-        {
-            return Some(*id);
-        }
-        self.ready.pop_front()
-    }
-}
+use crate::replay::Variable;
+use crate::session::{Site, render};
 
 impl Worker {
     /// Sends the requests that are due, and those that have waited, as far as they may be sent.
     pub(super) fn send_replay(&mut self) {
         while self.budget.can_send()
-            && let Some(id) = self.sessions.as_mut().and_then(|sessions| sessions.next_ready())
+            && let Some(id) = self.source.sessions().and_then(Sessions::next_ready)
         {
             self.serve(id);
         }
-        let is_due = |worker: &Self| worker.pacer.as_ref().is_some_and(|it| it.is_due(worker.now));
-        while is_due(self) && self.is_sending && self.budget.can_send() {
+        while self.is_sending
+            && self.budget.can_send()
+            && let Some(sessions) = self.source.sessions()
+            && sessions.pacer.is_due(self.now)
+        {
             self.now = Instant::now();
-            let due = self.pacer.as_mut().and_then(|pacer| pacer.take(self.now));
-            let (Some(due), Some(sessions)) = (due, self.sessions.as_mut()) else { return };
+            let Some(due) = sessions.pacer.take(self.now) else { return };
             let Some((id, is_new)) = sessions.queue_next(due.scheduled) else { return };
             self.metrics.replay().sessions += u64::from(is_new);
             let lateness = self.now - due.scheduled;
@@ -232,13 +49,13 @@ impl Worker {
     }
 
     fn session_mut(&mut self, id: u32) -> Option<&mut Session> {
-        self.sessions.as_deref_mut()?.sessions.get_mut(&id)
+        self.source.sessions()?.sessions.get_mut(&id)
     }
 
     /// Sends the queued requests of a session in their order, until one has to wait.
     fn serve(&mut self, id: u32) -> Served {
         loop {
-            let Some(sessions) = self.sessions.as_deref_mut() else { return Served::Completely };
+            let Some(sessions) = self.source.sessions() else { return Served::Completely };
             let Some(session) = sessions.sessions.get_mut(&id) else { return Served::Completely };
             session.is_ready = false;
             if let Some(since) = session.starved_since.take() {
@@ -272,7 +89,7 @@ impl Worker {
 
     /// Lets a session wait for a connection.
     fn starve(&mut self, id: u32) {
-        if let Some(sessions) = self.sessions.as_deref_mut()
+        if let Some(sessions) = self.source.sessions()
             && let Some(session) = sessions.sessions.get_mut(&id)
             && let Some(front) = session.queue.front()
         {
@@ -283,7 +100,7 @@ impl Worker {
 
     /// Sends the first queued request of a session.
     fn send_queued(&mut self, id: u32, index: usize) {
-        let Some(sessions) = self.sessions.as_deref_mut() else { return };
+        let Some(sessions) = self.source.sessions() else { return };
         let Some(session) = sessions.sessions.get_mut(&id) else { return };
         let Some(Queued { request, scheduled, .. }) = session.queue.pop_front() else { return };
         sessions.queued -= 1;
@@ -325,7 +142,7 @@ impl Worker {
     /// session.
     fn connection_of(&mut self, id: u32) -> Option<usize> {
         loop {
-            let sessions = self.sessions.as_deref_mut()?;
+            let sessions = self.source.sessions()?;
             let Some(index) = sessions.sessions.get_mut(&id)?.free.pop() else { break };
             if sessions.owners[index] == Some(id) {
                 self.connections[index].is_free = false;
@@ -334,9 +151,9 @@ impl Worker {
                 }
             }
         }
-        let vacant = self.sessions.as_deref_mut()?.vacant.pop();
+        let vacant = self.source.sessions()?.vacant.pop();
         let index = vacant.or_else(|| self.add_vacant()).or_else(|| self.take_idle(id))?;
-        let sessions = self.sessions.as_deref_mut()?;
+        let sessions = self.source.sessions()?;
         sessions.owners[index] = Some(id);
         sessions.sessions.get_mut(&id)?.connections.push(index);
         Some(index)
@@ -355,13 +172,13 @@ impl Worker {
         self.budget.new_connections -= 1;
         self.started += 1;
         self.connections.push(Connection::new(self.now));
-        self.sessions.as_deref_mut()?.owners.push(None);
+        self.source.sessions()?.owners.push(None);
         Some(self.connections.len() - 1)
     }
 
     /// Takes an idle connection from another session.
     fn take_idle(&mut self, id: u32) -> Option<usize> {
-        let sessions = self.sessions.as_deref_mut()?;
+        let sessions = self.source.sessions()?;
         let count = self.connections.len();
         let mut all = (0..count).map(|step| (sessions.hand + step) % count);
         let is_idle = |index: &usize| {
@@ -377,18 +194,18 @@ impl Worker {
         };
         sessions.hand = index + 1;
         self.release(index);
-        self.sessions.as_deref_mut()?.vacant.pop()
+        self.source.sessions()?.vacant.pop()
     }
 
     /// Ends the connections of a session that has no further request.
     fn end_session(&mut self, id: u32) {
-        let Some(sessions) = self.sessions.as_deref_mut() else { return };
+        let Some(sessions) = self.source.sessions() else { return };
         let connections =
             sessions.sessions.get_mut(&id).map(|session| std::mem::take(&mut session.connections));
         for index in connections.unwrap_or_default() {
             self.release(index);
         }
-        if let Some(sessions) = self.sessions.as_deref_mut() {
+        if let Some(sessions) = self.source.sessions() {
             sessions.sessions.remove(&id);
         }
     }
@@ -397,14 +214,14 @@ impl Worker {
     fn release(&mut self, index: usize) {
         self.metrics.disconnected(self.connections[index].tls());
         let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
-        if let State::Closing(stream) | State::Open(stream) = state {
+        if let State::AwaitingTickets(stream) | State::Open(stream) = state {
             // A failure keeps the ports for a while and has no other effect.
             stream.socket.reset().ok();
         }
         let connection = &mut self.connections[index];
         connection.disconnect(self.now);
         connection.is_free = false;
-        let Some(sessions) = self.sessions.as_deref_mut() else { return };
+        let Some(sessions) = self.source.sessions() else { return };
         if let Some(owner) = sessions.owners[index].take()
             && let Some(session) = sessions.sessions.get_mut(&owner)
         {
@@ -418,7 +235,7 @@ impl Worker {
     pub(super) fn free_of_session(&mut self, index: usize) {
         let has_room = self.can_take(index) || self.is_joinable(index);
         let connection = &mut self.connections[index];
-        let Some(sessions) = self.sessions.as_deref_mut() else { return };
+        let Some(sessions) = self.source.sessions() else { return };
         sessions.has_idle |= connection.len() == 0;
         let Some(id) = sessions.owners[index] else { return };
         let Some(session) = sessions.sessions.get_mut(&id) else { return };
@@ -432,7 +249,7 @@ impl Worker {
     /// Ends a request of a session. `is_complete`: it has a response, with cookies and values.
     pub(super) fn end_replayed(&mut self, in_flight: &InFlight, is_complete: bool) {
         let Some(replayed) = &in_flight.replayed else { return };
-        let Some(sessions) = self.sessions.as_deref_mut() else { return };
+        let Some(sessions) = self.source.sessions() else { return };
         let Some(session) = sessions.sessions.get_mut(&replayed.session) else { return };
         session.in_flight -= 1;
         let counts = self.metrics.replay();

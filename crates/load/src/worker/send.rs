@@ -4,10 +4,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Worker;
-use crate::connection::{Connection, InFlight, Replayed, State, is_disconnect};
+use super::source::RequestSource;
+use crate::connection::{Connection, State, is_disconnect};
 use crate::failures::Failure;
+use crate::in_flight::{InFlight, Replayed};
 use crate::metrics::ThreadCpuClock;
-use crate::pacing::Pacer;
 
 /// Limit of connections started between two calls of the poller.
 const STARTS_PER_TURN_MAX: usize = 16;
@@ -52,8 +53,8 @@ impl Worker {
                 State::Open(_) => self.send_next(index),
                 State::Closed => self.reconnect(index),
                 // In a closed loop, its requests wait from now on, and count as in flight.
-                State::Connecting(_) if self.pacer.is_none() => self.take_requests(index),
-                State::Connecting(_) | State::RetryWait | State::Closing(_) => {}
+                State::Connecting(_) => self.take_requests(index),
+                State::RetryWait | State::AwaitingTickets(_) => {}
             }
         }
         // Requests that became due while the connections were opened.
@@ -67,11 +68,11 @@ impl Worker {
         if !self.is_sending {
             return;
         }
-        if self.pacer.is_some() {
-            self.free(index);
-        } else {
+        if self.source.is_closed_loop() {
             self.take_requests(index);
             self.send(index);
+        } else {
+            self.free(index);
         }
     }
 
@@ -79,26 +80,32 @@ impl Worker {
     pub(super) fn take_requests(&mut self, index: usize) {
         while self.is_sending
             && self.connections[index].has_room(self.plan.concurrency())
-            && let Some(request) = self.sequence.take()
+            && let RequestSource::Closed(source) = &mut self.source
+            && let Some(request) = source.take()
         {
             self.put(index, request, self.now, None);
         }
     }
 
-    /// Open loop: sends the requests that are due while there are connections for them. After a number of
-    /// sends the poller is called first, so that responses are not left unread.
+    /// Sends the requests of a schedule that are due.
     pub(super) fn send_due(&mut self) {
-        if self.sessions.is_some() {
-            return self.send_replay();
+        match &self.source {
+            RequestSource::Closed(_) => {}
+            // The last reading of the clock is cheaper than a new one. Handlers renew it, and so does the
+            // event loop after the last of them.
+            RequestSource::Open(source) if !source.pacer.is_due(self.now) => {}
+            RequestSource::Open(_) => self.send_open_loop(),
+            RequestSource::Replay(_) => self.send_replay(),
         }
-        // The last reading of the clock is cheaper than a new one. Handlers renew it, and so does the
-        // event loop after the last of them.
-        if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
-            return;
-        }
+    }
+
+    /// Sends due requests while there are connections for them. After a number of sends the poller is called first, so that
+    /// responses are not left unread.
+    fn send_open_loop(&mut self) {
         loop {
             self.now = Instant::now();
-            if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
+            if !matches!(&self.source, RequestSource::Open(source) if source.pacer.is_due(self.now))
+            {
                 return;
             }
             if self.budget.sends == 0 {
@@ -114,13 +121,12 @@ impl Worker {
 
     /// Sends the next due request on a connection with room.
     fn send_scheduled(&mut self, index: usize) {
-        let Some(due) = self.pacer.as_mut().and_then(|pacer| pacer.take(self.now)) else {
-            return;
-        };
+        let Some(source) = self.source.open_loop() else { return };
+        let Some(due) = source.pacer.take(self.now) else { return };
+        let request = source.take();
         if !due.was_queued {
             self.metrics.due(self.now - due.scheduled, false);
         }
-        let request = self.sequence.next();
         self.put(index, request, due.scheduled, None);
         match self.connections[index].state {
             State::Closed => self.connect(index),
@@ -132,8 +138,8 @@ impl Worker {
     /// Queues the requests that are due until a connection is free.
     fn queue_due(&mut self) {
         self.metrics.advance_series(self.now);
-        if let Some(pacer) = &mut self.pacer {
-            pacer.queue(self.now, |late| self.metrics.due(late, true));
+        if let Some(source) = self.source.open_loop() {
+            source.pacer.queue(self.now, |late| self.metrics.due(late, true));
         }
     }
 
@@ -160,16 +166,21 @@ impl Worker {
         self.connections[index].in_flight.push_back(in_flight);
     }
 
-    /// Queues a connection for the next request of the schedule, if it has room and is not queued.
+    /// Queues a connection for the next request of a schedule, if it has room and is not queued.
     pub(super) fn free(&mut self, index: usize) {
-        if self.sessions.is_some() {
-            return self.free_of_session(index);
+        match &self.source {
+            RequestSource::Closed(_) => return,
+            RequestSource::Open(_) => {}
+            RequestSource::Replay(_) => return self.free_of_session(index),
         }
         let can_take = self.can_take(index);
         let connection = &mut self.connections[index];
-        if can_take && !connection.is_free {
+        if can_take
+            && !connection.is_free
+            && let Some(source) = self.source.open_loop()
+        {
             connection.is_free = true;
-            self.free.push_back(index);
+            source.free.push_back(index);
         }
     }
 
@@ -183,14 +194,14 @@ impl Worker {
                     && !stream.is_handshaking()
                     && stream.http2.as_ref().is_none_or(|http2| http2.can_open())
             }
-            State::RetryWait | State::Connecting(_) | State::Closing(_) => false,
+            State::RetryWait | State::Connecting(_) | State::AwaitingTickets(_) => false,
         };
         has_room && is_usable
     }
 
     /// Takes the first free connection that can still take a request.
     fn next_free(&mut self) -> Option<usize> {
-        while let Some(index) = self.free.pop_front() {
+        while let Some(index) = self.source.open_loop()?.free.pop_front() {
             self.connections[index].is_free = false;
             if self.can_take(index) {
                 return Some(index);
@@ -217,8 +228,8 @@ impl Worker {
     }
 
     /// True if connections that are being established have room for all queued requests and the next one.
-    fn has_room_soon(&self) -> bool {
-        let mut needed = self.pacer.as_ref().map_or(0, Pacer::queued) + 1;
+    fn has_room_soon(&mut self) -> bool {
+        let mut needed = self.source.open_loop().map_or(0, |source| source.pacer.queued()) + 1;
         for connection in self.connections.iter().filter(|connection| connection.is_connecting()) {
             let room = self.plan.concurrency().saturating_sub(connection.len()) as u64;
             if room >= needed {

@@ -7,7 +7,7 @@ use tollgate_stats::LatencyHistogram;
 
 use crate::server::{
     DEADLINE, GET, OK, Server, closed_port, endless, finish, plan, request, run, scheduled,
-    wait_until,
+    wait_until, workload,
 };
 
 #[test]
@@ -185,6 +185,16 @@ fn plans_outside_their_limits_are_rejected() {
         (
             Plan { protocol: Protocol::Http1 { pipeline: 2 }, keep_alive: false, ..plan() },
             "cannot pipeline 2 requests without keep-alive: choose 1",
+        ),
+        (
+            Plan {
+                protocol: Protocol::Http1 { pipeline: 2 },
+                workload: workload(vec![request(
+                    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+                )]),
+                ..plan()
+            },
+            "cannot pipeline 2 requests with `Connection: close`: choose 1",
         ),
         (Plan { requests: Some(0), ..plan() }, "cannot send 0 requests: choose at least 1"),
         (

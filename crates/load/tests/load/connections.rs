@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Failures, Generator, Plan, Target};
+use tollgate_load::{Failures, Generator, MAX_CLOSING, Plan, Target};
 use tollgate_net::{Socket, listen};
 
 use crate::server::{
-    LAST, OK, Server, closed_port, endless, finish, plan, post, run, wait_until, workload,
+    LAST, OK, Server, closed_port, endless, finish, plan, post, request, run, scheduled,
+    wait_until, workload,
 };
 
 #[test]
@@ -175,8 +176,8 @@ fn without_keep_alive_each_request_has_a_connection() {
 }
 
 #[test]
-fn server_closes_first_and_its_time_is_not_latency() {
-    const LINGER: Duration = Duration::from_millis(100);
+fn server_closes_first_and_no_request_waits_for_that() {
+    const LINGER: Duration = Duration::from_millis(20);
     let closed_by_client = Arc::<AtomicU64>::default();
     let server = Server::start({
         let closed_by_client = Arc::clone(&closed_by_client);
@@ -188,22 +189,45 @@ fn server_closes_first_and_its_time_is_not_latency() {
             }
         }
     });
-    let summary = run(Plan { keep_alive: false, ..plan(server.address, 5) });
-    assert_eq!((summary.responses, summary.connects), (5, 5));
-    let shortest = summary.latency.min_ns().unwrap();
-    assert!(u128::from(shortest) < LINGER.as_nanos(), "{shortest} ns");
+    let summary = run(Plan { keep_alive: false, ..scheduled(server.address, 60, 100.0) });
+    // With one connection, a request that waits for the close of the one before it would be queued.
+    assert_eq!((summary.responses, summary.connects), (60, 60));
+    let median = summary.latency.value_at(0.5).unwrap();
+    assert!(u128::from(median) < LINGER.as_nanos(), "{median} ns");
     drop(server);
-    // The last connection is closed by the end of the run.
-    assert_eq!(closed_by_client.load(Ordering::SeqCst), 1);
+    // The last ones are closed by the end of the run.
+    let closed_by_client = closed_by_client.load(Ordering::SeqCst);
+    assert!(closed_by_client < 30, "{closed_by_client}");
+}
+
+#[test]
+fn server_that_does_not_close_limits_no_rate() {
+    let kept = Server::responding(OK);
+    let announced = Server::responding(LAST);
+    let asked = request(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let asking = Plan { workload: workload(vec![asked]), ..plan(kept.address, 600) };
+    let plans = [
+        Plan { keep_alive: false, ..plan(kept.address, 600) },
+        asking,
+        plan(announced.address, 600),
+    ];
+    for plan in plans {
+        let summary = run(plan);
+        assert_eq!((summary.responses, summary.connects, summary.failures.total()), (600, 600, 0));
+        // One after the other, their closes would take two minutes.
+        assert!(summary.window < Duration::from_secs(60), "{summary:?}");
+        let open = u64::try_from(MAX_CLOSING).unwrap();
+        assert!(summary.force_closed >= 599 - open, "{summary:?}");
+    }
 }
 
 #[test]
 fn connection_that_the_server_does_not_close_is_closed_by_force() {
     let server = Server::responding(OK);
-    let summary = run(Plan { keep_alive: false, ..plan(server.address, 3) });
-    assert_eq!((summary.responses, summary.connects), (3, 3));
-    // The run ends with the third response.
-    assert_eq!(summary.force_closed, 2);
+    let summary = run(Plan { keep_alive: false, ..scheduled(server.address, 30, 30.0) });
+    assert_eq!((summary.responses, summary.connects), (30, 30));
+    // Those of the last 200 ms are open at the end.
+    assert!((10..30).contains(&summary.force_closed), "{summary:?}");
 }
 
 #[test]

@@ -309,6 +309,22 @@ fn settings_have_the_time_limit_of_connects() {
     }
 }
 
+/// A server that announces the end of a connection after each response, and closes when the client does.
+#[test]
+fn connection_is_replaced_at_once_after_an_announced_goaway() {
+    let server = Server::start(|peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        while let Some(request) = streams.request() {
+            streams.connection.announce_go_away(&mut streams.out);
+            streams.respond(request.stream);
+        }
+    });
+    let summary = run(http2(1, plan(server.address, 100)));
+    assert_eq!((summary.responses, summary.connects), (100, 100), "{summary:?}");
+    // One after the other, the closes would take 20 seconds.
+    assert!(summary.window < Duration::from_secs(10), "{summary:?}");
+}
+
 #[test]
 fn connection_without_streams_is_replaced_after_a_goaway() {
     let is_first = AtomicBool::new(true);

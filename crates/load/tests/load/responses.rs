@@ -283,3 +283,21 @@ fn headers_of_the_first_response_are_kept() {
     );
     assert_eq!((summary.body_bytes, summary.kept_alive), (0, 3));
 }
+
+#[test]
+fn faults_that_clients_accept_are_counted_apart() {
+    let folded = b"HTTP/1.1 200 OK\r\nX-Folded: a,\r\n b\r\nContent-Length: 2\r\n\r\nok";
+    let summary = run(plan(Server::responding(folded).address, 3));
+    assert_eq!(
+        (summary.responses, summary.folded_heads, summary.connects),
+        (3, 3, 1),
+        "{summary:?}"
+    );
+    let two = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    let summary = run(plan(Server::responding(two).address, 3));
+    assert_eq!(
+        (summary.responses, summary.double_framings, summary.body_bytes),
+        (3, 3, 6),
+        "{summary:?}"
+    );
+}

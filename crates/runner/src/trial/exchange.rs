@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tollgate_http1::{
-    BodySearch, Pattern, RequestText, Response, ResponseHeadCache, ResponseScanner, Scan,
+    BodySearch, HeadFaults, Pattern, RequestText, Response, ResponseHeadCache, ResponseScanner,
+    Scan,
 };
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Head, Request};
@@ -201,7 +202,8 @@ fn exchange_http2(
     let pattern = request.expect.body_contains.as_deref().and_then(Pattern::new);
     let mut search = BodySearch::default();
     let mut fields = Fields::default();
-    let mut response = Response { status: 0, body_bytes: 0, keep_alive: true };
+    let faults = HeadFaults::default();
+    let mut response = Response { status: 0, body_bytes: 0, keep_alive: true, faults };
     let mut body = Vec::new();
     let mut bytes = vec![0; READ_BYTES];
     loop {

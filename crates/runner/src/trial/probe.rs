@@ -306,6 +306,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::sync::Arc;
+    use tollgate_http1::HeadFaults;
     use tollgate_traffic::{Mix, MixFile};
 
     fn response(template: &str, class: Class, got: &str, as_expected: bool) -> ProbeResponse {
@@ -321,6 +322,11 @@ mod tests {
                 _ => ProbeOutcome::Other,
             },
         }
+    }
+
+    /// A response with a body of five bytes.
+    fn response_of(status: u16) -> Response {
+        Response { status, body_bytes: 5, keep_alive: true, faults: HeadFaults::default() }
     }
 
     /// Returns the reason for responses to requests that expect a status.
@@ -411,7 +417,7 @@ mod tests {
             body_contains: Some(Arc::from(*b"welcome")),
             or_status: None,
         };
-        let response = Response { status: 200, body_bytes: 5, keep_alive: true };
+        let response = response_of(200);
         let compare =
             |has_text| compare(&mix.templates()[0], &expected, 403, &Reply { response, has_text });
         assert!(compare(true).as_expected);
@@ -430,7 +436,7 @@ mod tests {
         .unwrap();
         let mix = Mix::try_from(file).unwrap();
         let outcome = |status| {
-            let response = Response { status, body_bytes: 5, keep_alive: true };
+            let response = response_of(status);
             let reply = Reply { response, has_text: true };
             compare(&mix.templates()[0], &Expectation::default(), 406, &reply).outcome
         };

@@ -23,7 +23,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_load::{
-    Arrivals, Generator, GeneratorResult, Plan, Report, Shard, Spacing, Summary, UNSENT_SHARE_MAX,
+    Arrivals, Generator, GeneratorResult, MAX_CLOSING, Plan, Report, Shard, Spacing, Summary,
+    UNSENT_SHARE_MAX,
 };
 use tollgate_net::available_cpus;
 use tollgate_records::files::write_atomic;
@@ -50,8 +51,8 @@ const REPLAY_CONNECTIONS_MAX: usize = 1_000;
 /// Descriptors besides connections: standard streams, the signals' pipe, and files that libraries open.
 const FILES: usize = 16;
 
-/// Descriptors of a thread: poller, timer, waker and CPU statistics.
-const FILES_PER_THREAD: usize = 4;
+/// Descriptors of a thread: poller, timer, waker, CPU statistics, and connections that the server is to close.
+const FILES_PER_THREAD: usize = 4 + MAX_CLOSING;
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
@@ -409,12 +410,12 @@ mod tests {
             let load = load(&format!("http://127.0.0.1/ -n 1 {options}")).unwrap();
             load.check_machine(files_max, &[0, 2]).map_err(|error| error.to_string())
         };
-        // 50 connections, 16 descriptors of the program and 4 of its thread.
-        assert_eq!(check("-c 50 --cpus 0,2", 70), Ok(()));
-        let reason = check("-c 50", 69).unwrap_err();
-        assert!(reason.starts_with("-c 50 needs 70 open files, but the limit is 69"), "{reason}");
+        // 50 connections, 16 descriptors of the program, 4 of its thread and 256 connections that close.
+        assert_eq!(check("-c 50 --cpus 0,2", 326), Ok(()));
+        let reason = check("-c 50", 325).unwrap_err();
+        assert!(reason.starts_with("-c 50 needs 326 open files, but the limit is 325"), "{reason}");
         let reason = check("-c 1 --rate 1 --max-connections 100", 20).unwrap_err();
-        assert!(reason.starts_with("--max-connections 100 needs 120 open files"), "{reason}");
+        assert!(reason.starts_with("--max-connections 100 needs 376 open files"), "{reason}");
         let reason = check("--cpus 0,99", 1_024).unwrap_err();
         let expected = "--cpus: CPU 99 is not available to this process, choose from 0, 2";
         assert_eq!(reason, expected);
