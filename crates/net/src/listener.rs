@@ -37,6 +37,14 @@ pub enum Address {
 pub struct AddressParseError;
 
 impl Address {
+    /// Starts to connect, see [`Socket::connect`] and [`Socket::connect_unix`].
+    pub fn connect(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(address) => Socket::connect(*address),
+            Self::Unix(path) => Socket::connect_unix(path),
+        }
+    }
+
     /// Returns the advice for an error of listening on this address.
     pub fn listen_advice(&self, error: &io::Error) -> &'static str {
         match (self, error.kind()) {

@@ -57,11 +57,27 @@ impl<const KEPT_BYTES: usize> SendBuffer<KEPT_BYTES> {
     /// Marks the first `count` unsent bytes as sent. Empties the buffer after the last.
     #[inline]
     pub fn advance(&mut self, count: usize) {
-        self.sent += count;
-        assert!(self.sent <= self.bytes.len(), "more bytes sent than were there");
+        self.retain(count);
         if self.is_empty() {
             self.clear();
         }
+    }
+
+    /// Marks the first `count` unsent bytes as sent, but retains them for [`rewind`](Self::rewind).
+    #[inline]
+    pub fn retain(&mut self, count: usize) {
+        self.sent += count;
+        assert!(self.sent <= self.bytes.len(), "more bytes sent than were there");
+    }
+
+    /// Number of bytes that are retained after they were sent.
+    pub fn retained(&self) -> usize {
+        self.sent
+    }
+
+    /// Marks all retained bytes as unsent, to send them again on another connection.
+    pub fn rewind(&mut self) {
+        self.sent = 0;
     }
 
     /// Frees the memory of sent bytes, for a buffer that is appended to before all of it is sent.
@@ -143,6 +159,19 @@ mod tests {
         buffer.push(&[b'a'; 65]);
         buffer.clear();
         assert_eq!((buffer.unsent().len(), buffer.bytes.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn retained_bytes_are_sent_again() {
+        let mut buffer: SendBuffer = SendBuffer::new(b"abc".to_vec());
+        buffer.retain(3);
+        assert_eq!((buffer.is_empty(), buffer.retained()), (true, 3));
+        buffer.push(b"d");
+        buffer.retain(1);
+        buffer.rewind();
+        assert_eq!((buffer.unsent(), buffer.retained()), (&b"abcd"[..], 0));
+        buffer.advance(4);
+        assert_eq!(buffer.retained(), 0);
     }
 
     #[test]

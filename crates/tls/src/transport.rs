@@ -71,12 +71,19 @@ impl Transport {
 
     /// Connects to a backend. With `tls`, [`handshake`](Self::handshake) must be called until it is complete.
     pub fn connect(address: &Address, tls: Option<&TlsClient>) -> io::Result<Self> {
-        let session = tls.map(|tls| tls.connect().map(Box::new)).transpose()?;
-        let socket = match address {
-            Address::Tcp(address) => Socket::connect(*address)?,
-            Address::Unix(path) => Socket::connect_unix(path)?,
-        };
-        Ok(Self { session, is_readable: false, ..Self::new(socket) })
+        let session = tls.map(TlsClient::connect).transpose()?;
+        Ok(Self::connecting(address.connect()?, session))
+    }
+
+    /// Wraps a socket that connects, for a caller that creates the session before: its keys take longer than the connect.
+    pub fn connecting(socket: Socket, session: Option<TlsSession>) -> Self {
+        let session = session.map(Box::new);
+        Self { session, is_readable: false, ..Self::new(socket) }
+    }
+
+    /// Returns the result of the connect, once the socket is reported as writable.
+    pub fn connect_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket.take_error()
     }
 
     /// Continues a TLS handshake. Returns true if none is in progress.
@@ -163,7 +170,7 @@ impl Transport {
         self.is_read_shut |= is_end;
         self.is_closed |= event.is_closed();
         self.has_failed |= event.has_failed();
-        if event.is_writable() && self.flush().is_err() {
+        if event.is_writable() && self.on_writable().is_err() {
             self.is_closed = true;
             self.has_failed = true;
             self.is_readable = true;
@@ -171,12 +178,16 @@ impl Transport {
     }
 
     /// Sends pending TLS records, then shuts down if requested.
-    fn flush(&mut self) -> io::Result<()> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        if session.flush(&self.socket)? && self.is_shutting_down {
+    fn on_writable(&mut self) -> io::Result<()> {
+        if self.flush()? && self.is_shutting_down {
             self.shutdown()?;
         }
         Ok(())
+    }
+
+    /// Sends pending TLS records, such as those of a handshake. Returns true if none are left.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        self.session.as_mut().map_or(Ok(true), |session| session.flush(&self.socket))
     }
 
     /// Makes the next read try, regardless of events.
@@ -298,6 +309,11 @@ impl Transport {
         self.is_shutting_down = false;
         self.socket.shutdown_write()?;
         Ok(true)
+    }
+
+    /// Sends `close_notify`, but leaves it to the peer to close the connection first. Returns true if it is sent.
+    pub fn finish_session(&mut self) -> io::Result<bool> {
+        self.session.as_mut().map_or(Ok(true), |session| session.finish(&self.socket))
     }
 
     /// Closes with a reset, so that the peer does not take a truncated response for a complete one.
