@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::time::{Duration, Instant};
 
 use tollgate_http1::{BodySearch, ResponseScanner};
-use tollgate_net::{Interest, Poller, Socket, try_io};
-use tollgate_tls::{StreamEnd, TlsSession};
+use tollgate_net::{Poller, Serial, Socket};
+use tollgate_tls::{Received, TlsClient, TlsSession, Transport};
 
 use crate::http2::{self, Http2};
 use crate::in_flight::InFlight;
@@ -28,8 +28,8 @@ pub(crate) struct Connection {
     pub(crate) is_free: bool,
     /// True while it is in the worker's list of connections to read again.
     pub(crate) is_unread: bool,
-    /// Number of connects. Distinguishes events of an old socket from those of the current one.
-    pub(crate) generation: u32,
+    /// Distinguishes events of an old socket from those of the current one.
+    pub(crate) serial: Serial,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Connection {
             since: now,
             is_free: false,
             is_unread: false,
-            generation: 0,
+            serial: Serial::default(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Connection {
     pub(crate) fn tls(&self) -> Option<&TlsSession> {
         match &self.state {
             State::Connecting(stream) | State::Open(stream) | State::AwaitingTickets(stream) => {
-                stream.tls.as_deref()
+                stream.transport.session()
             }
             State::Closed | State::RetryWait => None,
         }
@@ -120,8 +120,9 @@ impl Connection {
 
     /// True if requests wait for a handshake or a stream on a connection that has carried no response.
     pub(crate) fn is_unanswered(&self) -> bool {
-        let is_fresh =
-            |stream: &Stream| (stream.http2.is_some() || stream.tls.is_some()) && !stream.is_reused;
+        let is_fresh = |stream: &Stream| {
+            (stream.http2.is_some() || stream.transport.is_tls()) && !stream.is_reused
+        };
         matches!(&self.state, State::Open(stream) if is_fresh(stream)) && !self.in_flight.is_empty()
     }
 
@@ -144,7 +145,7 @@ impl Connection {
         match &self.state {
             State::Connecting(_) => true,
             State::Open(stream) => {
-                stream.is_handshaking()
+                stream.transport.is_handshaking()
                     || stream.http2.as_ref().is_some_and(|http2| !http2.is_ready)
             }
             State::Closed | State::RetryWait | State::AwaitingTickets(_) => false,
@@ -211,38 +212,37 @@ impl Connection {
         let (State::Open(stream) | State::Connecting(stream)) = &mut self.state else {
             return Ok(false);
         };
-        if let Some(tls) = stream.tls.as_mut().filter(|tls| tls.is_handshaking()) {
-            let is_flushed = tls.flush(&stream.socket)?;
-            stream.watch(poller, token, !is_flushed)?;
+        let Stream { transport, http2, .. } = stream;
+        if transport.is_handshaking() {
+            let is_flushed = transport.flush()?;
+            transport.watch(poller, token, !is_flushed)?;
             return Ok(is_flushed);
         }
-        if let Stream { http2: Some(http2), socket, tls, .. } = &mut *stream {
-            let is_all_sent = http2.flush(|bytes| send(socket, tls, bytes))?;
-            stream.watch(poller, token, !is_all_sent)?;
+        if let Some(http2) = http2 {
+            let is_all_sent = http2.flush(|bytes| transport.send(bytes))?;
+            transport.watch(poller, token, !is_all_sent)?;
             return Ok(is_all_sent);
         }
         while self.sent < self.in_flight.len() {
             let first = &self.in_flight[self.sent].bytes(workload)[self.sent_bytes..];
-            let sent = if self.sent + 1 == self.in_flight.len() {
-                send(&stream.socket, &mut stream.tls, first)?
+            let (offered, mut bytes) = if self.sent + 1 == self.in_flight.len() {
+                (first.len(), transport.send(first)?)
             } else {
                 let rest = self.in_flight.range(self.sent + 1..);
                 let rest = rest.map(|request| request.bytes(workload));
                 let slices: Vec<IoSlice<'_>> =
                     std::iter::once(first).chain(rest).take(SLICES_MAX).map(IoSlice::new).collect();
-                match &mut stream.tls {
-                    None => try_io(|| stream.socket.send_slices(&slices))?,
-                    tls => {
-                        let joined: Vec<u8> =
-                            slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-                        send(&stream.socket, tls, &joined)?
-                    }
+                let offered = slices.iter().map(|slice| slice.len()).sum();
+                if transport.is_tls() {
+                    // One record for all, and one system call.
+                    let joined: Vec<u8> =
+                        slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    (offered, transport.send(&joined)?)
+                } else {
+                    (offered, transport.send_slices(&slices)?)
                 }
             };
-            let Some(mut bytes) = sent else {
-                stream.watch(poller, token, true)?;
-                return Ok(false);
-            };
+            let is_full = bytes < offered;
             while self.sent < self.in_flight.len() {
                 let left = self.in_flight[self.sent].bytes(workload).len() - self.sent_bytes;
                 if bytes < left {
@@ -253,8 +253,12 @@ impl Connection {
                 self.sent += 1;
                 self.sent_bytes = 0;
             }
+            if is_full {
+                transport.watch(poller, token, true)?;
+                return Ok(false);
+            }
         }
-        stream.watch(poller, token, false)?;
+        transport.watch(poller, token, false)?;
         Ok(true)
     }
 
@@ -287,58 +291,31 @@ impl Connection {
     }
 }
 
-/// Sends what there is room for; `None` if there is none.
-fn send(
-    socket: &Socket,
-    tls: &mut Option<Box<TlsSession>>,
-    bytes: &[u8],
-) -> io::Result<Option<usize>> {
-    match tls {
-        None => try_io(|| socket.send(bytes)),
-        Some(tls) => Ok(Some(tls.send(socket, bytes)?).filter(|sent| *sent > 0)),
-    }
-}
-
 /// True if a failed send means that the server has closed the connection.
 pub(crate) fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
-}
-
-/// Result of a read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    /// 0 at the end of the stream.
-    pub(crate) bytes: usize,
-    /// True if another read may find more.
-    pub(crate) has_more: bool,
 }
 
 /// A socket that connects or is connected, and the state of its response stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) connect_started: Instant,
-    pub(crate) socket: Socket,
-    /// `None` without TLS.
-    pub(crate) tls: Option<Box<TlsSession>>,
+    pub(crate) transport: Transport,
     pub(crate) scanner: ResponseScanner,
     pub(crate) search: BodySearch,
     /// `None` for HTTP/1.1.
     pub(crate) http2: Option<Box<Http2>>,
-    /// True if the server has sent its last byte, so that no event announces the end of the stream.
-    pub(crate) is_shut: bool,
     /// Error of a send whose response may still be unread.
     pub(crate) send_error: Option<io::Error>,
     /// True after the first complete response.
     pub(crate) is_reused: bool,
-    /// True if the poller reports room to write; `None` before the socket is registered.
-    watches_room: Option<bool>,
 }
 
 impl Stream {
     /// Starts to connect.
     pub(crate) fn connect(plan: &Plan) -> io::Result<Self> {
         // The keys of the handshake are not part of the time to connect.
-        let tls = plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?;
+        let session = plan.tls.as_ref().map(TlsClient::connect).transpose()?;
         let connect_started = Instant::now();
         let socket = match &plan.target {
             Target::Tcp(address) => Socket::connect(*address)?,
@@ -346,8 +323,7 @@ impl Stream {
         };
         Ok(Self {
             connect_started,
-            socket,
-            tls,
+            transport: Transport::connecting(socket, session),
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
             http2: match plan.protocol {
@@ -357,56 +333,32 @@ impl Stream {
                     Some(Box::new(Http2::new(scheme, Instant::now())))
                 }
             },
-            is_shut: false,
             send_error: None,
             is_reused: false,
-            watches_room: None,
         })
     }
 
-    pub(crate) fn is_handshaking(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    /// True if the server accepts no more requests: it has closed its side, by `close_notify` or altogether, or a send has
+    /// failed.
+    pub(crate) fn is_shut(&self) -> bool {
+        let has_ended = |session: &TlsSession| session.end().is_some();
+        self.transport.is_read_shut()
+            || self.send_error.is_some()
+            || self.transport.session().is_some_and(has_ended)
     }
 
-    /// True if the server closed the connection without ending the TLS session.
-    pub(crate) fn is_truncated(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.end() == Some(StreamEnd::Truncated))
-    }
-
-    /// Receives into the buffer.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        if let Some(tls) = &mut self.tls {
-            let (bytes, has_more) = tls.receive(&self.socket, buffer, self.is_shut)?;
-            // After `close_notify` the server accepts no more requests, even if the connection is still open.
-            self.is_shut |= tls.end().is_some();
-            return Ok(Received { bytes, has_more });
-        }
-        let bytes = self.socket.receive(buffer)?;
-        Ok(Received { bytes, has_more: bytes == buffer.len() || self.is_shut })
+    /// True if another read may find more after one that has returned bytes.
+    pub(crate) fn has_more(&self) -> bool {
+        self.transport.is_readable() || self.is_shut()
     }
 
     /// Receives into the buffer. Returns true at the end of the stream and after an error.
     pub(crate) fn has_ended(&mut self, buffer: &mut [u8]) -> bool {
-        match self.receive(buffer) {
-            Ok(received) => received.bytes == 0,
-            Err(error) => error.kind() != ErrorKind::WouldBlock,
-        }
+        matches!(self.transport.receive(buffer), Ok(Received::End) | Err(_))
     }
 
     /// True if session tickets have arrived, over TLS 1.3.
     pub(crate) fn has_tickets(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.tickets() > 0)
-    }
-
-    /// Registers for received bytes and, if `room`, for room to write. No system call if nothing changes.
-    pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {
-        let interest = if room { Interest::BothEdge } else { Interest::ReadableEdge };
-        match self.watches_room {
-            Some(watched) if watched == room => return Ok(()),
-            Some(_) => poller.modify(&self.socket, token, interest)?,
-            None => poller.add(&self.socket, token, interest)?,
-        }
-        self.watches_room = Some(room);
-        Ok(())
+        self.transport.session().is_some_and(|session| session.tickets() > 0)
     }
 }

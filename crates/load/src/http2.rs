@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tollgate_http1::BodySearch;
 use tollgate_http2::{Connection, Limits, MAX_MAX_FRAME_BYTES, Rate, Role};
+use tollgate_net::SendBuffer;
 
 use crate::in_flight::InFlight;
 use crate::workload::Workload;
@@ -23,9 +24,7 @@ pub(crate) struct Http2 {
     pub(crate) framing: Connection,
     scheme: &'static [u8],
     /// Frames to send.
-    pub(crate) out: Vec<u8>,
-    /// Number of bytes of `out` that are sent.
-    sent: usize,
+    pub(crate) out: SendBuffer<KEPT_BYTES>,
     /// True if the server's settings have arrived. No stream is opened before.
     pub(crate) is_ready: bool,
     pub(crate) last_received: Instant,
@@ -70,8 +69,7 @@ impl Http2 {
         Self {
             framing: Connection::new(Role::Client, limits, now, &mut out),
             scheme: scheme.as_bytes(),
-            out,
-            sent: 0,
+            out: SendBuffer::new(out),
             is_ready: false,
             last_received: now,
             streams: Vec::new(),
@@ -108,7 +106,7 @@ impl Http2 {
 
     /// True if no byte of the requests with a stream was sent.
     pub(crate) fn is_unsent(&self) -> bool {
-        self.len() == 0 || self.unsent_from.is_some_and(|place| self.sent <= place)
+        self.len() == 0 || self.unsent_from.is_some_and(|place| self.out.retained() <= place)
     }
 
     /// Opens a stream. [`Http2::can_open`] must be true.
@@ -117,15 +115,15 @@ impl Http2 {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        let before = self.out.len();
+        let before = self.out.tail().len();
         if self.len() == 1 {
             self.unsent_from = Some(before);
         }
         let fields = in_flight.http2_head(workload).fields(self.scheme);
         let is_bodyless = in_flight.message(workload).body().is_empty();
-        let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
+        let id = self.framing.send_request(fields, is_bodyless, token, self.out.tail());
         let id = id.expect("the connection accepts another stream");
-        in_flight.sent_bytes = (self.out.len() - before) as u64;
+        in_flight.sent_bytes = (self.out.tail().len() - before) as u64;
         self.oldest_sent =
             Some(self.oldest_sent.map_or(in_flight.sent, |oldest| oldest.min(in_flight.sent)));
         self.streams[token] = Some(Stream {
@@ -146,13 +144,13 @@ impl Http2 {
     pub(crate) fn resume_body(&mut self, token: usize, workload: &Workload) {
         let Some(Some(stream)) = self.streams.get_mut(token) else { return };
         let rest = &stream.in_flight.message(workload).body()[stream.body_sent..];
-        let before = self.out.len();
+        let before = self.out.tail().len();
         // A closed stream accepts no more bytes.
-        let sent = self.framing.send_data(stream.id, rest, true, &mut self.out);
+        let sent = self.framing.send_data(stream.id, rest, true, self.out.tail());
         let sent = sent.unwrap_or(rest.len());
         let is_unsent = sent < rest.len();
         stream.body_sent += sent;
-        stream.in_flight.sent_bytes += (self.out.len() - before) as u64;
+        stream.in_flight.sent_bytes += (self.out.tail().len() - before) as u64;
         if is_unsent && !stream.is_body_queued {
             stream.is_body_queued = true;
             self.unsent_bodies.push_back(token);
@@ -174,24 +172,20 @@ impl Http2 {
         }
     }
 
-    /// Sends the frames by `send`, which returns `None` if there is no room. Returns true if all are sent.
+    /// Sends the frames by `send`, which may return fewer bytes than given if there is no more room. Returns true if all are
+    /// sent.
     pub(crate) fn flush(
         &mut self,
-        mut send: impl FnMut(&[u8]) -> io::Result<Option<usize>>,
+        send: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<bool> {
-        while self.sent < self.out.len() {
-            let Some(bytes) = send(&self.out[self.sent..])? else {
-                // More may be appended before there is room.
-                self.unsent_from = self.unsent_from.and_then(|place| place.checked_sub(self.sent));
-                self.out.drain(..self.sent);
-                self.sent = 0;
-                return Ok(false);
-            };
-            self.sent += bytes;
+        self.out.send(send)?;
+        if !self.out.is_empty() {
+            // More may be appended before there is room.
+            let sent = self.out.retained();
+            self.unsent_from = self.unsent_from.and_then(|place| place.checked_sub(sent));
+            self.out.discard_sent();
+            return Ok(false);
         }
-        self.out.clear();
-        self.out.shrink_to(KEPT_BYTES);
-        self.sent = 0;
         self.unsent_from = None;
         self.framing.flushed();
         Ok(true)
@@ -208,7 +202,7 @@ impl Http2 {
         if stream.is_body_queued {
             self.unsent_bodies.retain(|queued| *queued != token);
         }
-        self.framing.release(stream.id, &mut self.out);
+        self.framing.release(stream.id, self.out.tail());
         Some(stream)
     }
 
@@ -258,20 +252,18 @@ mod tests {
         };
         let mut http2 = Http2::new("http", now);
         // Preface and settings are sent in part.
-        let preface = http2.out.len();
+        let preface = http2.out.unsent().len();
         http2.open(in_flight(), &workload);
         assert!(http2.is_unsent());
-        let mut room = [Some(preface - 1), None].into_iter();
-        assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
+        assert!(!http2.flush(|_| Ok(preface - 1)).unwrap());
         assert!(http2.is_unsent());
-        let mut room = [Some(2), None].into_iter();
-        assert!(!http2.flush(|_| Ok(room.next().flatten())).unwrap());
+        assert!(!http2.flush(|_| Ok(2)).unwrap());
         assert!(!http2.is_unsent());
-        assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
+        assert!(http2.flush(|bytes| Ok(bytes.len())).unwrap());
         http2.open(in_flight(), &workload);
         // The first request is on the wire.
         assert!(!http2.is_unsent());
-        assert!(http2.flush(|bytes| Ok(Some(bytes.len()))).unwrap());
+        assert!(http2.flush(|bytes| Ok(bytes.len())).unwrap());
         assert_eq!(http2.take_where(|_| true).len(), 2);
         assert!(http2.is_unsent());
         http2.open(in_flight(), &workload);

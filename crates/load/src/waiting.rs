@@ -35,63 +35,11 @@ impl RequestWait {
     }
 }
 
-/// Pause of a closed loop over multiplexed connections before it waits for events.
-///
-/// A server that writes each response by itself wakes a thread for the first of many. Without a pause, the thread reads
-/// few responses at a time and sends as few requests, and both sides pay more system calls and wake-ups for each. As
-/// network cards do with interrupts, the thread lets some responses arrive: for a time too short beside the latency to
-/// show in it, or to leave streams unused.
-#[derive(Debug, Default)]
-pub(crate) struct Coalescing {
-    /// Time to the head of a response. Follows quick responses at once and slow ones gradually, so that quick ones are
-    /// not delayed among slow ones.
-    latency: Duration,
-}
-
-/// Longest pause as a share of the latency: 1/128.
-const PAUSE_SHARE: u32 = 128;
-const PAUSE_MAX: Duration = Duration::from_micros(100);
-/// Below this, a timer costs more than the pause saves.
-const PAUSE_MIN: Duration = Duration::from_micros(20);
-/// Growth with each slower response: 1/64.
-const GROWTH_SHARE: u32 = 64;
-
-impl Coalescing {
-    /// Records the time from the send of a request to the head of its response.
-    pub(crate) fn record(&mut self, latency: Duration) {
-        let grown = self.latency + self.latency / GROWTH_SHARE;
-        self.latency = if self.latency.is_zero() { latency } else { latency.min(grown) };
-    }
-
-    /// Returns the pause, zero if it would be too short.
-    pub(crate) fn pause(&self) -> Duration {
-        let pause = (self.latency / PAUSE_SHARE).min(PAUSE_MAX);
-        if pause < PAUSE_MIN { Duration::ZERO } else { pause }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const US: Duration = Duration::from_micros(1);
-    const MS: Duration = Duration::from_millis(1);
-
-    #[test]
-    fn coalescing_pauses_for_a_small_share_of_the_lower_latencies() {
-        let mut coalescing = Coalescing::default();
-        let mut after = |count: usize, latency: Duration| {
-            (0..count).for_each(|_| coalescing.record(latency));
-            coalescing.pause()
-        };
-        assert_eq!(after(0, MS), Duration::ZERO);
-        assert_eq!(after(1, 10_240 * US), 80 * US);
-        // A quick response counts at once, a slow one for 1/64 more.
-        assert_eq!(after(1, 3_200 * US), 25 * US);
-        assert_eq!(after(1, 1000 * MS), 25 * US + 25 * US / 64);
-        assert_eq!(after(1_000, 1000 * MS), PAUSE_MAX);
-        assert_eq!(after(1, 2_500 * US), Duration::ZERO);
-    }
 
     #[test]
     fn wakes_early_for_a_distant_request_and_then_polls() {

@@ -18,14 +18,15 @@ use std::time::{Duration, Instant};
 use tollgate_http1::ResponseHeadCache;
 use tollgate_http2::Fields;
 use tollgate_net::{
-    Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
+    ConnectionId, Event, Events, IdlePolling, Interest, Poller, ResponseCoalescing, Source, Waker,
+    minimize_timer_slack, yield_cpu,
 };
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
 use crate::plan::{Plan, share};
 use crate::series::Recorder;
-use crate::waiting::{Coalescing, RequestWait};
+use crate::waiting::RequestWait;
 use closing::ClosingConnections;
 pub use closing::MAX_CLOSING;
 pub(crate) use send::START_WAIT_MAX;
@@ -53,7 +54,7 @@ pub(crate) struct Worker {
     source: RequestSource,
     request_wait: RequestWait,
     /// See [`Plan::coalesces`].
-    coalescing: Option<Coalescing>,
+    coalescing: Option<ResponseCoalescing>,
     metrics: Metrics,
     connections: Vec<Connection>,
     connections_max: usize,
@@ -102,11 +103,6 @@ impl Budget {
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 const EVENTS_PER_WAIT: usize = 256;
-const WAKER_TOKEN: u64 = u64::MAX;
-/// A token holds the index of a connection and, above it, its generation. Indices are far below the
-/// mask, so no token equals the waker's.
-const INDEX_BITS: u32 = 32;
-const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 impl Control {
     pub(crate) fn new(plan: &Plan, start: Instant) -> Self {
@@ -130,7 +126,7 @@ impl Worker {
         series: Option<Recorder>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
-        poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
+        poller.add(&waker, Source::Waker.token(), Interest::Readable)?;
         let now = Instant::now();
         let (thread, threads) = plan.shard.thread(thread, plan.threads);
         let share = |total: u64| share(total, thread, threads);
@@ -153,7 +149,7 @@ impl Worker {
             plan: Arc::clone(plan),
             source,
             request_wait: RequestWait::default(),
-            coalescing: plan.coalesces().then(Coalescing::default),
+            coalescing: plan.coalesces().then(ResponseCoalescing::default),
             metrics: Metrics::new(plan, Arc::clone(progress), series, planned),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
             connections_max: connections_max as usize,
@@ -198,10 +194,12 @@ impl Worker {
             self.open_window(&clock)?;
             for event in events.iter() {
                 self.budget.events -= 1;
-                if event.token == WAKER_TOKEN {
-                    self.process_commands()?;
-                } else {
-                    self.process_event(event, &mut buffer);
+                match Source::of_token(event.token) {
+                    Source::Waker => self.process_commands()?,
+                    Source::Upstream(id) => self.process_event(id.key, event, &mut buffer),
+                    Source::Listener(_) | Source::Downstream(_) => {
+                        unreachable!("the generator accepts no connections")
+                    }
                 }
                 if self.is_stopped() {
                     break 'turns;
@@ -272,23 +270,27 @@ impl Worker {
         Ok(())
     }
 
-    fn process_event(&mut self, event: Event, buffer: &mut [u8]) {
-        let index = (event.token & INDEX_MASK) as usize;
+    fn process_event(&mut self, index: usize, event: Event, buffer: &mut [u8]) {
         if event.token != self.token(index) {
             // A connection that was replaced.
             return self.on_closing_event(event, buffer);
         }
         let is_readable = event.is_readable() || event.is_closed();
         match &mut self.connections[index].state {
-            State::Connecting(stream) => {
-                stream.is_shut |= event.is_read_closed();
+            State::Connecting(_) => {
+                // Before the event is recorded, which may send and consume the error of the connect.
                 self.on_connect_result(index);
-                if is_readable {
-                    self.receive(index, buffer);
+                if event.token == self.token(index)
+                    && let State::Open(stream) = &mut self.connections[index].state
+                {
+                    stream.transport.on_event(event);
+                    if is_readable {
+                        self.receive(index, buffer);
+                    }
                 }
             }
             State::Open(stream) => {
-                stream.is_shut |= event.is_read_closed();
+                stream.transport.on_event(event);
                 if event.is_writable() {
                     self.send(index);
                 }
@@ -297,7 +299,7 @@ impl Worker {
                 }
             }
             State::AwaitingTickets(stream) => {
-                stream.is_shut |= event.is_read_closed();
+                stream.transport.on_event(event);
                 // An error is as good as the server's close.
                 if is_readable && (stream.has_ended(buffer) || stream.has_tickets()) {
                     self.force_close(index);
@@ -308,7 +310,8 @@ impl Worker {
     }
 
     fn token(&self, index: usize) -> u64 {
-        u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
+        let serial = self.connections[index].serial;
+        Source::Upstream(ConnectionId { key: index, serial }).token()
     }
 
     /// Sleeps if coalescing asks for it. Returns how long the poller may wait then.
@@ -366,7 +369,7 @@ impl Worker {
             self.metrics.disconnected(connection.tls());
         }
         for stream in self.closing.streams() {
-            self.metrics.disconnected(stream.tls.as_deref());
+            self.metrics.disconnected(stream.transport.session());
         }
         let unsent = self.source.unsent(now);
         let ages = self.connections.iter().flat_map(|connection| connection.ages(now));

@@ -27,7 +27,7 @@ impl Worker {
     pub(super) fn connect(&mut self, index: usize) {
         let started_at = Instant::now();
         self.now = started_at;
-        self.connections[index].generation = self.connections[index].generation.wrapping_add(1);
+        self.connections[index].serial.advance();
         let stream = match Stream::connect(&self.plan) {
             Ok(stream) => stream,
             Err(error) => return self.on_connect_error(index, &error),
@@ -64,7 +64,7 @@ impl Worker {
         let State::Connecting(stream) = &mut self.connections[index].state else {
             return;
         };
-        if let Err(error) = stream.watch(&self.poller, token, true) {
+        if let Err(error) = stream.transport.watch(&self.poller, token, true) {
             self.on_connect_error(index, &error);
         }
     }
@@ -73,7 +73,7 @@ impl Worker {
         let State::Connecting(stream) = &self.connections[index].state else {
             return;
         };
-        match stream.socket.take_error() {
+        match stream.transport.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return self.on_connect_error(index, &error),
         }
@@ -85,11 +85,11 @@ impl Worker {
     pub(super) fn on_handshake(&mut self, index: usize) -> bool {
         self.now = Instant::now();
         let connection = &mut self.connections[index];
-        let State::Open(Stream { tls: Some(tls), http2, .. }) = &connection.state else {
+        let (State::Open(stream), Some(tls)) = (&connection.state, connection.tls()) else {
             return false;
         };
         self.metrics.handshake(self.now - connection.since, tls);
-        if http2.is_some() && tls.protocol() != HttpProtocol::Http2 {
+        if stream.http2.is_some() && tls.protocol() != HttpProtocol::Http2 {
             let reason = "the server does not choose HTTP/2 (h2) by ALPN";
             self.fail_connect(index, Failure::Malformed(reason.to_owned()));
             return false;
@@ -98,9 +98,9 @@ impl Worker {
             self.complete_handshake(index);
             return false;
         }
-        let generation = connection.generation;
+        let serial = connection.serial;
         self.begin(index);
-        self.connections[index].generation == generation
+        self.connections[index].serial == serial
     }
 
     /// Completes the request that a handshake stands for, and ends the connection: at once, or after the session tickets that
@@ -109,13 +109,14 @@ impl Worker {
         let resumes = self.plan.tls.as_ref().is_some_and(TlsClient::resumes);
         let connection = &mut self.connections[index];
         let mut awaits_tickets = false;
-        if let State::Open(Stream { tls: Some(tls), socket, .. }) = &mut connection.state {
+        if let State::Open(stream) = &mut connection.state {
             // In TLS 1.2, tickets are a part of the handshake. Over TLS 1.3, servers in Go send them with their first flight.
-            let is_tls13 = tls.facts().is_some_and(|it| it.version == "TLSv1.3");
-            awaits_tickets = resumes && is_tls13 && tls.tickets() == 0;
+            let facts = stream.transport.tls_facts();
+            let is_tls13 = facts.is_some_and(|facts| facts.version == "TLSv1.3");
+            awaits_tickets = resumes && is_tls13 && !stream.has_tickets();
             if !awaits_tickets {
                 // The handshake counts even if the server has gone since.
-                tls.finish(socket).ok();
+                stream.transport.finish_session().ok();
             }
         }
         if let Some(in_flight) = connection.pop() {
@@ -194,7 +195,7 @@ impl Worker {
         }
         let token = self.token(index);
         match std::mem::replace(&mut self.connections[index].state, State::Closed) {
-            State::Open(stream) if !stream.is_shut => self.close_beside(token, stream),
+            State::Open(stream) if !stream.is_shut() => self.close_beside(token, stream),
             state => self.connections[index].state = state,
         }
         self.reconnect(index);
@@ -216,7 +217,7 @@ impl Worker {
     pub(super) fn on_closing_event(&mut self, event: Event, buffer: &mut [u8]) {
         if self.plan.handshakes {
             let Some(stream) = self.closing.get_mut(event.token) else { return };
-            stream.is_shut |= event.is_read_closed();
+            stream.transport.on_event(event);
             let is_readable = event.is_readable() || event.is_closed();
             let is_over = is_readable && (stream.has_ended(buffer) || stream.has_tickets());
             if !is_over {
@@ -224,10 +225,10 @@ impl Worker {
             }
         }
         if let Some(stream) = self.closing.take(event.token) {
-            self.metrics.disconnected(stream.tls.as_deref());
+            self.metrics.disconnected(stream.transport.session());
             if self.plan.handshakes {
                 // The server may be about to close, after its session tickets.
-                stream.socket.reset().ok();
+                stream.transport.reset();
             }
         }
     }
@@ -235,9 +236,9 @@ impl Worker {
     /// Closes a connection that the server has left open.
     fn reset(&mut self, stream: Stream) {
         self.metrics.force_closed();
-        self.metrics.disconnected(stream.tls.as_deref());
+        self.metrics.disconnected(stream.transport.session());
         // A failure keeps the ports for a while and has no other effect.
-        stream.socket.reset().ok();
+        stream.transport.reset();
     }
 
     /// Closes a connection that the server should have closed, without keeping the pair of ports.
@@ -246,7 +247,7 @@ impl Worker {
         let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
         if let State::AwaitingTickets(stream) | State::Open(stream) = state {
             // A failure keeps the ports for a while and has no other effect.
-            stream.socket.reset().ok();
+            stream.transport.reset();
         }
         self.reconnect(index);
     }
@@ -267,7 +268,7 @@ impl Worker {
     /// Fails a connection with its front request; over HTTP/2, with all requests that have a stream.
     pub(super) fn fail(&mut self, index: usize, failure: Failure) {
         self.now = Instant::now();
-        if matches!(&self.connections[index].state, State::Open(stream) if stream.is_handshaking())
+        if matches!(&self.connections[index].state, State::Open(stream) if stream.transport.is_handshaking())
         {
             return self.fail_connect(index, failure);
         }

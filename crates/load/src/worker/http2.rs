@@ -27,7 +27,9 @@ impl Worker {
         else {
             return;
         };
-        let Some(http2) = stream.http2.as_mut().filter(|_| !stream.is_shut) else { return };
+        let Some(http2) = (!stream.is_shut()).then_some(stream.http2.as_mut()).flatten() else {
+            return;
+        };
         while http2.can_open()
             && let Some(mut request) = in_flight.pop_front()
         {
@@ -49,7 +51,7 @@ impl Worker {
             };
             http2.last_received = self.now;
             let received =
-                http2.framing.receive(&mut bytes, &mut self.fields, &mut http2.out, self.now);
+                http2.framing.receive(&mut bytes, &mut self.fields, http2.out.tail(), self.now);
             match received {
                 Ok(Some(event)) => self.on_event(index, event),
                 Ok(None) => break,
@@ -64,7 +66,7 @@ impl Worker {
             self.now = Instant::now();
         }
         let connection = &self.connections[index];
-        let State::Open(Stream { http2: Some(http2), is_shut, .. }) = &connection.state else {
+        let State::Open(stream @ Stream { http2: Some(http2), .. }) = &connection.state else {
             return Parsed::Open;
         };
         if http2.is_over() {
@@ -74,7 +76,7 @@ impl Worker {
             };
         }
         // A server that has closed its side accepts no more requests; the end of the stream is read next.
-        if !is_shut {
+        if !stream.is_shut() {
             self.use_streams(index);
         }
         Parsed::Open
@@ -139,7 +141,7 @@ impl Worker {
                 if let Some(replayed) = &mut stream.in_flight.replayed {
                     replayed.response.add_body(data);
                 }
-                http2.framing.credit(id, data.len(), &mut http2.out);
+                http2.framing.credit(id, data.len(), http2.out.tail());
                 if end_stream {
                     self.complete_stream(index, token);
                 }

@@ -1,13 +1,14 @@
 //! Receiving responses.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Instant;
 
 use thiserror::Error;
 use tollgate_http1::{Response, Scan, parse_response_head_for_client};
+use tollgate_tls::Received;
 
 use super::Worker;
-use crate::connection::{Connection, Received, State};
+use crate::connection::{Connection, State};
 use crate::failures::Failure;
 
 /// Limit of reads of a large response before other connections are served.
@@ -40,17 +41,17 @@ impl Worker {
             let State::Open(stream) = &mut self.connections[index].state else {
                 return;
             };
-            let was_handshaking = stream.is_handshaking();
-            let received = stream.receive(buffer);
-            if was_handshaking && !stream.is_handshaking() && !self.on_handshake(index) {
+            let was_handshaking = stream.transport.is_handshaking();
+            let received = stream.transport.receive(buffer);
+            let has_more = stream.has_more();
+            if was_handshaking && !stream.transport.is_handshaking() && !self.on_handshake(index) {
                 return;
             }
             self.watch_room(index);
-            let Received { bytes, has_more } = match received {
-                Ok(Received { bytes: 0, .. }) => return self.on_end_of_stream(index),
-                Ok(received) => received,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            let bytes = match received {
+                Ok(Received::Bytes(bytes)) => bytes,
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) => return self.on_end_of_stream(index),
                 Err(error) => return self.on_receive_error(index, &error),
             };
             if self.metrics.interval_end().is_some() {
@@ -77,10 +78,10 @@ impl Worker {
     fn watch_room(&mut self, index: usize) {
         let token = self.token(index);
         if let State::Open(stream) = &mut self.connections[index].state
-            && stream.tls.as_ref().is_some_and(|tls| tls.wants_write())
+            && stream.transport.is_tls()
         {
             // A connection that cannot be watched fails at its time limit.
-            stream.watch(&self.poller, token, true).ok();
+            stream.transport.watch(&self.poller, token, false).ok();
         }
     }
 
@@ -149,7 +150,7 @@ impl Worker {
             }
         }
         // A server that has closed its side accepts no more requests; the end of the stream is read next.
-        if matches!(&self.connections[index].state, State::Open(stream) if !stream.is_shut) {
+        if matches!(&self.connections[index].state, State::Open(stream) if !stream.is_shut()) {
             self.send_next(index);
         }
         Parsed::Open
@@ -194,7 +195,7 @@ impl Worker {
             return self.reconnect(index);
         }
         match stream.scanner.close() {
-            Ok(Some(_)) if stream.is_truncated() => {
+            Ok(Some(_)) if stream.transport.is_truncated() => {
                 let reason = "the connection was closed without close_notify";
                 self.fail(index, Failure::Malformed(reason.to_owned()));
             }

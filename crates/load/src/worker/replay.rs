@@ -216,7 +216,7 @@ impl Worker {
         let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
         if let State::AwaitingTickets(stream) | State::Open(stream) = state {
             // A failure keeps the ports for a while and has no other effect.
-            stream.socket.reset().ok();
+            stream.transport.reset();
         }
         let connection = &mut self.connections[index];
         connection.disconnect(self.now);

@@ -190,8 +190,8 @@ impl Worker {
         let is_usable = match &connection.state {
             State::Closed => true,
             State::Open(stream) => {
-                !stream.is_shut
-                    && !stream.is_handshaking()
+                !stream.is_shut()
+                    && !stream.transport.is_handshaking()
                     && stream.http2.as_ref().is_none_or(|http2| http2.can_open())
             }
             State::RetryWait | State::Connecting(_) | State::AwaitingTickets(_) => false,
@@ -262,7 +262,6 @@ impl Worker {
         let may_have_response = connection.has_started_front() && is_disconnect(&error);
         match &mut connection.state {
             State::Open(stream) if may_have_response => {
-                stream.is_shut = true;
                 stream.send_error = Some(error);
                 self.read_again(index);
             }
