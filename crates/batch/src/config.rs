@@ -8,6 +8,8 @@ use std::time::Duration;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_experiment::file::ExperimentFile;
+use tollgate_experiment::toml_file::{self, Source};
 use tollgate_records::error::{bad_input, io_error, suggestion};
 use tollgate_records::metric::Metric;
 use tollgate_records::units::{Percent, Span};
@@ -149,7 +151,7 @@ pub struct Settings {
     pub title: String,
     pub experiment: String,
     /// The experiment as TOML, with one case and the one subject that gets the products.
-    pub base: String,
+    base: String,
     /// Option of the recipe that gets the path of a product.
     pub option: String,
     /// Path within the product.
@@ -203,6 +205,13 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Settings {
+    /// Returns the experiment with one case and the one subject that gets the products.
+    pub(crate) fn base(&self) -> anyhow::Result<ExperimentFile> {
+        let source =
+            Source { name: "the experiment of the batch".to_owned(), text: self.base.clone() };
+        Ok(toml_file::parse(&source)?)
+    }
+
     /// Validates a file. Relative paths are relative to `folder`.
     pub fn of(file: &BatchFile, folder: &Path, catalog: &Catalog) -> anyhow::Result<Self> {
         let name = needed(&file.experiment, "experiment", "the experiment to measure with")?;
@@ -223,7 +232,7 @@ impl Settings {
         })?;
         let subject = subject_for(&experiment, subject, product)?;
         let case = one_case(&experiment, file.case.as_deref())?;
-        let base = base(&experiment.source, case, subject, file.margin.map(|margin| margin.0))?;
+        let base = base(&experiment.source, case, subject, file.margin)?.to_toml()?;
         let origin = match (&file.repo, &file.versions[..]) {
             (Some(repo), []) if is_folder(repo) => {
                 RevisionSource::Repository(absolute(folder, repo)?.display().to_string())

@@ -1,12 +1,14 @@
-//! Rounds: the division of products into runs, and the experiment of each: the user's, with one case, and with the anchor
-//! and some products as subjects.
+//! Division of products into rounds, and the experiment of each: the user's, with one case, and with the anchor and some
+//! products as subjects.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::experiment::{Experiment, Subject};
-use tollgate_experiment::toml_file::Source;
+use tollgate_experiment::file::{DesignFile, ExperimentFile};
+use tollgate_experiment::toml_file::{self, Source};
 use tollgate_records::error::{bad_input, io_error};
-use toml::{Table, Value};
+use tollgate_records::subject::OptionValue;
+use tollgate_records::units::Percent;
 
 pub(crate) const ANCHOR: &str = "anchor";
 
@@ -18,128 +20,107 @@ pub(crate) struct RoundSubject {
     pub(crate) product: String,
 }
 
-/// Returns an experiment with only one case and one subject, as TOML, with another margin and without its blocks.
+/// Returns an experiment with only one case and one subject, with another margin and without its blocks.
 pub(crate) fn base(
     source: &Source,
     case: &str,
     subject: &Subject,
-    margin: Option<f64>,
-) -> anyhow::Result<String> {
-    let mut table = parse(&source.text)?;
-    let mut kept_case = named(&table, "case", case)?;
-    if kept_case.contains_key("rate_of") {
+    margin: Option<Percent>,
+) -> anyhow::Result<ExperimentFile> {
+    let file: ExperimentFile = toml_file::parse(source)?;
+    let mut kept_case = named("case", case, file.case, |case| &case.name)?;
+    if kept_case.rate_of.is_some() {
         return Err(damaged(&format!(
             "case `{case}` takes its rate from another case, which a round does not have; set `rate`"
         )));
     }
     // The subjects of a round have other names.
-    kept_case.remove("subjects");
+    kept_case.subjects.clear();
     // A relative path would be relative to the file of the round.
     let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-    if let Some(Value::String(mix)) = kept_case.get_mut("mix")
-        && mix.ends_with(".toml")
-    {
-        let path = folder.join(&*mix);
+    if kept_case.mix.ends_with(".toml") || kept_case.mix.ends_with(".mix") {
+        let path = folder.join(&kept_case.mix);
         let path = std::path::absolute(&path).map_err(io_error("resolve", &path))?;
-        *mix = path.display().to_string();
+        kept_case.mix = path.display().to_string();
     }
-    let mut kept_subject = named(&table, "subject", &subject.name)?;
-    if let Some(Value::Table(with)) = kept_subject.get_mut("with") {
-        for (name, value) in with {
-            if let (Value::String(text), Some(option)) = (value, subject.options.get(name)) {
-                *text = option.to_string();
-            }
+    let mut kept_subject = named("subject", &subject.name, file.subject, |subject| &subject.name)?;
+    for (name, value) in &mut kept_subject.with {
+        if let (OptionValue::Text(_), Some(option)) = (&value, subject.options.get(name)) {
+            *value = option.clone();
         }
     }
-    table.insert("case".to_owned(), Value::Array(vec![Value::Table(kept_case)]));
-    table.insert("subject".to_owned(), Value::Array(vec![Value::Table(kept_subject)]));
-    let margin = match (margin, table.get("design").and_then(|design| design.get("margin"))) {
-        (Some(margin), _) => Some(Value::String(format!("{}%", (margin * 1e8).round() / 1e6))),
-        (None, own) => own.cloned(),
-    };
-    let design = margin.map(|margin| ("margin".to_owned(), margin));
-    table.insert("design".to_owned(), Value::Table(design.into_iter().collect()));
-    // The fallback is not a subject of the round.
-    table.remove("baseline_fallback");
-    write(&table)
+    Ok(ExperimentFile {
+        case: vec![kept_case],
+        subject: vec![kept_subject],
+        design: DesignFile { margin: margin.or(file.design.margin), ..DesignFile::default() },
+        // The fallback is not a subject of the round.
+        baseline_fallback: None,
+        ..file
+    })
 }
 
 /// Returns the experiment of a round. The anchor is its first subject.
 pub(crate) fn experiment(
-    base: &str,
+    base: &ExperimentFile,
     title: &str,
     option: &str,
     subjects: &[RoundSubject],
     blocks: u32,
-) -> anyhow::Result<String> {
-    let mut table = parse(base)?;
-    let pattern = table.get("subject").and_then(|all| all.get(0)).and_then(Value::as_table);
-    let pattern = pattern.cloned().ok_or_else(|| damaged("no subject"))?;
+) -> anyhow::Result<ExperimentFile> {
+    let pattern = base.subject.first().ok_or_else(|| damaged("no subject"))?;
     let subject = |subject: &RoundSubject| {
         let mut one = pattern.clone();
-        one.insert("name".to_owned(), Value::String(subject.name.clone()));
-        one.insert("about".to_owned(), Value::String(subject.about.clone()));
-        let with = one.entry("with").or_insert_with(|| Value::Table(Table::new()));
-        if let Value::Table(with) = with {
-            with.insert(option.to_owned(), Value::String(subject.product.clone()));
-        }
-        Value::Table(one)
+        one.name.clone_from(&subject.name);
+        one.about.clone_from(&subject.about);
+        one.with.insert(option.to_owned(), OptionValue::Text(subject.product.clone()));
+        one
     };
-    table.insert("subject".to_owned(), Value::Array(subjects.iter().map(subject).collect()));
-    table.insert("baseline".to_owned(), Value::String(ANCHOR.to_owned()));
-    table.insert("title".to_owned(), Value::String(title.to_owned()));
-    let design = table.entry("design").or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(design) = design {
-        design.insert("blocks".to_owned(), Value::Integer(blocks.into()));
-    }
-    write(&table)
+    Ok(ExperimentFile {
+        title: title.to_owned(),
+        baseline: ANCHOR.to_owned(),
+        subject: subjects.iter().map(subject).collect(),
+        design: DesignFile { blocks: Some(blocks), ..base.design },
+        ..base.clone()
+    })
 }
 
 /// Returns the experiment of a batch with the mix of its case, if that is a file, by a path relative to the folder of the
 /// round; and the files of the mix by such paths.
 pub(crate) fn movable(
-    base: &str,
+    mut base: ExperimentFile,
     experiment: &Experiment,
-) -> anyhow::Result<(String, BTreeMap<String, PathBuf>)> {
-    let mut table = parse(base)?;
-    let case = table.get_mut("case").and_then(|all| all.get_mut(0));
-    let case = case.and_then(Value::as_table_mut).ok_or_else(|| damaged("no case"))?;
-    let (Some(Value::String(mix)), [parsed]) = (case.get_mut("mix"), &experiment.cases[..]) else {
-        return Ok((base.to_owned(), BTreeMap::new()));
-    };
-    if !Path::new(&*mix).is_absolute() {
-        return Ok((base.to_owned(), BTreeMap::new()));
+) -> anyhow::Result<(ExperimentFile, BTreeMap<String, PathBuf>)> {
+    let case = base.case.first_mut().ok_or_else(|| damaged("no case"))?;
+    let [parsed] = &experiment.cases[..] else { return Ok((base, BTreeMap::new())) };
+    if !Path::new(&case.mix).is_absolute() {
+        return Ok((base, BTreeMap::new()));
     }
     // Files of the catalog are found there by their names.
     let sources = std::iter::once(&parsed.mix_source).chain(&parsed.mix_included);
     let paths = sources.map(|source| PathBuf::from(&source.name)).filter(|path| path.is_file());
     let paths = paths.map(|path| path.canonicalize().map_err(io_error("resolve", &path)));
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
-    let own = Path::new(&*mix).canonicalize().map_err(io_error("resolve", Path::new(&*mix)))?;
+    let own = Path::new(&case.mix);
+    let own = own.canonicalize().map_err(io_error("resolve", own))?;
     let is_above = |folder: &&Path| paths.iter().all(|path| path.starts_with(folder));
     let root = own.ancestors().skip(1).find(is_above).unwrap_or(Path::new("/"));
     let place =
         |path: &Path| format!("{MIX_FOLDER}/{}", path.strip_prefix(root).unwrap_or(path).display());
-    *mix = place(&own);
+    case.mix = place(&own);
     let beside = paths.iter().map(|path| (place(path), path.clone())).collect();
-    Ok((write(&table)?, beside))
+    Ok((base, beside))
 }
 
 const MIX_FOLDER: &str = "mix";
 
-fn parse(text: &str) -> anyhow::Result<Table> {
-    text.parse().map_err(|error: toml::de::Error| damaged(error.message()))
-}
-
-fn write(table: &Table) -> anyhow::Result<String> {
-    toml::to_string(table).map_err(|error| damaged(&error.to_string()))
-}
-
-fn named(table: &Table, kind: &str, name: &str) -> anyhow::Result<Table> {
-    let all = table.get(kind).and_then(Value::as_array).into_iter().flatten();
-    let mut tables = all.filter_map(Value::as_table);
-    let found = tables.find(|one| one.get("name").and_then(Value::as_str) == Some(name));
-    found.cloned().ok_or_else(|| damaged(&format!("no {kind} `{name}`")))
+fn named<T>(
+    kind: &str,
+    name: &str,
+    all: Vec<T>,
+    name_of: impl Fn(&T) -> &String,
+) -> anyhow::Result<T> {
+    let found = all.into_iter().find(|one| name_of(one) == name);
+    found.ok_or_else(|| damaged(&format!("no {kind} `{name}`")))
 }
 
 fn damaged(what: &str) -> anyhow::Error {
@@ -222,7 +203,6 @@ mod tests {
     use crate::config::{BatchFile, Settings, Wanted};
     use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
-    use tollgate_experiment::toml_file;
 
     #[test]
     fn round_is_a_valid_experiment() {
@@ -231,14 +211,14 @@ mod tests {
         source.text = source.text.replace("[[case]]\n", "[[case]]\nsubjects = ['full']\n");
         let case = Experiment::load(&catalog, "modsecurity", &Adjustments::default()).unwrap();
         let full = case.subjects.iter().find(|subject| subject.name == "full").unwrap();
-        let base = base(&source, &case.cases[0].name, full, Some(0.07)).unwrap();
+        let base = base(&source, &case.cases[0].name, full, Some(Percent(0.07))).unwrap();
         let subject = |name: &str| RoundSubject {
             name: name.to_owned(),
             about: format!("{name}: \"quoted\""),
             product: format!("/products/{name}"),
         };
         let subjects = [subject(ANCHOR), subject("v4.7.0")];
-        let text = experiment(&base, "A round", "crs", &subjects, 6).unwrap();
+        let text = experiment(&base, "A round", "crs", &subjects, 6).unwrap().to_toml().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("001.toml");
         std::fs::write(&path, &text).unwrap();
@@ -276,11 +256,16 @@ mod tests {
                 product: "/products/one".to_owned(),
             };
             let subjects = [subject(ANCHOR), subject("one")];
-            let text =
-                experiment(&settings.base, "t", &settings.option, &subjects, settings.blocks);
+            let text = experiment(
+                &settings.base().unwrap(),
+                "t",
+                &settings.option,
+                &subjects,
+                settings.blocks,
+            );
             let dir = tempfile::tempdir().unwrap();
             let round = dir.path().join("001.toml");
-            std::fs::write(&round, text.unwrap()).unwrap();
+            std::fs::write(&round, text.unwrap().to_toml().unwrap()).unwrap();
             let adjustments = Adjustments::default();
             let round = Experiment::load(&catalog, round.to_str().unwrap(), &adjustments).unwrap();
             assert_eq!(round.subjects.len(), 2, "{name}");

@@ -1,7 +1,6 @@
 //! Measures products in rounds.
 
 use crate::batch::Batch;
-use crate::config::Settings;
 use crate::division::{ANCHOR, RoundSubject, Share, experiment, movable};
 use crate::inputs::Inputs;
 use crate::nodes::{self, Job, Nodes};
@@ -218,7 +217,7 @@ impl Batch<'_> {
         }
         let Some(first) = jobs.first() else { return Ok(()) };
         let (_, experiment) = self.experiment(&self.dir.experiment(first.round))?;
-        let (base, beside) = movable(&self.manifest.settings.base, &experiment)?;
+        let (base, beside) = movable(self.manifest.settings.base()?, &experiment)?;
         let (batch, catalog) = (self.dir.path().to_owned(), self.catalog.clone());
         let (settings, system) = (self.manifest.settings.clone(), self.manifest.inputs.clone());
         let inputs = nodes::Inputs {
@@ -310,8 +309,9 @@ impl Batch<'_> {
     ) -> anyhow::Result<()> {
         let subjects = subjects.iter().map(|(name, product)| self.subject(name, product));
         let subjects: Vec<RoundSubject> = subjects.collect::<Result<_, _>>()?;
-        let Settings { base, option, .. } = &self.manifest.settings;
-        write_atomic(path, &experiment(base, title, option, &subjects, blocks)?)
+        let settings = &self.manifest.settings;
+        let file = experiment(&settings.base()?, title, &settings.option, &subjects, blocks)?;
+        write_atomic(path, &file.to_toml()?)
     }
 
     pub(crate) fn experiment(&self, path: &Path) -> anyhow::Result<(Catalog, Experiment)> {

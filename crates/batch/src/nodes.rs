@@ -18,6 +18,7 @@ use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::{ProgramEnd, ProgramRun};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
+use tollgate_experiment::file::ExperimentFile;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{files_below, remove_folder};
 use tollgate_records::replay::ended_by;
@@ -78,7 +79,7 @@ pub(crate) struct Inputs<'a> {
     /// Directory of the batch.
     pub(crate) batch: &'a Path,
     /// The experiment of the batch. Paths of mixes are relative to the folder of a round.
-    pub(crate) base: &'a str,
+    pub(crate) base: &'a ExperimentFile,
     pub(crate) option: &'a str,
     pub(crate) quick: bool,
     /// The program.
@@ -310,7 +311,8 @@ impl Worker<'_> {
             ..subject.clone()
         };
         let subjects: Vec<RoundSubject> = job.subjects.iter().map(on_node).collect();
-        let text = experiment(inputs.base, &job.title, inputs.option, &subjects, job.blocks)?;
+        let round = experiment(inputs.base, &job.title, inputs.option, &subjects, job.blocks)?;
+        let text = round.to_toml()?;
         let file = format!("{}.toml", round_name(job.round));
         agent.write_file(&format!("{ROUND}/{file}"), text.as_bytes(), false, stop)?;
         for (name, path) in inputs.beside {

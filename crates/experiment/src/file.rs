@@ -2,8 +2,9 @@
 
 use crate::load_shape::{LoadFile, RateOfFile};
 use crate::toml_file::Step;
+use anyhow::Context;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_records::case::Protocol;
@@ -15,164 +16,207 @@ use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
 
 /// The TOML file of an experiment.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ExperimentFile {
+pub struct ExperimentFile {
     /// The question that the experiment answers.
-    pub(crate) title: String,
+    pub title: String,
     /// Name of the subject that the others are compared with.
-    pub(crate) baseline: String,
+    pub baseline: String,
     /// Subject that replaces the baseline if its system is not installed.
-    pub(crate) baseline_fallback: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_fallback: Option<String>,
     /// True if the terminal report summarizes the trials of each subject.
-    #[serde(default)]
-    pub(crate) summary: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub summary: bool,
     /// True if the terminal report shows bytes per second, sent and received.
-    #[serde(default)]
-    pub(crate) bytes: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub bytes: bool,
     /// True if the terminal report shows the latency that each subject adds: mean, minimum, median, maximum and 90th
     /// percentile.
-    #[serde(default)]
-    pub(crate) latency: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub latency: bool,
     /// True if the report compares the requests that subjects block: by family, as a score, and between each two subjects.
-    #[serde(default)]
-    pub(crate) catch: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub catch: bool,
     /// Lists of requests (`.mix`), each of which is sent once by the probe of every trial and is not a part of the load. It
     /// may be blocked or pass. Implies `catch`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(extend("examples" = [["crs-tests.mix"]]))]
-    pub(crate) corpus: Vec<String>,
+    pub corpus: Vec<String>,
     /// Workloads.
-    pub(crate) case: Vec<CaseFile>,
+    pub case: Vec<CaseFile>,
     /// Configured systems.
-    pub(crate) subject: Vec<SubjectFile>,
+    pub subject: Vec<SubjectFile>,
     /// Number of repetitions.
-    #[serde(default)]
-    pub(crate) design: DesignFile,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub design: DesignFile,
     /// Disturbances that make a trial invalid.
-    #[serde(default)]
-    pub(crate) limits: Limits,
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub limits: Limits,
     /// CPUs of each role; by default generator and origin share the first CPU that tollgate may use, and the system has
     /// the second.
-    pub(crate) cpus: Option<CpuLayout>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuLayout>,
 }
 
 /// A workload.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CaseFile {
+pub struct CaseFile {
     /// Unique in the experiment.
-    pub(crate) name: String,
+    pub name: String,
     /// A mix: a name, or a path that ends in `.toml` or, for imported requests, in `.mix`.
-    pub(crate) mix: String,
+    pub mix: String,
     /// Names of its subjects; by default all. The baseline is always one of them.
-    #[serde(default)]
-    pub(crate) subjects: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub subjects: Vec<String>,
     /// Names of the templates of the mix to send; by default all.
-    #[serde(default)]
-    pub(crate) only: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub only: Vec<String>,
     /// Number of origins behind each system. A trial is invalid if the system does not balance the requests over them.
-    #[serde(default = "one_origin")]
-    pub(crate) origins: u16,
+    #[serde(default = "one_origin", skip_serializing_if = "is_one")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub origins: u16,
     /// Protocol between the clients and each system; by default HTTP/1.1 in the clear. Origins behind a system get HTTP/1.1
     /// in the clear.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Protocol::is_plain_http1")]
+    #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = "https-h2")]
-    pub(crate) protocol: Protocol,
+    pub protocol: Protocol,
     /// Load shape.
-    pub(crate) load: LoadFile,
+    pub load: LoadFile,
     /// Open loop: a rate relative to the throughput of another case.
-    pub(crate) rate_of: Option<RateOfFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_of: Option<RateOfFile>,
     /// Index in the file.
     #[serde(skip)]
-    pub(crate) index: usize,
+    pub index: usize,
 }
 
 /// A configured system, or a server that runs already.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SubjectFile {
+pub struct SubjectFile {
     /// Unique in the experiment.
-    pub(crate) name: String,
+    pub name: String,
     /// Name of the system; either this or `url`.
-    pub(crate) system: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
     /// URL of a server that runs already, without a path. It must be on this machine, or allowed by `--allow-host`. The
     /// origins of the run are not behind it.
     #[schemars(example = "https://staging.example.org")]
-    pub(crate) url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// With `url`: processes of the server on this machine.
-    pub(crate) attach: Option<AttachFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach: Option<AttachFile>,
     /// With `url`: value of `Host`; by default that of the URL, or of the mix if the URL has an address.
     #[schemars(example = "shop.example.org")]
-    pub(crate) host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// With `url`: status code of blocked requests, 403 by default.
     #[schemars(example = 406)]
-    pub(crate) blocked_status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_status: Option<u16>,
     /// With `url` and https: PEM file of certificates to trust, as issuers too, instead of the authorities of the system.
     #[schemars(example = "staging-ca.pem")]
-    pub(crate) cacert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cacert: Option<PathBuf>,
     /// With `url` and https: true to accept any certificate.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = true)]
-    pub(crate) insecure: bool,
+    pub insecure: bool,
     /// Options that differ from the defaults of the system.
-    #[serde(default)]
-    pub(crate) with: Options,
+    #[serde(default, skip_serializing_if = "Options::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub with: Options,
     /// Prefix of every path of the mix.
-    #[serde(default)]
-    pub(crate) prefix: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub prefix: String,
     /// Description in a few words, for the report.
-    #[serde(default)]
-    pub(crate) about: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub about: String,
     /// Index in the file.
     #[serde(skip)]
-    pub(crate) index: usize,
+    pub index: usize,
     /// Name of the subject in the file that the matrix made this from.
     #[serde(skip)]
-    pub(crate) variant_of: Option<String>,
+    pub variant_of: Option<String>,
 }
 
 /// The processes of a server on this machine, whose CPU time and memory are measured; exactly one key. They are neither
 /// moved to other CPUs nor stopped.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct AttachFile {
+pub struct AttachFile {
     /// A process, with its descendants.
     #[schemars(example = 4711)]
-    pub(crate) pid: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub pid: Option<i32>,
     /// A unit of systemd, by the control group or the main process that `systemctl show` names.
     #[schemars(example = "nginx.service")]
-    pub(crate) unit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub unit: Option<String>,
     /// A control group, with those below it: a folder, or a path below `/sys/fs/cgroup`.
     #[schemars(example = "/system.slice/nginx.service")]
-    pub(crate) cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub cgroup: Option<String>,
     /// A container, by the process that `docker inspect` or `podman inspect` names.
     #[schemars(example = "shop-proxy")]
-    pub(crate) container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub container: Option<String>,
 }
 
 /// Number of repetitions: 8 blocks by default. With a width or a budget, the first of these that is reached ends the
 /// run.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct DesignFile {
+pub struct DesignFile {
     /// Blocks, each with every subject of a case once, in balanced order. 8 by default; with a width or a budget, as many
     /// as it takes.
-    pub(crate) blocks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub blocks: Option<u32>,
     /// Blocks with `--quick`; by default `blocks`.
-    pub(crate) quick_blocks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub quick_blocks: Option<u32>,
     /// Largest half-width of the intervals of CPU per request, such as `"2%"`, which is the default if there is a
     /// budget. If the baseline uses no CPU: of the throughput, or with a rate of the median latency.
     #[schemars(example = "1%")]
-    pub(crate) width: Option<Percent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub width: Option<Percent>,
     /// Time limit of all trials; 10 minutes by default if there is a width.
     #[schemars(example = "15m")]
-    pub(crate) budget: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub budget: Option<Span>,
     /// Smallest relevant difference: a price within it counts as equal. 2% by default.
     #[schemars(example = "1%")]
-    pub(crate) margin: Option<Percent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub margin: Option<Percent>,
     /// True if the baseline runs twice in each block, which shows the effect of noise alone.
-    pub(crate) aa: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    pub aa: bool,
 }
 
 const BLOCKS: u32 = 8;
@@ -183,6 +227,33 @@ const WIDTH: f64 = 0.02;
 const BUDGET: Duration = Duration::from_secs(600);
 
 impl ExperimentFile {
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        toml::to_string(self).context("cannot write the experiment as TOML")
+    }
+
+    pub(crate) fn new(
+        title: String,
+        baseline: String,
+        case: Vec<CaseFile>,
+        subject: Vec<SubjectFile>,
+    ) -> Self {
+        Self {
+            title,
+            baseline,
+            baseline_fallback: None,
+            summary: false,
+            bytes: false,
+            latency: false,
+            catch: false,
+            corpus: Vec::new(),
+            case,
+            subject,
+            design: DesignFile::default(),
+            limits: Limits::default(),
+            cpus: None,
+        }
+    }
+
     /// Shortens all loads for `--quick`.
     pub(crate) fn quick(mut self) -> Self {
         for case in &mut self.case {
@@ -193,6 +264,20 @@ impl ExperimentFile {
 }
 
 impl CaseFile {
+    pub(crate) fn new(name: &str, mix: &str, load: LoadFile) -> Self {
+        Self {
+            name: name.to_owned(),
+            mix: mix.to_owned(),
+            subjects: Vec::new(),
+            only: Vec::new(),
+            origins: one_origin(),
+            protocol: Protocol::default(),
+            load,
+            rate_of: None,
+            index: 0,
+        }
+    }
+
     /// True if a subject of the file belongs to this case.
     pub(crate) fn is_for(&self, subject: &str, baseline: &str) -> bool {
         self.subjects.is_empty()
@@ -211,6 +296,24 @@ impl CaseFile {
 }
 
 impl SubjectFile {
+    pub(crate) fn new(name: &str, system: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            system: Some(system.to_owned()),
+            url: None,
+            attach: None,
+            host: None,
+            blocked_status: None,
+            cacert: None,
+            insecure: false,
+            with: Options::new(),
+            prefix: String::new(),
+            about: String::new(),
+            index: 0,
+            variant_of: None,
+        }
+    }
+
     /// Returns its name in the file, before the matrix.
     pub(crate) fn file_name(&self) -> &str {
         self.variant_of.as_ref().unwrap_or(&self.name)
@@ -247,4 +350,18 @@ impl DesignFile {
 
 fn one_origin() -> u16 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_one(origins: &u16) -> bool {
+    *origins == one_origin()
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Overrides `skip_serializing_if` in the JSON Schema, which shows the default of a field that is not skipped.
+fn is_shown<T>(_: &T) -> bool {
+    false
 }

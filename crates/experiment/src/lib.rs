@@ -1,17 +1,18 @@
 //! Inputs of runs: experiments, the catalog of systems and mixes, and the requests of their load.
 //!
 //! An experiment is loaded by a pipeline, each step a function from one type to the next: a [`toml_file::Source`] is parsed
-//! into a `file`, adjusted by the command line (`adjust`), expanded by its matrix (`matrix`), and resolved by the catalog
-//! (`loading`) into an [`experiment::Experiment`]. `manifest` describes it for the records.
+//! into a [`file::ExperimentFile`], adjusted by the command line (`adjust`), expanded by its matrix (`matrix`), and resolved
+//! by the catalog (`loading`) into an [`experiment::Experiment`]. Experiments without a file are made as the same type and
+//! written as TOML. `manifest` describes an experiment for the records.
 
 pub mod adjust;
 pub mod catalog;
 pub mod corpus;
 pub mod experiment;
 pub mod external;
-mod file;
+pub mod file;
 pub mod load_shape;
-mod loading;
+pub mod loading;
 pub mod manifest;
 pub mod matrix;
 pub mod options;

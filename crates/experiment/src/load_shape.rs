@@ -1,7 +1,7 @@
 //! The load of a case as its file has it: connections, rate, end of the measurement and of the warm-up.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tollgate_load::{MAX_RATE, STEADY_AFTER};
@@ -10,7 +10,7 @@ use tollgate_records::units::{Percent, Span};
 
 /// A rate relative to the throughput of the slowest subject in another case, a closed loop. The first valid trial of
 /// each subject counts; the rate is the same for all subjects of a block.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateOfFile {
     /// Name of the other case.
@@ -21,61 +21,77 @@ pub struct RateOfFile {
 
 /// Load of a case. In a closed loop each connection sends when its last response is complete. With a `rate`, in an open
 /// loop, requests are sent on a schedule, independent of responses.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFile {
     /// Concurrent connections.
     pub connections: u32,
     /// Open loop: limit of the connections if a request is due and none is free; by default `connections`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_max: Option<u32>,
     /// Open loop: requests per second. Without it the loop is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Open loop: gaps between requests, `constant` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing: Option<SpacingFile>,
     /// Length of the measurement; either this or `requests`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
     /// Length with `--quick`; by default a fifth of `duration`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quick_duration: Option<Span>,
     /// Closed loop: number of requests of the measurement, which ends with the last response; either this or `duration`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
     /// Number with `--quick`; by default a fifth of `requests`, at least one per connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quick_requests: Option<u32>,
     /// Time limit for `requests`, one minute by default. A trial that takes longer is invalid.
     #[schemars(example = "2m")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_max: Option<Span>,
     /// Load before the measurement: a duration, one second by default, or `"steady"` to wait until throughput and CPU per
     /// request are steady.
-    #[serde(default = "one_second")]
+    #[serde(default = "one_second", skip_serializing_if = "is_one_second")]
     #[schemars(with = "String")]
     pub warmup: WarmUp,
     /// Time limit for `warmup = "steady"`, 10 seconds by default.
     #[schemars(example = "20s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_max: Option<Span>,
     /// True if connections carry one request after another.
-    #[serde(default = "yes")]
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[schemars(skip_serializing_if = "is_shown")]
     pub keepalive: bool,
     /// HTTP/2: concurrent requests on each connection. A system may allow fewer.
-    #[serde(default = "one")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[schemars(skip_serializing_if = "is_shown")]
     pub streams: u32,
     /// TLS: true if connections resume sessions by tickets, as of clients that return.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = true)]
     pub tls_resume: bool,
     /// True if generator and origin poll for events instead of sleeping, so that the system does not pay for waking
     /// them.
     #[schemars(example = false)]
-    #[serde(default = "yes")]
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[schemars(skip_serializing_if = "is_shown")]
     pub busy_poll: bool,
     /// True if the CPUs of the system are kept from halting, as by the kernel's `idle=poll`, so that a wake-up costs the same
     /// after a long sleep as after a short one. Without `busy_poll`, those of generator and origin, too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = true)]
     pub idle_poll: bool,
     /// Threads of the generator.
-    #[serde(default = "one")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[schemars(skip_serializing_if = "is_shown")]
     pub threads: u32,
     /// Limit of the time to a complete response.
-    #[serde(default = "ten_seconds")]
+    #[serde(default = "ten_seconds", skip_serializing_if = "is_ten_seconds")]
+    #[schemars(skip_serializing_if = "is_shown")]
     pub timeout: Span,
 }
 
@@ -111,6 +127,30 @@ pub(crate) const STEADY_SHORTEST: Duration = Duration::from_secs(2);
 const REQUESTS_LONGEST: Duration = Duration::from_secs(60);
 
 impl LoadFile {
+    /// Returns a closed loop of a fixed length.
+    pub(crate) fn closed(connections: u32, duration: Span) -> Self {
+        Self {
+            connections,
+            connections_max: None,
+            rate: None,
+            spacing: None,
+            duration: Some(duration),
+            quick_duration: None,
+            requests: None,
+            quick_requests: None,
+            duration_max: None,
+            warmup: one_second(),
+            warmup_max: None,
+            keepalive: yes(),
+            streams: one(),
+            tls_resume: false,
+            busy_poll: yes(),
+            idle_poll: false,
+            threads: one(),
+            timeout: ten_seconds(),
+        }
+    }
+
     /// Shortens the load for `--quick`.
     pub(crate) fn quick(mut self) -> Self {
         let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
@@ -210,6 +250,15 @@ impl<'de> Deserialize<'de> for WarmUp {
     }
 }
 
+impl Serialize for WarmUp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::For(time) => Span(*time).serialize(serializer),
+            Self::Steady => serializer.serialize_str(STEADY),
+        }
+    }
+}
+
 fn one_second() -> WarmUp {
     WarmUp::For(Duration::from_secs(1))
 }
@@ -224,6 +273,29 @@ fn yes() -> bool {
 
 fn one() -> u32 {
     1
+}
+
+/// Overrides `skip_serializing_if` in the JSON Schema, which shows the default of a field that is not skipped.
+fn is_shown<T>(_: &T) -> bool {
+    false
+}
+
+fn is_one_second(warmup: &WarmUp) -> bool {
+    *warmup == one_second()
+}
+
+fn is_ten_seconds(timeout: &Span) -> bool {
+    *timeout == ten_seconds()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_yes(flag: &bool) -> bool {
+    *flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_one(count: &u32) -> bool {
+    *count == one()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

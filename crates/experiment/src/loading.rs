@@ -1,4 +1,4 @@
-//! Loading of experiments, a pipeline: source, file, file adjusted by the command line, matrix expanded, experiment.
+//! Loading of experiments, a pipeline: written, adjusted by the command line, matrix expanded, resolved.
 //!
 //! [`Experiment::ablated`] may follow, once the rule files are known.
 
@@ -16,41 +16,63 @@ use std::path::Path;
 use tollgate_records::case::Protocol;
 use tollgate_records::error::{BadInput, bad_input, io_error};
 
-impl Experiment {
-    /// Loads an experiment by name or, if `name` ends in `.toml`, by path.
-    pub fn load(catalog: &Catalog, name: &str, adjustments: &Adjustments) -> anyhow::Result<Self> {
-        Self::from_source(catalog, name, catalog.experiment(name)?, adjustments)
-    }
-
-    pub fn from_source(
-        catalog: &Catalog,
-        name: &str,
-        source: Source,
-        adjustments: &Adjustments,
-    ) -> anyhow::Result<Self> {
-        let file = ExperimentFile::parse(&source)?;
-        let file = adjustments.apply(file).map_err(bad_input)?;
-        let recipes = recipes(catalog, &file, &source)?;
-        let file = with_absolute_paths(file, &recipes, &source)?;
-        let file = matrix::expand(file, &adjustments.matrix, &recipes).map_err(bad_input)?;
-        // After the matrix, which may change the connections.
-        let file = if adjustments.quick { file.quick() } else { file };
-        resolve(catalog, name, file, &recipes, source, adjustments)
-    }
+/// An experiment as it is written, with the text for messages and records.
+#[derive(Debug, Clone)]
+pub struct WrittenExperiment {
+    /// Name or file.
+    pub name: String,
+    pub file: ExperimentFile,
+    pub source: Source,
 }
 
-impl ExperimentFile {
-    /// Parses a file and checks all its values. Names are resolved later.
-    pub(super) fn parse(source: &Source) -> anyhow::Result<Self> {
-        let mut file: Self = toml_file::parse(source)?;
+impl WrittenExperiment {
+    /// Finds an experiment by name or, if `name` ends in `.toml`, by path, and parses it.
+    pub fn find(catalog: &Catalog, name: &str) -> anyhow::Result<Self> {
+        Self::parse(name, catalog.experiment(name)?)
+    }
+
+    pub(crate) fn parse(name: &str, source: Source) -> anyhow::Result<Self> {
+        Self::checked(name, toml_file::parse(&source)?, source)
+    }
+
+    /// Writes an experiment that has no file. `place` stands for its file in messages.
+    pub fn new(name: &str, place: &str, file: ExperimentFile) -> anyhow::Result<Self> {
+        let source = Source { name: place.to_owned(), text: file.to_toml()? };
+        Self::checked(name, file, source)
+    }
+
+    /// Checks all values of a file. Names are resolved later.
+    fn checked(name: &str, mut file: ExperimentFile, source: Source) -> anyhow::Result<Self> {
         for (index, case) in file.case.iter_mut().enumerate() {
             case.index = index;
         }
         for (index, subject) in file.subject.iter_mut().enumerate() {
             subject.index = index;
         }
-        validate::check(&file).map_err(|flaw| part(source, &flaw.path, BadInput(flaw.message)))?;
-        Ok(file)
+        validate::check(&file).map_err(|flaw| part(&source, &flaw.path, BadInput(flaw.message)))?;
+        Ok(Self { name: name.to_owned(), file, source })
+    }
+}
+
+impl Experiment {
+    /// Loads an experiment by name or, if `name` ends in `.toml`, by path.
+    pub fn load(catalog: &Catalog, name: &str, adjustments: &Adjustments) -> anyhow::Result<Self> {
+        Self::from_written(catalog, WrittenExperiment::find(catalog, name)?, adjustments)
+    }
+
+    pub fn from_written(
+        catalog: &Catalog,
+        written: WrittenExperiment,
+        adjustments: &Adjustments,
+    ) -> anyhow::Result<Self> {
+        let WrittenExperiment { name, file, source } = written;
+        let file = adjustments.apply(file).map_err(bad_input)?;
+        let recipes = recipes(catalog, &file, &source)?;
+        let file = with_absolute_paths(file, &recipes, &source)?;
+        let file = matrix::expand(file, &adjustments.matrix, &recipes).map_err(bad_input)?;
+        // After the matrix, which may change the connections.
+        let file = if adjustments.quick { file.quick() } else { file };
+        resolve(catalog, &name, file, &recipes, source, adjustments)
     }
 }
 

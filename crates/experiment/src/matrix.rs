@@ -1,14 +1,13 @@
 //! Expansion of `--matrix`: one subject or case for each combination of values.
 
 use crate::file::{CaseFile, ExperimentFile, SubjectFile};
-use crate::options;
+use crate::options::{self, option_value};
 use crate::recipe::Recipe;
 use crate::validate;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use tollgate_records::error::suggestion;
-use tollgate_records::subject::OptionValue;
 
 /// Recipes of all subjects, by system.
 pub(crate) type Recipes = BTreeMap<String, Recipe>;
@@ -192,10 +191,6 @@ fn combinations<'a>(axes: &[&'a Axis]) -> Result<Vec<Vec<(&'a Axis, &'a str)>>, 
     Ok(all)
 }
 
-fn option_value(text: &str) -> OptionValue {
-    text.parse().map_or_else(|_| OptionValue::Text(text.to_owned()), OptionValue::Integer)
-}
-
 /// `full-paranoia-2`; of a path, the last part is used.
 fn name(name: &str, values: &[(&Axis, &str)]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
@@ -252,6 +247,7 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::experiment::Experiment;
     use crate::tests::TEST_EXPERIMENT;
+    use tollgate_records::subject::OptionValue;
 
     fn axis(text: &str) -> Axis {
         text.parse().unwrap()

@@ -39,6 +39,11 @@ pub struct OptionError {
     message: String,
 }
 
+/// Parses the value of an option on the command line.
+pub(crate) fn option_value(text: &str) -> OptionValue {
+    text.parse().map_or_else(|_| OptionValue::Text(text.to_owned()), OptionValue::Integer)
+}
+
 /// Makes the paths of existing files and folders absolute; relative ones are relative to `folder`.
 pub fn make_absolute(
     offered: &BTreeMap<String, OptionSpec>,

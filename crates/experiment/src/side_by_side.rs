@@ -1,8 +1,14 @@
 //! An experiment from names of systems, for `tollgate run SYSTEM...` and `tollgate init`.
 
+use crate::file::{CaseFile, DesignFile, ExperimentFile, SubjectFile};
+use crate::load_shape::{LoadFile, WarmUp};
+use crate::loading::WrittenExperiment;
+use crate::options::option_value;
 use crate::toml_file::Source;
-use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
+use tollgate_records::error::bad_input;
+use tollgate_records::subject::Options;
 use tollgate_records::units::Span;
 
 /// Systems side by side under one load.
@@ -19,93 +25,99 @@ pub struct SideBySide<'a> {
 /// Limit of the name of an experiment made from names of systems, in bytes.
 const LONGEST_NAME: usize = 60;
 
+/// Comments of [`SideBySide::commented`], each before the first line that equals its key.
+const COMMENTS: [(&str, &str); 4] = [
+    ("[[case]]", "# A workload. `tollgate list` shows the mixes; a file is \"./mine.toml\".\n"),
+    (
+        "[case.load]",
+        "# Each connection sends when its last response is complete. With a `rate`, such as 2000 requests per second, requests\n\
+         # are sent on a schedule, to find the latency at a known load.\n",
+    ),
+    ("[[subject]]", "# The systems. `tollgate systems show NAME` lists the options for `with`.\n"),
+    (
+        "[design]",
+        "# Each block runs every subject once; fewer than 6 give no interval. Instead of `blocks`, `width = \"2%\"` runs until all\n\
+         # intervals are this narrow.\n",
+    ),
+];
+
+const WARM_UP: Duration = Duration::from_millis(400);
+const BLOCKS: u32 = 8;
+
 impl SideBySide<'_> {
-    /// Returns the experiment as a TOML file with comments.
-    pub fn source(&self) -> Source {
-        let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
-        let title = match &names[..] {
-            [alone] => alone.clone(),
-            several => format!("{} side by side", several.join(", ")),
-        };
-        let case = Path::new(self.mix).file_stem().map_or(self.mix.into(), |s| s.to_string_lossy());
-        let mut text = format!(
-            "\
-# An experiment for `tollgate run FILE`. docs/experiments.md describes all keys.
-
-title    = {}
-baseline = {} # prices are over this subject
-
-# A workload. `tollgate list` shows the mixes; a file is \"./mine.toml\".
-[[case]]
-name = {}
-mix  = {}
-load = {{ connections = {}, duration = {}, warmup = \"400ms\" }}
-# An open loop sends on a schedule, to find the latency at a known rate:
-# load = {{ connections = 50, rate = 2000, duration = \"10s\" }}
-
-# The systems. `tollgate systems show NAME` lists the options for `with`.
-",
-            string(&title),
-            string(names.first().map_or("", String::as_str)),
-            string(&plain(&case)),
-            string(self.mix),
-            self.connections,
-            string(&self.duration.to_string()),
-        );
-        for (system, name) in self.systems.iter().zip(&names) {
-            text += &subject(system, name);
-        }
-        text += "\
-[design]
-blocks = 8 # each runs every subject once; fewer than 6 give no interval
-# width = \"2%\" # instead: until all intervals are this narrow
-";
-        Source { name: Source::COMMAND_LINE.to_owned(), text }
+    pub fn experiment(&self) -> anyhow::Result<WrittenExperiment> {
+        WrittenExperiment::new(&self.name(), Source::COMMAND_LINE, self.file()?)
     }
 
-    pub fn name(&self) -> String {
+    /// Returns the experiment as TOML with comments.
+    pub fn commented(&self) -> anyhow::Result<String> {
+        let mut text = "# An experiment for `tollgate run FILE`. docs/experiments.md describes all keys. Prices are over the \
+                        baseline.\n\n"
+            .to_owned();
+        let mut comments = COMMENTS.to_vec();
+        for line in self.file()?.to_toml()?.lines() {
+            if let Some(at) = comments.iter().position(|(before, _)| *before == line) {
+                text += comments.remove(at).1;
+            }
+            text += line;
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    fn name(&self) -> String {
         let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
         let mut name = names.join("-");
         name.truncate(LONGEST_NAME);
         name
     }
+
+    fn file(&self) -> anyhow::Result<ExperimentFile> {
+        let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
+        let title = match &names[..] {
+            [alone] => alone.clone(),
+            several => format!("{} side by side", several.join(", ")),
+        };
+        let mix_name = Path::new(self.mix).file_stem();
+        let case = CaseFile::new(
+            &plain(&mix_name.map_or(self.mix.into(), |stem| stem.to_string_lossy())),
+            self.mix,
+            LoadFile {
+                warmup: WarmUp::For(WARM_UP),
+                ..LoadFile::closed(self.connections, self.duration)
+            },
+        );
+        let subject = |(system, name): (&String, &String)| subject(system, name);
+        let subjects = self.systems.iter().zip(&names).map(subject);
+        let baseline = names.first().cloned().unwrap_or_default();
+        Ok(ExperimentFile {
+            design: DesignFile { blocks: Some(BLOCKS), ..DesignFile::default() },
+            ..ExperimentFile::new(title, baseline, vec![case], subjects.collect::<Result<_, _>>()?)
+        })
+    }
 }
 
-fn subject(text: &str, name: &str) -> String {
-    let (system, options) = match text.split_once(':') {
-        Some((system, options)) => (system, Some(options)),
-        None => (text, None),
-    };
-    let mut lines =
-        format!("[[subject]]\nname   = {}\nsystem = {}\n", string(name), string(system));
-    let options: Vec<String> = options
-        .into_iter()
-        .flat_map(|options| options.split(','))
-        .map(|option| {
-            let (key, value) = option.split_once('=').unwrap_or((option, ""));
-            let value = match value.parse::<i64>() {
-                Ok(number) => number.to_string(),
-                Err(_) => string(value),
-            };
-            format!("{} = {value}", string(key))
-        })
-        .collect();
-    if !options.is_empty() {
-        // Writing to a String cannot fail.
-        writeln!(lines, "with   = {{ {} }}", options.join(", ")).ok();
+/// Parses `SYSTEM` or `SYSTEM:OPTION=VALUE,...`.
+fn subject(text: &str, name: &str) -> anyhow::Result<SubjectFile> {
+    let (system, options) = text.split_once(':').unwrap_or((text, ""));
+    let mut with = Options::new();
+    let has_options = text.contains(':');
+    for option in options.split(',').filter(|_| has_options) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        if with.insert(key.to_owned(), option_value(value)).is_some() {
+            return Err(bad_input(format!(
+                "{}: `{text}` sets option `{key}` twice; remove one",
+                Source::COMMAND_LINE
+            )));
+        }
     }
-    lines + "\n"
+    Ok(SubjectFile { with, ..SubjectFile::new(name, system) })
 }
 
 /// Replaces what a name of a subject or case may not contain.
 fn plain(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     text.chars().map(|c| if is_plain(c) { c } else { '-' }).collect()
-}
-
-/// Quotes a TOML string.
-fn string(text: &str) -> String {
-    toml::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -115,6 +127,7 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::experiment::Experiment;
     use crate::load_shape::Window;
+    use crate::toml_file;
     use std::time::Duration;
     use tollgate_records::subject::OptionValue;
 
@@ -123,7 +136,7 @@ mod tests {
         let duration = Span(Duration::from_millis(1_500));
         let sides = SideBySide { systems: &systems, mix, connections: 7, duration };
         let (catalog, adjustments) = (Catalog::new(vec![]), Adjustments::default());
-        Experiment::from_source(&catalog, &sides.name(), sides.source(), &adjustments)
+        Experiment::from_written(&catalog, sides.experiment()?, &adjustments)
     }
 
     #[test]
@@ -153,6 +166,7 @@ mod tests {
             (&["nginx:worker=2"], "browse", "system `nginx` has no option `worker`"),
             (&["nginx:"], "browse", "system `nginx` has no option ``"),
             (&["nginx:workers=2,"], "browse", "system `nginx` has no option ``"),
+            (&["nginx:workers=2,workers=3"], "browse", "sets option `workers` twice"),
             (&["nginx", "nginx"], "browse", "two subjects are named `nginx`"),
             (&["nginx"], "brows", "unknown mix `brows`; did you mean `browse`?"),
             (&["nginx"], "./none.toml", "cannot read ./none.toml"),
@@ -165,9 +179,20 @@ mod tests {
         let systems = ["nginx".to_owned()];
         let duration = Span(Duration::from_secs(86_400));
         let sides = SideBySide { systems: &systems, mix: "browse", connections: 7, duration };
-        let (catalog, adjustments) = (Catalog::new(vec![]), Adjustments::default());
-        let load = Experiment::from_source(&catalog, "nginx", sides.source(), &adjustments);
-        let error = format!("{:#}", load.unwrap_err());
+        let error = format!("{:#}", sides.experiment().unwrap_err());
         assert_eq!(error, "--duration: expected 150ms to 1h, got 1day");
+    }
+
+    #[test]
+    fn commented_text_is_the_experiment() {
+        let systems = ["nginx", "nginx-modsecurity:rules=crs,workers=2"].map(str::to_owned);
+        let duration = Span(Duration::from_secs(2));
+        let sides = SideBySide { systems: &systems, mix: "browse", connections: 50, duration };
+        let text = sides.commented().unwrap();
+        let source = Source { name: "mine.toml".to_owned(), text: text.clone() };
+        assert_eq!(toml_file::parse::<ExperimentFile>(&source).unwrap(), sides.file().unwrap());
+        for (before, comment) in COMMENTS {
+            assert!(text.contains(&format!("{comment}{before}\n")), "{before}: {text}");
+        }
     }
 }

@@ -6,9 +6,10 @@ use crate::experiment::{Experiment, Subject};
 use crate::external::Attach;
 use crate::file::ExperimentFile;
 use crate::load_shape::{LoadFile, RateOfFile, Window};
+use crate::loading::WrittenExperiment;
 use crate::recipe::RecipeFile;
 use crate::schemas;
-use crate::toml_file::Source;
+use crate::toml_file::{self, Source};
 use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
@@ -65,11 +66,14 @@ fn chosen_cases_keep_their_subjects_and_the_case_of_their_rate() {
             Adjustments { cases: owned(cases), only: owned(only), ..Adjustments::default() };
         let source = Source { name: "mine.toml".to_owned(), text: text.to_owned() };
         let catalog = Catalog::new(vec![]);
-        Experiment::from_source(&catalog, "mine.toml", source, &adjustments).map(|experiment| {
-            let cases: Vec<String> = experiment.cases.into_iter().map(|case| case.name).collect();
-            let subjects = experiment.subjects.into_iter().map(|subject| subject.name);
-            (cases.join(" "), subjects.collect::<Vec<_>>().join(" "))
-        })
+        WrittenExperiment::parse("mine.toml", source)
+            .and_then(|written| Experiment::from_written(&catalog, written, &adjustments))
+            .map(|experiment| {
+                let cases: Vec<String> =
+                    experiment.cases.into_iter().map(|case| case.name).collect();
+                let subjects = experiment.subjects.into_iter().map(|subject| subject.name);
+                (cases.join(" "), subjects.collect::<Vec<_>>().join(" "))
+            })
     };
     let of = |cases: &str, subjects: &str| (cases.to_owned(), subjects.to_owned());
     assert_eq!(load(&["alone"], &[]).unwrap(), of("alone", "nginx caddy"));
@@ -522,7 +526,8 @@ fn with_server(keys: &str, protocol: &str) -> Result<Experiment, String> {
     let source = Source { name: "conf/own.toml".to_owned(), text };
     let adjustments =
         Adjustments { allow_hosts: vec!["staging.example".to_owned()], ..Adjustments::default() };
-    Experiment::from_source(&Catalog::new(vec![]), "own", source, &adjustments)
+    WrittenExperiment::parse("own", source)
+        .and_then(|written| Experiment::from_written(&Catalog::new(vec![]), written, &adjustments))
         .map_err(|error| format!("{error:#}"))
 }
 
@@ -612,5 +617,16 @@ fn a_dozen_blocks_fit_into_the_time() {
         let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
         assert_eq!(names[0], names[1], "the subjects are identical");
         assert_eq!(long.subjects[0].options, long.subjects[1].options);
+    }
+}
+
+#[test]
+fn written_experiments_are_read_as_the_same() {
+    let catalog = Catalog::new(vec![]);
+    for name in catalog.names(Kind::Experiment) {
+        let source = catalog.experiment(&name).unwrap();
+        let file: ExperimentFile = toml_file::parse(&source).unwrap();
+        let written = Source { name: name.clone(), text: file.to_toml().unwrap() };
+        assert_eq!(toml_file::parse::<ExperimentFile>(&written).unwrap(), file, "{}", written.text);
     }
 }

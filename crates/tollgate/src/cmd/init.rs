@@ -97,14 +97,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 connections: 50,
                 duration: Span(Duration::from_secs(2)),
             };
-            let (catalog, source) = (Catalog::new(vec![PathBuf::from(".")]), sides.source());
-            Experiment::from_source(
-                &catalog,
-                &sides.name(),
-                source.clone(),
-                &Adjustments::default(),
-            )?;
-            create(&args.out, &source.text)?;
+            let catalog = Catalog::new(vec![PathBuf::from(".")]);
+            Experiment::from_written(&catalog, sides.experiment()?, &Adjustments::default())?;
+            create(&args.out, &sides.commented()?)?;
             let file = args.out.display().to_string();
             format!("{file}\nTo run it: tollgate run {}\n", shell_words::quote(&file))
         }
@@ -155,7 +150,7 @@ mod tests {
             connections: 50,
             duration: Span(Duration::from_secs(2)),
         };
-        create(&path, &sides.source().text).unwrap();
+        create(&path, &sides.commented().unwrap()).unwrap();
         let name = path.to_str().unwrap();
         let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();
         assert_eq!(experiment.subjects[1].name, "my-proxy-workers-2");

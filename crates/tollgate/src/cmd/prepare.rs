@@ -82,7 +82,7 @@ impl RunOptions<'_> {
         let experiment = match &self.side_by_side {
             None => Experiment::load(&catalog, self.experiment, self.adjustments)?,
             Some(sides) => {
-                Experiment::from_source(&catalog, &sides.name(), sides.source(), self.adjustments)?
+                Experiment::from_written(&catalog, sides.experiment()?, self.adjustments)?
             }
         };
         let now = Timestamp::now();
