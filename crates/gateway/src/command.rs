@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_net::Waker;
 
-use crate::filter::{TransactionId, Verdict};
 use crate::generation::ConfigGeneration;
 use crate::listener::ThreadListener;
 
@@ -15,8 +14,6 @@ pub(crate) enum Command {
     Drain,
     /// Switch to another configuration and listen on these listeners, too.
     Reload { generation: Arc<ConfigGeneration>, added: Vec<ThreadListener> },
-    /// Continue a suspended transaction.
-    Resume(TransactionId, Verdict),
 }
 
 /// Command queue of one thread. Its waker announces commands.
@@ -45,16 +42,5 @@ impl CommandQueue {
     pub(crate) fn take(&self) -> io::Result<Vec<Command>> {
         self.waker.drain()?;
         Ok(std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-}
-
-/// Resumes suspended transactions of one thread, from any thread.
-#[derive(Clone, Debug)]
-pub struct Resumer(pub(crate) Arc<CommandQueue>);
-
-impl Resumer {
-    /// Ends the suspension of a transaction. Does nothing if it is not suspended or has ended.
-    pub fn resume(&self, id: TransactionId, verdict: Verdict) -> io::Result<()> {
-        self.0.send(Command::Resume(id, verdict))
     }
 }

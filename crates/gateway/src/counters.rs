@@ -7,8 +7,8 @@ use tollgate_accesslog::Counter;
 use tollgate_admin::DURATION_BOUNDS_US;
 
 use crate::config::{Address, Config};
+use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
 use crate::firewall::FirewallCounters;
-use crate::transport::{LOCAL_RESOURCES, LocalResource};
 
 /// Statuses of local responses.
 pub(crate) const LOCAL_STATUSES: [u16; 16] =
@@ -53,6 +53,8 @@ pub(crate) struct ClientCounters {
     pub(crate) refused: Counter,
     /// Idle connections closed for others at the limit.
     pub(crate) reclaimed: Counter,
+    /// States that should be impossible.
+    pub(crate) bugs: Counter,
     /// Streams that HTTP/2 clients have opened.
     pub(crate) http2_streams: Counter,
     /// HTTP/2 streams refused: malformed requests, and streams above the limit.

@@ -123,7 +123,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
             Arc::new(ConfigGeneration::new(config, logs, &counters.firewall, None, now));
         counters.add_generation(Arc::clone(&generation.counters));
         let commands = Arc::new(CommandQueue::new()?);
-        let worker = Worker::new(vec![listener], generation, counters, commands, 0, None)?;
+        let worker = Worker::new(vec![listener], generation, counters, commands, 0)?;
         let client = UnixStream::connect(&sockets.front_path)?;
         client.set_nonblocking(true)?;
         Ok(Self {

@@ -8,8 +8,8 @@ mod body;
 mod cluster;
 mod command;
 pub mod config;
+mod connect_error;
 mod counters;
-pub mod filter;
 mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -23,14 +23,12 @@ mod readings;
 mod resolve;
 mod router;
 mod server;
-mod transport;
 mod worker;
 
 #[cfg(test)]
 #[path = "../../../tests/schemas.rs"]
 mod schemas;
 
-pub use command::Resumer;
 pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};

@@ -1,4 +1,4 @@
-//! Responses that the gateway itself sends: errors, and the responses of a filter.
+//! Responses that the gateway itself sends: errors, and those of the firewall.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::headers::{Persistence, push_header, push_length};
 
 /// A response that does not come from a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalResponse {
+pub(crate) struct LocalResponse {
     status: u16,
     /// Reason phrase.
     phrase: Cow<'static, str>,
@@ -114,8 +114,13 @@ pub(crate) struct ResponseContext {
 const EXHAUSTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl LocalResponse {
-    /// A response of a filter. The headers must not concern framing or the connection.
-    pub fn new(status: u16, phrase: &str, headers: Vec<(String, String)>, body: Vec<u8>) -> Self {
+    /// A response of the firewall. The headers must not concern framing or the connection.
+    pub(crate) fn new(
+        status: u16,
+        phrase: &str,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+    ) -> Self {
         Self {
             status,
             phrase: Cow::Owned(phrase.to_owned()),
@@ -188,7 +193,7 @@ impl LocalResponse {
         })
     }
 
-    /// Sets the reason of a filter's response.
+    /// Sets the reason of a response of the firewall.
     pub(crate) fn because(self, reason: Reason) -> Self {
         Self { reason: Some(reason), ..self }
     }

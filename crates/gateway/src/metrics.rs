@@ -8,11 +8,11 @@ use tollgate_admin::{DURATION_BOUNDS_US, Page};
 
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
+use crate::connect_error::LOCAL_RESOURCES;
 use crate::counters::{
     BackendCounters, ClientCounters, Counters, DurationCounters, HandshakeCounters, LOCAL_STATUSES,
     PoolTotals,
 };
-use crate::transport::LOCAL_RESOURCES;
 
 /// Reloads by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,12 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
     let closed = counters.client_total(|client| &client.closed);
     page.sample(name, &[], counters.client_total(|client| &client.accepted) - closed);
     type Value = fn(&ClientCounters) -> &Counter;
-    let families: [(&str, &str, Value); 11] = [
+    let families: [(&str, &str, Value); 12] = [
+        (
+            "bugs_total",
+            "Clients closed in a state that should be impossible; report them.",
+            |client| &client.bugs,
+        ),
         ("client_connections_total", "Accepted client connections.", |client| &client.accepted),
         (
             "client_connections_refused_total",

@@ -14,10 +14,9 @@ use tollgate_admin::AdminServer;
 use crate::admin::AdminState;
 use crate::cluster::PoolHealth;
 use crate::cluster::health_check::HealthChecks;
-use crate::command::{Command, CommandQueue, Resumer};
+use crate::command::{Command, CommandQueue};
 use crate::config::{AccessLog, Address, AuditLog, Config, LogFormat, LogTarget};
 use crate::counters::Counters;
-use crate::filter::Filter;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::{BoundListener, ThreadListener};
 use crate::log;
@@ -72,22 +71,7 @@ struct Thread {
 }
 
 impl Gateway {
-    pub fn start(config: Config) -> Result<Self, Error> {
-        Self::start_with(config, |_| None)
-    }
-
-    /// Starts with a filter on each thread, which inspects all its requests and responses in place of the firewall.
-    pub fn start_with_filter(
-        config: Config,
-        mut filter: impl FnMut(Resumer) -> Box<dyn Filter>,
-    ) -> Result<Self, Error> {
-        Self::start_with(config, |resumer| Some(filter(resumer)))
-    }
-
-    fn start_with(
-        mut config: Config,
-        mut filter: impl FnMut(Resumer) -> Option<Box<dyn Filter>>,
-    ) -> Result<Self, Error> {
+    pub fn start(mut config: Config) -> Result<Self, Error> {
         stderr_log::start("tollgate gateway").map_err(Error::Start)?;
         if let Some(warning) = reserve_descriptors(&mut config) {
             log(warning);
@@ -114,27 +98,20 @@ impl Gateway {
             generation: Arc::new(generation),
         };
         for (index, listeners) in by_thread.into_iter().enumerate() {
-            let thread = gateway.start_thread(index, listeners, &mut filter)?;
+            let thread = gateway.start_thread(index, listeners)?;
             gateway.threads.push(thread);
         }
         Ok(gateway)
     }
 
-    fn start_thread(
-        &self,
-        index: usize,
-        listeners: Vec<ThreadListener>,
-        filter: &mut impl FnMut(Resumer) -> Option<Box<dyn Filter>>,
-    ) -> Result<Thread, Error> {
+    fn start_thread(&self, index: usize, listeners: Vec<ThreadListener>) -> Result<Thread, Error> {
         let commands = Arc::new(CommandQueue::new().map_err(Error::Start)?);
-        let filter = filter(Resumer(Arc::clone(&commands)));
         let worker = Worker::new(
             listeners,
             Arc::clone(&self.generation),
             Arc::clone(&self.counters),
             Arc::clone(&commands),
             index,
-            filter,
         )
         .map_err(Error::Start)?;
         let handle = thread::Builder::new()

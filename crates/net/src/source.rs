@@ -23,7 +23,7 @@ pub struct ConnectionId {
 }
 
 /// Distinguishes connections with the same key. Starts over after 2^30.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Serial(u32);
 
 impl Serial {

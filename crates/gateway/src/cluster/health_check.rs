@@ -13,11 +13,11 @@ use tollgate_accesslog::RateLimit;
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
 use tollgate_net::{Events, Interest, Poller, Waker};
-use tollgate_tls::{HttpProtocol, TlsClient, describe_failure};
+use tollgate_tls::{HttpProtocol, Received, TlsClient, Transport, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
 use crate::config::{Address, Backend, HealthCheck, HealthRequest, Pool, Protocol};
-use crate::transport::{Received, Transport, exhausted_resource, is_connect_error};
+use crate::connect_error::{exhausted_resource, is_connect_error};
 use crate::{LOG_INTERVAL, log};
 
 /// The health checks of a configuration. Dropping it stops them.

@@ -9,8 +9,8 @@ use tollgate_http1::parse_request_head;
 use tollgate_waf::Match;
 
 use super::inspection::Inspection;
+use super::verdict::Outcome;
 use crate::config::AuditLog;
-use crate::filter::Outcome;
 
 const MASK: &str = "***";
 

@@ -2,12 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tollgate_accesslog::Counter;
 use tollgate_admin::Page;
-use tollgate_waf::LimitsReached;
+use tollgate_waf::{LimitsReached, Match};
 
-use super::inspection::Inspection;
+/// An inspection that has ended.
+pub(super) struct Inspected<'a> {
+    pub(super) is_blocked: bool,
+    /// A rule matched that is to be logged.
+    pub(super) has_matched: bool,
+    pub(super) is_partial: bool,
+    pub(super) is_over_limit: bool,
+    pub(super) limits: LimitsReached,
+    pub(super) engine_time: Duration,
+    pub(super) score: Option<i64>,
+    pub(super) matches: &'a [Match],
+}
 
 /// Upper bounds of the score histogram; a last bucket has no bound.
 const SCORE_BOUNDS: [i64; 6] = [0, 4, 9, 19, 49, 99];
@@ -114,35 +126,34 @@ impl FirewallCounters {
 }
 
 impl RouteCounters {
-    pub(super) fn count(&self, thread: usize, inspection: &Inspection) {
+    pub(super) fn count(&self, thread: usize, inspected: &Inspected<'_>) {
         let Some(counters) = self.threads.get(thread) else { return };
-        let is_blocked = inspection.is_blocked;
+        let is_blocked = inspected.is_blocked;
         counters.inspected.add(1);
         if is_blocked {
             counters.blocked.add(1);
-        } else if inspection.has_matched() {
+        } else if inspected.has_matched {
             counters.detected.add(1);
         }
-        counters.partial.add(u64::from(inspection.is_partial));
-        counters.over_limit.add(u64::from(inspection.is_over_limit()));
-        let limits = inspection.transaction.limits_reached();
-        if limits != LimitsReached::default() {
+        counters.partial.add(u64::from(inspected.is_partial));
+        counters.over_limit.add(u64::from(inspected.is_over_limit));
+        if inspected.limits != LimitsReached::default() {
             let mut dropped = counters.limits.lock().unwrap_or_else(PoisonError::into_inner);
-            for (limit, count) in limits.counts() {
+            for (limit, count) in inspected.limits.counts() {
                 *dropped.entry(limit).or_default() += count as u64;
             }
         }
-        counters.engine_us.add(inspection.engine_time.as_nanos().div_ceil(1000) as u64);
-        if let Some(score) = inspection.score() {
+        counters.engine_us.add(inspected.engine_time.as_nanos().div_ceil(1000) as u64);
+        if let Some(score) = inspected.score {
             let bucket = SCORE_BOUNDS.partition_point(|bound| *bound < score);
             counters.scores[bucket].add(1);
             counters.score_sum.add(score.max(0).unsigned_abs());
         }
-        if inspection.transaction.matches().is_empty() {
+        if inspected.matches.is_empty() {
             return;
         }
         let mut rules = counters.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        for found in inspection.transaction.matches().iter().filter(|found| found.logged) {
+        for found in inspected.matches.iter().filter(|found| found.logged) {
             rules.entry(found.id).or_default()[usize::from(!is_blocked)] += 1;
         }
     }

@@ -10,9 +10,11 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use tollgate_http1::{BodyFraming, Headers, ResponseHead, Version};
 use tollgate_waf::{Connection, LimitAction, Transaction, Worker};
 
-use super::{Firewall, Rules, reason};
+use super::counters::Inspected;
+use super::route::Firewall;
+use super::rules::Rules;
+use super::verdict::{Direction, Outcome, RequestContext, Verdict};
 use crate::config::Compression;
-use crate::filter::{Direction, Outcome, RequestContext, Verdict};
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -511,7 +513,17 @@ impl Inspection {
     }
 
     pub(super) fn count(&self, thread: usize) {
-        self.firewall.counters.count(thread, self);
+        let inspected = Inspected {
+            is_blocked: self.is_blocked,
+            has_matched: self.has_matched(),
+            is_partial: self.is_partial,
+            is_over_limit: self.is_over_limit(),
+            limits: self.transaction.limits_reached(),
+            engine_time: self.engine_time,
+            score: self.score(),
+            matches: self.transaction.matches(),
+        };
+        self.firewall.counters.count(thread, &inspected);
     }
 }
 
@@ -583,5 +595,26 @@ fn inflate(
         if total > limit {
             return Ok(Inflated::Cut);
         }
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        418 => "I'm a teapot",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        300..=399 => "Redirect",
+        _ => "Blocked",
     }
 }

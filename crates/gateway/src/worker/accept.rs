@@ -3,16 +3,24 @@
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_net::{Interest, Socket, accept, close_backlog, set_backlog};
+use tollgate_net::{Interest, Socket, Source, accept, close_backlog, set_backlog};
 
-use super::downstream::Downstream;
+use super::client::Client;
+use super::event_loop::Worker;
+use super::exchange::Exchange;
+use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
-use super::{ClientId, Worker, listener_token};
 use crate::listener::ThreadListener;
-use crate::transport::Transport;
 use crate::{LOG_INTERVAL, log};
+use tollgate_tls::Transport;
+
+/// Connections accepted from a listener before others have their turns.
+const ACCEPTS_PER_EVENT: usize = 64;
+/// Likewise for a closing listener.
+const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
 
 /// Pause after a failed accept or at the limit of connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -21,8 +29,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const RECLAIMED_PER_SEARCH: usize = 256;
 
 /// Result of an attempt to accept a connection.
-pub(super) enum Accepted {
-    Client(usize),
+enum Accepted {
+    Client(ExchangeKey),
     /// Closed at once.
     Refused,
     /// None is queued, or accepting is paused.
@@ -32,7 +40,8 @@ pub(super) enum Accepted {
 impl Worker {
     /// Listens on one more socket, at once or when accepting is no longer paused.
     pub(super) fn add_listener(&mut self, mut listener: ThreadListener) -> io::Result<()> {
-        listener.count_handshakes(&self.counters, self.thread);
+        let Self { shared, exchanges, .. } = self;
+        listener.count_handshakes(&shared.counters, shared.thread);
         // A socket that a reload has taken over was about to be closed and queued no connections.
         if let Some(socket) = &listener.socket {
             set_backlog(socket, listener.backlog)?;
@@ -40,47 +49,73 @@ impl Worker {
         // The index of a closed listener is reused once its last client has gone.
         let is_free = |(index, listener): (usize, &ThreadListener)| {
             listener.socket.is_none()
-                && self.clients.iter().all(|(_, client)| client.listener != index)
+                && exchanges.values().all(|it| it.client.listener != ListenerKey::new(index))
         };
-        if let Some(same) = self.listeners.iter_mut().find(|it| it.is_same_socket(&listener)) {
+        let listeners = &mut shared.listeners;
+        if let Some(same) = listeners.iter_mut().find(|other| other.is_same_socket(&listener)) {
             *same = ThreadListener { is_watched: same.is_watched, ..listener };
-        } else if let Some(index) = self.listeners.iter().enumerate().position(is_free) {
-            self.listeners[index] = listener;
+        } else if let Some(index) = listeners.iter().enumerate().position(is_free) {
+            listeners[index] = listener;
         } else {
-            self.listeners.push(listener);
+            listeners.push(listener);
         }
         if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
     }
 
-    pub(super) fn watch_listeners(&mut self) -> io::Result<()> {
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
+    fn watch_listeners(&mut self) -> io::Result<()> {
+        for (index, listener) in self.shared.listeners.iter_mut().enumerate() {
             if let Some(socket) = &listener.socket
                 && !listener.is_watched
             {
-                self.poller.add(socket, listener_token(index), Interest::ReadableExclusive)?;
+                let token = Source::Listener(index).token();
+                self.poller.add(socket, token, Interest::ReadableExclusive)?;
                 listener.is_watched = true;
             }
         }
         Ok(())
     }
 
-    pub(super) fn accept_one(&mut self, index: usize) -> io::Result<Accepted> {
-        if self.listeners.get(index).is_none_or(|listener| listener.socket.is_none()) {
-            return Ok(Accepted::Nothing);
+    /// Accepts connections of a listener that has some.
+    pub(super) fn accept_ready(&mut self, listener: ListenerKey) -> io::Result<()> {
+        self.accept(listener, ACCEPTS_PER_EVENT)
+    }
+
+    /// Accepts connections and gives each its first turn at once: most have sent their request.
+    fn accept(&mut self, listener: ListenerKey, max: usize) -> io::Result<()> {
+        let mut accepted = 0;
+        for _ in 0..max {
+            match self.accept_one(listener)? {
+                Accepted::Client(key) => {
+                    accepted += 1;
+                    self.turn(key);
+                }
+                Accepted::Refused => {}
+                Accepted::Nothing => break,
+            }
         }
-        let limits = self.generations[self.current].shared.config.limits;
+        self.coalescing.record(accepted, self.shared.now);
+        Ok(())
+    }
+
+    fn accept_one(&mut self, listener: ListenerKey) -> io::Result<Accepted> {
+        let Some(ThreadListener { socket: Some(socket), .. }) =
+            self.shared.listeners.get(listener.index())
+        else {
+            return Ok(Accepted::Nothing);
+        };
+        let limits = self.shared.upstreams.current_config().config.limits;
+        let socket = Arc::clone(socket);
         let is_full = self.connections() >= limits.connections;
         let replaced = if is_full { self.longest_idle_client() } else { None };
         if is_full && replaced.is_none() {
             self.pause_accepting(&format!("{} connections are open", limits.connections))?;
             return Ok(Accepted::Nothing);
         }
-        let Some(listener) = self.listeners.get(index) else { return Ok(Accepted::Nothing) };
-        let Some(socket) = &listener.socket else { return Ok(Accepted::Nothing) };
-        let (socket, peer) = match accept(socket) {
+        let (socket, peer) = match accept(&socket) {
             Ok(Some(accepted)) => accepted,
             Ok(None) => {
-                self.finish_closing(index)?;
+                drop(socket);
+                self.finish_closing(listener)?;
                 return Ok(Accepted::Nothing);
             }
             // Most likely out of descriptors until connections are closed.
@@ -90,10 +125,10 @@ impl Worker {
             }
         };
         let ip = peer.map(|peer| peer.ip().to_canonical());
-        let accepted = self.add_client(socket, ip, index, limits.connections_per_client);
+        let accepted = self.add_client(socket, ip, listener, limits.connections_per_client);
         if let (Accepted::Client(_), Some(idle)) = (&accepted, replaced) {
-            self.client_counters().reclaimed.add(1);
-            self.remove_client(idle);
+            self.shared.client_counters().reclaimed.add(1);
+            self.remove(idle);
         }
         Ok(accepted)
     }
@@ -102,35 +137,38 @@ impl Worker {
         &mut self,
         socket: Socket,
         ip: Option<IpAddr>,
-        listener: usize,
+        listener: ListenerKey,
         max_per_client: Option<usize>,
     ) -> Accepted {
-        self.client_counters().accepted.add(1);
+        let counters = self.shared.client_counters();
+        counters.accepted.add(1);
         if let (Some(max), Some(ip)) = (max_per_client, ip) {
             let count = self.connections_per_client.entry(network(ip)).or_default();
             if *count >= max {
-                self.client_counters().refused.add(1);
-                self.client_counters().closed.add(1);
+                counters.refused.add(1);
+                counters.closed.add(1);
                 return Accepted::Refused;
             }
             *count += 1;
         }
-        let Ok(transport) = Transport::client(socket, self.listeners[listener].tls.as_ref()) else {
-            self.client_counters().closed.add(1);
+        let ThreadListener { tls, http2, .. } = self.shared.listener(listener);
+        let may_be_http2 = *http2;
+        let Ok(transport) = Transport::client(socket, tls.as_ref()) else {
+            counters.closed.add(1);
             self.discount_client(ip);
             return Accepted::Refused;
         };
-        let serial = self.next_serial();
-        let deadline = self.now + self.timeouts.idle;
-        let link = Link::Connection(transport);
-        let mut client = Downstream::new(link, serial, ip, listener, deadline);
-        client.may_be_http2 = self.listeners[listener].http2;
-        Accepted::Client(self.clients.insert(client))
+        let serial = self.shared.next_serial();
+        let deadline = self.shared.now + self.shared.timeouts.idle;
+        let client = Client::new(Link::Connection(transport), ip, listener, deadline);
+        let client = Client { may_be_http2, ..client };
+        let exchange = |key| Exchange::new(ExchangeId { key, serial }, client);
+        Accepted::Client(self.exchanges.insert_with(exchange))
     }
 
     /// Number of client connections.
     pub(super) fn connections(&self) -> usize {
-        self.clients.len() - self.http2.client_streams()
+        self.exchanges.len() - self.shared.http2.client_streams()
     }
 
     /// Removes a connection from the count of its address.
@@ -147,26 +185,26 @@ impl Worker {
     /// Recounts the connections per address after the limit may have changed.
     pub(super) fn recount_clients(&mut self) {
         self.connections_per_client.clear();
-        let limits = &self.generations[self.current].shared.config.limits;
+        let limits = &self.shared.upstreams.current_config().config.limits;
         if limits.connections_per_client.is_some() {
-            let connections = self.clients.iter().filter(|(_, client)| !client.link.is_stream());
-            for ip in connections.filter_map(|(_, client)| client.ip) {
+            let clients = self.exchanges.values().map(|exchange| &exchange.client);
+            for ip in clients.filter(|it| !it.link.is_stream()).filter_map(|it| it.ip) {
                 *self.connections_per_client.entry(network(ip)).or_default() += 1;
             }
         }
     }
 
     /// Finds the client that has been idle for longest. Looks through all clients once per [`RECLAIMED_PER_SEARCH`].
-    fn longest_idle_client(&mut self) -> Option<usize> {
+    fn longest_idle_client(&mut self) -> Option<ExchangeKey> {
         for search in [false, true] {
             if search {
                 self.list_idle_clients();
             }
             while let Some(&(deadline, id)) = self.reclaimable.front() {
                 if self.is_connected(id)
-                    && let client = &self.clients[id.key]
-                    && client.is_idle(&self.http2)
-                    && client.deadline == deadline
+                    && let exchange = &self.exchanges[id.key]
+                    && exchange.is_idle(&self.shared)
+                    && exchange.client.deadline == deadline
                 {
                     return Some(id.key);
                 }
@@ -177,10 +215,9 @@ impl Worker {
     }
 
     fn list_idle_clients(&mut self) {
-        let idle = self.clients.iter().filter(|(_, client)| client.is_idle(&self.http2));
-        let mut idle: Vec<_> = idle
-            .map(|(key, client)| (client.deadline, ClientId { key, serial: client.serial }))
-            .collect();
+        let idle = self.exchanges.values().filter(|exchange| exchange.is_idle(&self.shared));
+        let mut idle: Vec<_> =
+            idle.map(|exchange| (exchange.client.deadline, exchange.id)).collect();
         // All have the same timeout.
         idle.sort_unstable_by_key(|(deadline, _)| *deadline);
         idle.truncate(RECLAIMED_PER_SEARCH);
@@ -188,36 +225,53 @@ impl Worker {
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
-        let is_recent = |at| self.now.duration_since(at) < LOG_INTERVAL;
+        let now = self.shared.now;
+        let is_recent = |at| now.duration_since(at) < LOG_INTERVAL;
         if !self.last_accept_pause.is_some_and(is_recent) {
-            log(format_args!("thread {} pauses accepting connections: {reason}", self.thread));
+            let thread = self.shared.thread;
+            log(format_args!("thread {thread} pauses accepting connections: {reason}"));
         }
-        self.last_accept_pause = Some(self.now);
-        for listener in self.listeners.iter_mut().filter(|it| it.is_watched) {
+        self.last_accept_pause = Some(now);
+        for listener in self.shared.listeners.iter_mut().filter(|listener| listener.is_watched) {
             if let Some(socket) = &listener.socket {
                 self.poller.remove(socket)?;
             }
             listener.is_watched = false;
         }
-        self.accept_again_at = Some(self.now + ACCEPT_PAUSE);
+        self.accept_again_at = Some(now + ACCEPT_PAUSE);
         Ok(())
     }
 
-    /// Stops the kernel from queueing connections on a listener that is to be closed.
-    pub(super) fn start_closing(&mut self, index: usize) -> io::Result<()> {
-        let listener = &mut self.listeners[index];
+    /// Ends a pause.
+    pub(super) fn resume_accepting(&mut self) -> io::Result<()> {
+        self.accept_again_at = None;
+        for index in 0..self.shared.listeners.len() {
+            if self.shared.listeners[index].is_closing {
+                self.accept(ListenerKey::new(index), ACCEPTS_BEFORE_CLOSE)?;
+            }
+        }
+        // These may have paused accepting again.
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Closes a listener once all its queued connections are accepted. The kernel queues no more.
+    pub(super) fn close_listener(&mut self, at: ListenerKey) -> io::Result<()> {
+        let listener = &mut self.shared.listeners[at.index()];
         if let Some(socket) = &listener.socket
             && !listener.is_closing
         {
             close_backlog(socket)?;
             listener.is_closing = true;
         }
+        if self.accept_again_at.is_none() {
+            self.accept(at, ACCEPTS_BEFORE_CLOSE)?;
+        }
         Ok(())
     }
 
-    /// Closes a closing listener once its last queued connection is accepted.
-    fn finish_closing(&mut self, index: usize) -> io::Result<()> {
-        let listener = &mut self.listeners[index];
+    /// Closes a closing listener after its last queued connection.
+    fn finish_closing(&mut self, at: ListenerKey) -> io::Result<()> {
+        let listener = &mut self.shared.listeners[at.index()];
         if !listener.is_closing {
             return Ok(());
         }

@@ -1,82 +1,53 @@
-//! Reloading and draining a thread: active requests finish, or are aborted after a timeout.
+//! The end of a thread: active requests finish, or are aborted after a timeout.
 
 use std::io;
-use std::sync::Arc;
 
-use tollgate_accesslog::LogFile;
-
-use super::Worker;
-use super::upstream::Generation;
-use crate::config::Listener;
-use crate::generation::ConfigGeneration;
-use crate::listener::ThreadListener;
+use super::event_loop::Worker;
+use super::exchange::Stage;
+use super::keys::{Key as _, ListenerKey};
 use crate::log;
 
 impl Worker {
-    /// Switches to another configuration. Active transactions finish under the one that they began with. Returns the
-    /// listeners to close.
-    pub(super) fn reload(
-        &mut self,
-        shared: &Arc<ConfigGeneration>,
-        added: Vec<ThreadListener>,
-    ) -> io::Result<Vec<usize>> {
-        for listener in added {
-            self.add_listener(listener)?;
-        }
-        let old = self.current;
-        self.timeouts = shared.config.timeouts;
-        let generation = Generation::new(Arc::clone(shared), self.thread as u64);
-        self.current = self.generations.insert(generation);
-        // Collected lines belong to the old file.
-        self.flush_logs();
-        self.access_log = shared.access_log.as_ref().map(LogFile::thread_log);
-        self.filter.reload(shared);
-        self.recount_clients();
-        let mut removed = Vec::new();
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let is_same = |configured: &&Listener| configured.address == listener.address;
-            match shared.config.listeners.iter().find(is_same) {
-                Some(configured) => {
-                    listener.reconfigure(configured)?;
-                    listener.count_handshakes(&self.counters, self.thread);
+    /// Closes listeners and idle connections.
+    pub(super) fn drain(&mut self) -> io::Result<()> {
+        self.shared.stop_by = Some(self.shared.now + self.shared.timeouts.drain);
+        (0..self.shared.listeners.len())
+            .try_for_each(|index| self.close_listener(ListenerKey::new(index)))?;
+        for key in self.exchanges.keys(|_| true) {
+            // The turn of one client may have ended others.
+            let Some(exchange) = self.exchanges.get_mut(key) else { continue };
+            match exchange.stage {
+                Stage::ReadHead => {
+                    if let Some(transport) = exchange.client.transport() {
+                        transport.assume_readable();
+                    }
+                    self.turn(key);
                 }
-                None => removed.push(index),
+                Stage::Http2(connection) => self.announce_end(key, connection),
+                Stage::Transaction(_) | Stage::Finish { .. } | Stage::Linger { .. } => {}
             }
         }
-        self.leave_http2(&removed);
-        self.scratch.requests.clear();
-        self.scratch.responses.clear();
-        self.sweep_at = self.sweep_at.min(self.now + self.sweep_period());
-        // Idle connections belong to the old pools.
-        self.close_idle_if(|_| true);
-        if self.generations[old].transactions == 0 {
-            self.generations.remove(old);
-        }
-        Ok(removed)
-    }
-
-    /// Logs the active clients that a drain waits for.
-    pub(super) fn log_drain(&self) {
-        if !self.clients.is_empty() {
+        self.shared.close_idle_if(|_| true);
+        if !self.exchanges.is_empty() {
             log(format_args!(
                 "thread {} waits up to {} for active connections: {}",
-                self.thread,
-                humantime::format_duration(self.timeouts.drain),
+                self.shared.thread,
+                humantime::format_duration(self.shared.timeouts.drain),
                 self.connections()
             ));
         }
+        Ok(())
     }
 
     pub(super) fn abort_clients(&mut self) {
-        if !self.clients.is_empty() {
-            let count = self.connections();
-            log(format_args!("thread {} aborts active connections: {count}", self.thread));
+        if !self.exchanges.is_empty() {
+            let (thread, count) = (self.shared.thread, self.connections());
+            log(format_args!("thread {thread} aborts active connections: {count}"));
         }
-        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
+        for key in self.exchanges.keys(|_| true) {
             // The end of a connection is that of its streams.
-            if self.clients.contains(key) {
-                self.remove_client(key);
+            if self.exchanges.get(key).is_some() {
+                self.remove(key);
             }
         }
         self.flush_logs();
@@ -84,16 +55,17 @@ impl Worker {
 
     /// Hands collected lines to the writer, and counts those that it drops.
     pub(super) fn flush_logs(&mut self) {
-        if let Some(access_log) = &mut self.access_log {
+        let shared = &mut self.shared;
+        if let Some(access_log) = &mut shared.access_log {
             access_log.flush();
             let dropped = access_log.take_dropped();
             if dropped > 0 {
-                self.client_counters().dropped_lines.add(dropped);
+                shared.client_counters().dropped_lines.add(dropped);
             }
         }
-        let dropped = self.filter.flush();
+        let dropped = shared.inspector.flush();
         if dropped > 0 {
-            self.client_counters().dropped_audit_lines.add(dropped);
+            shared.client_counters().dropped_audit_lines.add(dropped);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::http2::{Connections, Stream, StreamEnd};
 use crate::headers::WebSocketKey;
-use crate::transport::{Received, Transport};
+use tollgate_tls::{Received, Transport};
 
 /// A connection, or a stream of an HTTP/2 connection, which acts like a connection with one request.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl Link {
 
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_))
+    }
+
+    /// True if a stream waits for room on its connection.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self, Self::Stream(stream) if stream.is_waiting)
     }
 
     /// The key of the WebSocket that a stream opens.

@@ -3,18 +3,27 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tollgate_net::{Events, Socket};
+use tollgate_net::{Events, Serial, Socket};
+use tollgate_tls::Transport;
 
-use super::event_loop::SWEEP_MAX;
+use super::client::Client;
+use super::event_loop::Worker;
+use super::exchange::{Exchange, Stage};
+use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
+use super::scratch::STREAM_PIECE_BYTES;
+use super::timers::SWEEP_MAX;
 use super::transaction::Transaction;
-use super::*;
-use crate::command::Command;
-use crate::config::{Address, Config, Listener, Protocol};
-use crate::generation::Logs;
-use crate::transport::Transport;
+use super::turn::Turn;
+use crate::command::{Command, CommandQueue};
+use crate::config::{Address, Config, Listener, Protocol, Timeouts};
+use crate::counters::Counters;
+use crate::firewall::Verdict;
+use crate::generation::{ConfigGeneration, Logs};
+use crate::listener::ThreadListener;
 
 /// Deadline that turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,7 +51,7 @@ impl Scene {
         let generation = Arc::new(generation(config, &counters));
         counters.add_generation(Arc::clone(&generation.counters));
         let commands = Arc::new(CommandQueue::new().unwrap());
-        let worker = Worker::new(vec![listener], generation, counters, commands, 0, None).unwrap();
+        let worker = Worker::new(vec![listener], generation, counters, commands, 0).unwrap();
         Self { worker, events: Events::with_capacity(64), backend, address }
     }
 
@@ -56,9 +65,9 @@ impl Scene {
     }
 
     fn reload(&mut self, added: Vec<ThreadListener>, change: impl FnOnce(&mut Config)) {
-        let mut config = self.worker.generations[self.worker.current].shared.config.clone();
+        let mut config = self.worker.shared.upstreams.current_config().config.clone();
         change(&mut config);
-        let generation = Arc::new(generation(config, &self.worker.counters));
+        let generation = Arc::new(generation(config, &self.worker.shared.counters));
         self.worker.commands.send(Command::Reload { generation, added }).unwrap();
         self.worker.run_once(&mut self.events, Some(Duration::ZERO)).unwrap();
     }
@@ -81,26 +90,30 @@ impl Scene {
 
     /// A client that has received nothing of its complete response, since its socket buffers were full before. The end
     /// of the response is that of the connection.
-    fn client_with_full_buffers(&mut self) -> (usize, TcpStream) {
+    fn client_with_full_buffers(&mut self) -> (ExchangeKey, TcpStream) {
         let mut client = self.client();
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let is_sent =
-            |client: &Downstream| client.transaction.as_ref().is_some_and(Transaction::is_sent);
-        self.run_until(|worker| worker.clients.iter().any(|(_, client)| is_sent(client)));
-        let (key, _) = self.worker.clients.iter().next().unwrap();
+            |exchange: &Exchange| exchange.transaction().is_some_and(Transaction::is_sent);
+        self.run_until(|worker| worker.exchanges.values().any(is_sent));
+        let (key, _) = self.worker.exchanges.iter().next().unwrap();
         let mut full_sends = 0;
         while full_sends < 2 {
-            let sent =
-                self.worker.clients[key].transport().unwrap().send(&[b'f'; 1 << 16]).unwrap();
+            let sent = self.worker.exchanges[key]
+                .client
+                .transport()
+                .unwrap()
+                .send(&[b'f'; 1 << 16])
+                .unwrap();
             full_sends = if sent == 0 { full_sends + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
         let (mut peer, _) = self.backend.accept().unwrap();
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         peer.write_all(&[&head[..], b"2\r\nhi\r\n0\r\n\r\n"].concat()).unwrap();
-        self.run_until(|worker| worker.clients[key].transaction.is_none());
-        assert!(matches!(self.worker.clients[key].stage, Stage::Finish { .. }));
-        assert!(!self.worker.clients[key].unsent.is_empty());
+        self.run_until(|worker| worker.exchanges[key].transaction().is_none());
+        assert!(matches!(self.worker.exchanges[key].stage, Stage::Finish { .. }));
+        assert!(!self.worker.exchanges[key].client.unsent.is_empty());
         (key, client)
     }
 }
@@ -125,9 +138,9 @@ fn expect_reset(mut client: TcpStream) {
 fn unsent_end_of_response_is_reset_at_deadline() {
     let mut scene = Scene::new(|_| {});
     let (key, client) = scene.client_with_full_buffers();
-    scene.worker.clients[key].deadline = scene.worker.now;
+    scene.worker.exchanges[key].client.deadline = scene.worker.shared.now;
     scene.worker.sweep();
-    assert!(scene.worker.clients.is_empty());
+    assert!(scene.worker.exchanges.is_empty());
     expect_reset(client);
 }
 
@@ -135,7 +148,7 @@ fn unsent_end_of_response_is_reset_at_deadline() {
 fn unsent_end_of_response_is_reset_at_end_of_drain() {
     let mut scene = Scene::new(|_| {});
     let (_, client) = scene.client_with_full_buffers();
-    scene.worker.stop_by = Some(scene.worker.now);
+    scene.worker.shared.stop_by = Some(scene.worker.shared.now);
     scene.worker.run().unwrap();
     expect_reset(client);
 }
@@ -148,7 +161,9 @@ fn unsent_end_of_response_has_body_timeout() {
     });
     let (key, _client) = scene.client_with_full_buffers();
     let worker = &scene.worker;
-    assert!(worker.clients[key].deadline <= worker.now + worker.timeouts.body);
+    assert!(
+        worker.exchanges[key].client.deadline <= worker.shared.now + worker.shared.timeouts.body
+    );
 }
 
 #[test]
@@ -158,13 +173,14 @@ fn connection_that_cannot_be_watched_is_closed() {
     let socket = Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
     let worker = &mut scene.worker;
     let link = Link::Connection(Transport::new(socket));
-    let client = Downstream::new(link, 1, None, 0, worker.now);
-    let key = worker.clients.insert(client);
-    worker.clients[key].stage = Stage::Finish { lingers: false, ends_at_close: false };
+    let client = Client::new(link, None, ListenerKey::new(0), worker.shared.now);
+    let serial = Serial::default();
+    let key = worker.exchanges.insert_with(|key| Exchange::new(ExchangeId { key, serial }, client));
+    worker.exchanges[key].stage = Stage::Finish { lingers: false, ends_at_close: false };
     worker.watch(key);
-    assert!(worker.clients.is_empty());
+    assert!(worker.exchanges.is_empty());
     let _client = scene.client();
-    scene.run_until(|worker| worker.clients.len() == 1);
+    scene.run_until(|worker| worker.exchanges.len() == 1);
 }
 
 #[test]
@@ -184,10 +200,10 @@ fn closed_client_makes_room_at_once() {
     first.write_all(b"GET").unwrap();
     scene.run_until(|worker| worker.accept_again_at.is_some());
     let second = scene.client();
-    scene.worker.accept_again_at = Some(scene.worker.now + 10 * PATIENCE);
-    let serial = scene.worker.clients.iter().next().unwrap().1.serial;
+    scene.worker.accept_again_at = Some(scene.worker.shared.now + 10 * PATIENCE);
+    let id = scene.worker.exchanges.values().next().unwrap().id;
     drop(first);
-    scene.run_until(|worker| worker.clients.iter().any(|(_, client)| client.serial != serial));
+    scene.run_until(|worker| worker.exchanges.values().any(|client| client.id != id));
     drop(second);
 }
 
@@ -195,19 +211,19 @@ fn closed_client_makes_room_at_once() {
 fn index_of_closed_listener_is_reused_after_its_last_client() {
     let mut scene = Scene::new(|_| {});
     let client = scene.client();
-    scene.run_until(|worker| worker.clients.len() == 1);
-    let first = scene.worker.listeners[0].address.clone();
+    scene.run_until(|worker| worker.exchanges.len() == 1);
+    let first = scene.worker.shared.listeners[0].address.clone();
     for _ in 0..5 {
         scene.move_listener();
     }
     // The client's, the current one, and the one before it.
-    assert_eq!(scene.worker.listeners.len(), 3);
-    assert_eq!(scene.worker.listeners[0].address, first);
+    assert_eq!(scene.worker.shared.listeners.len(), 3);
+    assert_eq!(scene.worker.shared.listeners[0].address, first);
     drop(client);
-    scene.run_until(|worker| worker.clients.is_empty());
+    scene.run_until(|worker| worker.exchanges.is_empty());
     let last = scene.move_listener();
-    assert_eq!(scene.worker.listeners[0].address, last);
-    assert_eq!(scene.worker.listeners.len(), 3);
+    assert_eq!(scene.worker.shared.listeners[0].address, last);
+    assert_eq!(scene.worker.shared.listeners.len(), 3);
 }
 
 #[test]
@@ -215,30 +231,34 @@ fn lingering_is_limited_in_silence_and_in_total() {
     let mut scene = Scene::new(|_| {});
     let mut client = scene.client();
     client.write_all(b"nonsense\r\n\r\n").unwrap();
-    let lingers = |client: &Downstream| matches!(client.stage, Stage::Linger { .. });
-    scene.run_until(|worker| worker.clients.iter().any(|(_, client)| lingers(client)));
-    let (key, _) = scene.worker.clients.iter().next().unwrap();
+    let lingers = |client: &Exchange| matches!(client.stage, Stage::Linger { .. });
+    scene.run_until(|worker| worker.exchanges.values().any(lingers));
+    let (key, _) = scene.worker.exchanges.iter().next().unwrap();
     // Each piece extends the deadline.
-    scene.worker.clients[key].deadline = scene.worker.now;
+    scene.worker.exchanges[key].client.deadline = scene.worker.shared.now;
     client.write_all(b"more").unwrap();
-    scene.run_until(|worker| worker.clients[key].deadline > worker.now);
-    assert!(scene.worker.clients[key].deadline <= scene.worker.now + Duration::from_secs(5));
+    scene.run_until(|worker| worker.exchanges[key].client.deadline > worker.shared.now);
+    assert!(
+        scene.worker.exchanges[key].client.deadline
+            <= scene.worker.shared.now + Duration::from_secs(5)
+    );
     // The total is limited.
-    let until = scene.worker.now + Duration::from_secs(1);
-    scene.worker.clients[key].stage = Stage::Linger { until };
+    let until = scene.worker.shared.now + Duration::from_secs(1);
+    scene.worker.exchanges[key].stage = Stage::Linger { until };
     client.write_all(b"too much").unwrap();
-    scene.run_until(|worker| worker.clients[key].deadline == until);
+    scene.run_until(|worker| worker.exchanges[key].client.deadline == until);
 }
 
 #[test]
 fn reload_applies_to_requests_of_the_same_turn() {
     let mut scene = Scene::new(|_| {});
     let mut client = scene.client();
-    scene.run_until(|worker| !worker.clients.is_empty());
+    scene.run_until(|worker| !worker.exchanges.is_empty());
     client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     scene.reload(Vec::new(), |_| {});
-    let (_, client) = scene.worker.clients.iter().next().unwrap();
-    assert_eq!(client.transaction.as_ref().unwrap().generation, scene.worker.current);
+    let exchange = scene.worker.exchanges.values().next().unwrap();
+    let generation = exchange.transaction().unwrap().generation;
+    assert_eq!(generation, scene.worker.shared.upstreams.current());
 }
 
 #[test]
@@ -247,10 +267,10 @@ fn reload_changes_defer_accept_of_listener() {
     scene.reload(Vec::new(), |config| config.listeners[0].defer_accept = true);
     let _silent = scene.client();
     scene.worker.run_once(&mut scene.events, Some(Duration::from_millis(50))).unwrap();
-    assert!(scene.worker.clients.is_empty());
+    assert!(scene.worker.exchanges.is_empty());
     scene.reload(Vec::new(), |config| config.listeners[0].defer_accept = false);
     let _accepted = scene.client();
-    scene.run_until(|worker| !worker.clients.is_empty());
+    scene.run_until(|worker| !worker.exchanges.is_empty());
 }
 
 #[test]
@@ -271,9 +291,10 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
         Scene::new(|config| config.pools[0].protocol = Protocol::Http2 { streams_max: 10 });
     let mut client = scene.client();
     client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let streams =
-        |worker: &Worker| worker.upstreams.iter().filter(|(_, it)| it.link.is_stream()).count();
-    scene.run_until(|worker| streams(worker) == 1 && !worker.http2.needs_flush());
+    let streams = |worker: &Worker| {
+        worker.shared.upstreams.connections().values().filter(|it| it.link.is_stream()).count()
+    };
+    scene.run_until(|worker| streams(worker) == 1 && !worker.shared.http2.needs_flush());
     let (mut peer, _) = scene.backend.accept().unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     peer.read_exact(&mut [0; b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()]).unwrap();
@@ -281,7 +302,9 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
     // Empty SETTINGS.
     peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
     let is_open = |link: &Link| matches!(link, Link::Stream(stream) if stream.is_open());
-    scene.run_until(|worker| worker.upstreams.iter().any(|(_, it)| is_open(&it.link)));
+    scene.run_until(|worker| {
+        worker.shared.upstreams.connections().values().any(|it| is_open(&it.link))
+    });
 }
 
 /// A frame of HTTP/2.
@@ -293,7 +316,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
 fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
     const BODY_BYTES: usize = 16 << 20;
     let mut scene = Scene::new(|_| {});
-    scene.worker.listeners[0].http2 = true;
+    scene.worker.shared.listeners[0].http2 = true;
     let backend = scene.backend.try_clone().unwrap();
     let backends = std::thread::spawn(move || {
         let peers = [backend.accept().unwrap().0, backend.accept().unwrap().0];
@@ -325,11 +348,16 @@ fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
     client
         .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frames.concat()[..]].concat())
         .unwrap();
-    let waits = |client: &Downstream| matches!(&client.link, Link::Stream(it) if it.is_waiting);
-    scene.run_until(|worker| worker.clients.iter().filter(|(_, it)| waits(it)).count() == 2);
-    for (_, stream) in scene.worker.clients.iter().filter(|(_, it)| it.link.is_stream()) {
-        assert!(stream.unsent.unsent().len() <= STREAM_PIECE_BYTES + 1_000);
-        assert!(!stream.waits_for_response_body(), "a backend is not to blame");
+    let waits = |exchange: &&Exchange| exchange.client.link.is_waiting();
+    scene.run_until(|worker| worker.exchanges.values().filter(waits).count() == 2);
+    let Worker { exchanges, shared, .. } = &mut scene.worker;
+    for stream in exchanges.values_mut().filter(|it| it.client.link.is_stream()) {
+        let Exchange { id, client, stage: Stage::Transaction(transaction), .. } = stream else {
+            panic!("{stream:?}")
+        };
+        assert!(client.unsent.unsent().len() <= STREAM_PIECE_BYTES + 1_000);
+        let turn = Turn { id: *id, client, transaction, shared };
+        assert!(!turn.waits_for_response_body(), "a backend is not to blame");
     }
 
     let reader = std::thread::spawn(move || {
@@ -352,4 +380,125 @@ fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
     }
     reader.join().unwrap();
     backends.join().unwrap();
+}
+
+/// The firewall of a route with a rule against `attack` in a body.
+fn firewall(config: &mut Config) {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = "SecRule REQUEST_BODY \"@contains attack\" \"id:1,phase:2,deny,status:403\"";
+    std::fs::write(folder.path().join("rules.conf"), rule).unwrap();
+    let text = "listeners: [{ address: '127.0.0.1:0' }]\nwaf: { rules: [rules.conf] }\n\
+                pools: [{ name: site, backends: [{ address: '127.0.0.1:1' }] }]\n";
+    let parsed = Config::parse(text, &folder.path().join("gateway.yaml")).unwrap();
+    config.routes[0].waf.clone_from(&parsed.routes[0].waf);
+}
+
+/// A request that is inspected on the helper thread.
+fn long_request(word: &str) -> String {
+    let body = format!("{}{word}", "word ".repeat(2_000));
+    format!(
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn is_parked(exchange: &Exchange) -> bool {
+    exchange.transaction().is_some_and(Transaction::is_parked)
+}
+
+impl Scene {
+    /// Reads the head and the announced body of a response, or of a request.
+    fn read_message(&mut self, stream: &mut TcpStream) -> String {
+        stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let (mut text, until) = (Vec::new(), Instant::now() + PATIENCE);
+        loop {
+            assert!(Instant::now() < until, "{}", String::from_utf8_lossy(&text));
+            self.worker.run_once(&mut self.events, Some(Duration::ZERO)).unwrap();
+            let mut bytes = [0; 1 << 14];
+            match stream.read(&mut bytes) {
+                Ok(0) => panic!("it ended: {}", String::from_utf8_lossy(&text)),
+                Ok(count) => text.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            let message = String::from_utf8_lossy(&text);
+            let Some((head, body)) = message.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return message.into_owned();
+            }
+        }
+    }
+
+    /// Sends a request that the helper inspects, and returns once it does.
+    fn park(&mut self, client: &mut TcpStream, word: &str) -> ExchangeKey {
+        client.write_all(long_request(word).as_bytes()).unwrap();
+        self.run_until(|worker| worker.exchanges.values().any(is_parked));
+        self.worker.exchanges.keys(is_parked)[0]
+    }
+}
+
+#[test]
+fn parked_transaction_has_the_timeout_of_a_response() {
+    let mut scene = Scene::new(firewall);
+    let mut client = scene.client();
+    let key = scene.park(&mut client, "");
+    scene.worker.exchanges[key].client.deadline = scene.worker.shared.now;
+    scene.worker.sweep();
+    let response = scene.read_message(&mut client);
+    assert!(response.starts_with("HTTP/1.1 504 "), "{response}");
+    // The verdict comes too late for it, and not for the next one.
+    scene.park(&mut client, "attack");
+    let response = scene.read_message(&mut client);
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+    let harmless = long_request("");
+    scene.park(&mut client, "");
+    scene.run_until(|worker| !worker.shared.upstreams.connections().is_empty());
+    let (mut peer, _) = scene.backend.accept().unwrap();
+    let received = scene.read_message(&mut peer);
+    assert!(received.ends_with(&harmless[harmless.len() - 2_000..]), "{received}");
+}
+
+#[test]
+fn verdict_about_an_ended_transaction_has_no_effect() {
+    let mut scene = Scene::new(firewall);
+    let mut client = scene.client();
+    let key = scene.park(&mut client, "attack");
+    let id = scene.worker.exchanges[key].transaction().unwrap().id;
+    let response = scene.read_message(&mut client);
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+    let Worker { exchanges, shared, .. } = &mut scene.worker;
+    assert_eq!(exchanges[key].resume(shared, id, Verdict::Pass), None);
+    // A transaction that waits for another verdict.
+    scene.park(&mut client, "");
+    let Worker { exchanges, shared, .. } = &mut scene.worker;
+    assert_eq!(exchanges[key].resume(shared, id, Verdict::Pass), None);
+    assert!(is_parked(&scene.worker.exchanges[key]));
+}
+
+/// A backend that sends more than its response, after the gateway has kept the connection.
+#[test]
+fn late_bytes_of_a_backend_are_no_response_to_the_next_request() {
+    for method in ["GET", "POST"] {
+        let mut scene = Scene::new(|_| {});
+        let request = format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n");
+        let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        let mut client = scene.client();
+        client.write_all(request.as_bytes()).unwrap();
+        scene.run_until(|worker| !worker.shared.upstreams.connections().is_empty());
+        let (mut peer, _) = scene.backend.accept().unwrap();
+        scene.read_message(&mut peer);
+        peer.write_all(format!("{response}hi").as_bytes()).unwrap();
+        assert!(scene.read_message(&mut client).ends_with("hi"));
+        assert_eq!(scene.worker.shared.upstreams.connections().len(), 1, "the connection is kept");
+        // The next request is handled before the event of the backend, as among many events.
+        scene.events = Events::with_capacity(1);
+        client.write_all(request.as_bytes()).unwrap();
+        peer.write_all(format!("{response}no").as_bytes()).unwrap();
+        scene.worker.run_once(&mut scene.events, Some(PATIENCE)).unwrap();
+        let (mut next, _) = scene.backend.accept().unwrap();
+        scene.read_message(&mut next);
+        next.write_all(format!("{response}ok").as_bytes()).unwrap();
+        assert!(scene.read_message(&mut client).ends_with("ok"), "{method}");
+    }
 }

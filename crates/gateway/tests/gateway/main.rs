@@ -19,8 +19,7 @@ mod http2_backends;
 mod tls;
 mod tls_backends;
 
-// Filters of requests and responses, and the web application firewall.
-mod filter;
+// The web application firewall.
 mod waf;
 
 // The choice of a backend: retries, queues, ejection, health checks, names.

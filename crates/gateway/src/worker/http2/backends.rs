@@ -13,10 +13,12 @@ use tollgate_tls::{HttpProtocol, TlsSession};
 use super::connections::{Carrier, Stream, StreamEnd};
 use crate::headers::RequestSummary;
 use crate::local_response::Reason;
-use crate::transport::Received;
+use crate::worker::keys::{Http2Key, Key as _, UpstreamKey};
 use crate::worker::link::Link;
-use crate::worker::upstream::{Http2Backend, Place, Upstream};
-use crate::worker::{INPUT_BYTES, Worker, connection_token};
+use crate::worker::scratch::INPUT_BYTES;
+use crate::worker::shared::Shared;
+use crate::worker::upstreams::{Place, Upstream, Work};
+use tollgate_tls::Received;
 
 /// Receive window of a stream. A response has at most as many bytes in this process that its client has not taken.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -39,39 +41,32 @@ fn limits(streams_max: u32) -> Limits {
     }
 }
 
-impl Worker {
-    /// Adds a stream for the request of a client, on a connection that has room or on a new one.
+impl Shared {
+    /// Adds a stream for a request, on a connection that has room or on a new one.
     pub(in crate::worker) fn take_stream(
         &mut self,
-        key: usize,
         place: Place,
         streams_max: u32,
-    ) -> io::Result<usize> {
-        let Some(transaction) = &self.clients[key].transaction else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let RequestSummary { is_idempotent, is_head, websocket_key, .. } = transaction.request;
-        let must_be_new = transaction.needs_new_connection;
-        let at = match self.find_connection(place, streams_max, must_be_new, !is_idempotent) {
-            Some(at) => at,
+        request: &RequestSummary,
+        must_be_new: bool,
+    ) -> io::Result<UpstreamKey> {
+        let RequestSummary { is_idempotent, is_head, websocket_key, .. } = *request;
+        let found = self.find_connection(place, streams_max, must_be_new, !is_idempotent);
+        let (at, connection) = match found {
+            Some(found) => found,
             None => self.connect_http2(place, streams_max)?,
         };
         let serial = self.next_serial();
-        let (is_tls, Some(connection)) =
-            (self.upstreams[at].link.is_tls(), self.upstreams[at].http2)
-        else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let it = &mut self.http2[connection];
-        it.requests += 1;
-        let is_ready = it.is_ready;
-        let entry = self.upstreams.vacant_entry();
-        let token = entry.key();
-        let stream = Stream::to_backend(connection, token, is_tls, is_head, websocket_key);
-        let link = Link::Stream(Box::new(stream));
-        let upstream = Upstream::new(link, serial, place, self.now);
-        entry.insert(Upstream { is_reused: is_ready, is_connecting: !is_ready, ..upstream });
-        Ok(token)
+        let is_tls = self.upstreams[at].link.is_tls();
+        self.http2[connection].requests += 1;
+        let is_ready = self.http2[connection].is_ready;
+        let now = self.now;
+        Ok(self.upstreams.connections_mut().insert_with(|key| {
+            let token = key.index();
+            let stream = Stream::to_backend(connection, token, is_tls, is_head, websocket_key);
+            let upstream = Upstream::new(Link::Stream(Box::new(stream)), serial, place, now);
+            Upstream { is_reused: is_ready, is_connecting: !is_ready, ..upstream }
+        }))
     }
 
     /// Finds the oldest connection with room for another stream. `must_be_new`: only one that is not established yet.
@@ -82,14 +77,15 @@ impl Worker {
         streams_max: u32,
         must_be_new: bool,
         must_be_open: bool,
-    ) -> Option<usize> {
-        let backend = self.http2_backend(place);
+    ) -> Option<(UpstreamKey, Http2Key)> {
+        let backend = self.upstreams.http2_backend(place);
         let assumed_max = backend.streams.max(1).min(streams_max) as usize;
         let mut next = 0;
-        while let Some(&at) = self.http2_backend(place).connections.get(next) {
+        while let Some(&at) = self.upstreams.http2_backend(place).connections.get(next) {
             next += 1;
-            let Upstream { http2: Some(connection), link: Link::Connection(transport), .. } =
-                &mut self.upstreams[at]
+            let Upstream {
+                work: Work::Carries(connection), link: Link::Connection(transport), ..
+            } = &mut self.upstreams[at]
             else {
                 continue;
             };
@@ -97,7 +93,7 @@ impl Worker {
             if !self.http2[connection].is_ready {
                 let is_failing = self.upstreams[at].idle_until <= self.now;
                 if !is_failing && self.http2[connection].requests < assumed_max {
-                    return Some(at);
+                    return Some((at, connection));
                 }
                 continue;
             }
@@ -109,90 +105,43 @@ impl Worker {
             }
             if transport.is_readable() {
                 self.read_backend(at, connection);
-                if !self.http2_backend(place).connections.contains(&at) {
+                if !self.upstreams.http2_backend(place).connections.contains(&at) {
                     // The next one has moved to its place.
                     next -= 1;
                     continue;
                 }
             }
-            let it = &self.http2[connection];
-            let max = it.framing.peer_streams().min(streams_max) as usize;
-            if it.requests < max && !it.framing.is_spent() {
-                return Some(at);
+            let framing = &self.http2[connection].framing;
+            let max = framing.peer_streams().min(streams_max) as usize;
+            if self.http2[connection].requests < max && !framing.is_spent() {
+                return Some((at, connection));
             }
         }
         None
     }
 
-    fn http2_backend(&mut self, place: Place) -> &mut Http2Backend {
-        &mut self.generations[place.generation].pools[place.pool].http2[place.backend]
-    }
-
-    fn connect_http2(&mut self, place: Place, streams_max: u32) -> io::Result<usize> {
+    /// Opens a connection. It is registered with the poller when its settings are sent.
+    fn connect_http2(
+        &mut self,
+        place: Place,
+        streams_max: u32,
+    ) -> io::Result<(UpstreamKey, Http2Key)> {
         let at = self.connect(place)?;
         let connection = self.http2.insert(Carrier::Upstream(at), limits(streams_max), self.now);
         let upstream = &mut self.upstreams[at];
-        upstream.http2 = Some(connection);
+        upstream.work = Work::Carries(connection);
         upstream.idle_until = self.now + self.timeouts.connect;
-        self.http2_backend(place).connections.push(at);
-        let upstream = &mut self.upstreams[at];
-        let token = connection_token(true, at, upstream.serial);
-        if let Link::Connection(transport) = &mut upstream.link
-            && let Err(error) = transport.watch(&self.poller, token, true)
-        {
-            self.close_backend(at, connection);
-            return Err(error);
-        }
-        Ok(at)
-    }
-
-    /// Sends the frames of a connection, gives streams that wait for room their turns, and continues to read.
-    pub(super) fn flush_backend(&mut self, at: usize, connection: usize) {
-        match self.advance_http2_handshake(at, connection) {
-            Some(true) => {}
-            Some(false) => return self.watch_backend(at, connection),
-            None => return,
-        }
-        let Upstream { serial, link: Link::Connection(transport), .. } = &mut self.upstreams[at]
-        else {
-            return;
-        };
-        let serial = *serial;
-        match self.http2.flush(connection, transport) {
-            Ok(true) => {}
-            Ok(false) => self.watch_backend(at, connection),
-            Err(_) => {
-                // Reading shows why, after what the backend has sent before, unless it has ended only its receiving side.
-                transport.assume_readable();
-                self.read_backend(at, connection);
-                let is_open = |it: &Upstream| it.serial == serial && !it.link.is_readable();
-                if self.upstreams.get(at).is_some_and(is_open) {
-                    self.fail_backend(at, connection, Reason::BackendClosed, "cannot send");
-                }
-                return;
-            }
-        }
-        self.resume_waiting(connection);
-        if self.upstreams.get(at).is_some_and(|it| it.serial == serial && it.link.is_readable()) {
-            self.read_backend(at, connection);
-        }
-    }
-
-    /// Registers a connection whose socket is full with the poller.
-    fn watch_backend(&mut self, at: usize, connection: usize) {
-        let upstream = &mut self.upstreams[at];
-        let token = connection_token(true, at, upstream.serial);
-        if let Link::Connection(transport) = &mut upstream.link
-            && let Err(error) = transport.watch(&self.poller, token, true)
-        {
-            let cause = format!("cannot watch a connection: {error}");
-            self.fail_backend(at, connection, Reason::Exhausted, &cause);
-        }
+        self.upstreams.http2_backend(place).connections.push(at);
+        Ok((at, connection))
     }
 
     /// Continues the TLS handshake of a connection, which must agree on HTTP/2. Returns true if it is complete, and `None`
     /// if it has failed.
-    fn advance_http2_handshake(&mut self, at: usize, connection: usize) -> Option<bool> {
+    pub(super) fn advance_http2_handshake(
+        &mut self,
+        at: UpstreamKey,
+        connection: Http2Key,
+    ) -> Option<bool> {
         let Link::Connection(transport) = &self.upstreams[at].link else { return Some(true) };
         if !transport.is_handshaking() {
             return Some(true);
@@ -216,7 +165,7 @@ impl Worker {
     }
 
     /// Reads and handles the frames that have arrived. Streams that received something get their turns later, and frames are sent then.
-    pub(in crate::worker) fn read_backend(&mut self, at: usize, connection: usize) {
+    pub(in crate::worker) fn read_backend(&mut self, at: UpstreamKey, connection: Http2Key) {
         if self.advance_http2_handshake(at, connection) != Some(true) {
             return;
         }
@@ -231,8 +180,7 @@ impl Worker {
         }
         let it = &self.http2[connection];
         if it.framing.is_spent() {
-            let place = self.upstreams[at].place;
-            self.http2_backend(place).connections.retain(|&other| other != at);
+            self.upstreams.unlist_http2(at);
             if self.http2[connection].requests == 0 {
                 return self.close_backend(at, connection);
             }
@@ -243,8 +191,8 @@ impl Worker {
 
     fn read_backend_frames(
         &mut self,
-        at: usize,
-        connection: usize,
+        at: UpstreamKey,
+        connection: Http2Key,
         input: &mut [u8],
     ) -> Result<(), (Reason, String)> {
         for _ in 0..READS_PER_TURN {
@@ -288,11 +236,32 @@ impl Worker {
         Ok(())
     }
 
-    fn on_backend_frame(&mut self, at: usize, connection: usize, event: Event<'_>) {
-        let Some(event) = self.on_event(connection, event) else { return };
+    fn on_backend_frame(&mut self, at: UpstreamKey, connection: Http2Key, event: Event<'_>) {
         match event {
-            Event::Settings => self.on_backend_settings(at, connection),
+            Event::Data { token, data, end_stream, .. } => {
+                let token = UpstreamKey::new(token);
+                if let Link::Stream(stream) = &mut self.upstreams[token].link
+                    && stream.take_data(data, end_stream)
+                {
+                    self.schedule_stream(token);
+                }
+            }
+            Event::Trailers { token, .. } => {
+                let token = UpstreamKey::new(token);
+                if let Link::Stream(stream) = &mut self.upstreams[token].link {
+                    stream.incoming.end(self.http2.fields.headers());
+                    self.schedule_stream(token);
+                }
+            }
+            Event::StreamWritable { token, .. } => self.schedule_stream(UpstreamKey::new(token)),
+            Event::Settings => {
+                for token in self.http2[connection].framing.unblocked_by_settings() {
+                    self.schedule_stream(UpstreamKey::new(token));
+                }
+                self.on_backend_settings(at, connection);
+            }
             Event::Response { token, end_stream, .. } => {
+                let token = UpstreamKey::new(token);
                 let Link::Stream(stream) = &mut self.upstreams[token].link else { return };
                 // Interim responses have no flow control.
                 if stream.incoming.head_bytes() > MAX_HEAD_BYTES {
@@ -304,13 +273,15 @@ impl Worker {
                 let (is_to_head, websocket) = (stream.is_to_head, stream.websocket);
                 let fields = &self.http2.fields;
                 stream.incoming.push_head(fields, end_stream, is_to_head, websocket);
-                self.schedule_stream(connection, token);
+                self.schedule_stream(token);
             }
             Event::HeadTooLarge { token, .. } => {
                 let cause = "the head of a response is too large".to_owned();
-                self.end_stream(token, StreamEnd::Failed(Reason::InvalidResponse), Some(cause));
+                let end = StreamEnd::Failed(Reason::InvalidResponse);
+                self.end_stream(UpstreamKey::new(token), end, Some(cause));
             }
             Event::Reset { token, cause, .. } => {
+                let token = UpstreamKey::new(token);
                 let (end, cause) = match cause {
                     ResetCause::Peer(ErrorCode::REFUSED_STREAM) => (StreamEnd::Refused, None),
                     ResetCause::Peer(code) => {
@@ -340,12 +311,12 @@ impl Worker {
     }
 
     /// The first settings establish a connection. Requests for which it has no room get another one.
-    fn on_backend_settings(&mut self, at: usize, connection: usize) {
+    fn on_backend_settings(&mut self, at: UpstreamKey, connection: Http2Key) {
         let it = &mut self.http2[connection];
         let streams = it.framing.peer_streams();
         let was_ready = std::mem::replace(&mut it.is_ready, true);
         let place = self.upstreams[at].place;
-        self.http2_backend(place).streams = streams;
+        self.upstreams.http2_backend(place).streams = streams;
         let surplus = self.http2[connection].requests.saturating_sub(streams as usize);
         if !was_ready && surplus > 0 {
             for token in self.streams_of(connection).into_iter().rev().take(surplus) {
@@ -355,25 +326,35 @@ impl Worker {
     }
 
     /// The upstreams that are streams of a connection.
-    fn streams_of(&self, connection: usize) -> Vec<usize> {
+    fn streams_of(&self, connection: Http2Key) -> Vec<UpstreamKey> {
         let is_stream =
             |link: &Link| matches!(link, Link::Stream(stream) if stream.connection == connection);
-        self.upstreams.iter().filter(|(_, it)| is_stream(&it.link)).map(|(at, _)| at).collect()
+        self.upstreams.connections().keys(|upstream| is_stream(&upstream.link))
+    }
+
+    /// Gives the client of a stream its turn after all events.
+    fn schedule_stream(&mut self, token: UpstreamKey) {
+        self.ready.extend(self.upstreams[token].client());
     }
 
     /// Ends a stream whose response is not complete.
-    fn end_stream(&mut self, token: usize, end: StreamEnd, cause: Option<String>) {
+    fn end_stream(&mut self, token: UpstreamKey, end: StreamEnd, cause: Option<String>) {
         let upstream = &mut self.upstreams[token];
         if let Link::Stream(stream) = &mut upstream.link {
             stream.end(end);
-            let connection = stream.connection;
             upstream.failure = upstream.failure.take().or(cause);
-            self.schedule_stream(connection, token);
+            self.schedule_stream(token);
         }
     }
 
     /// Ends the streams of a connection that has failed, and closes it.
-    fn fail_backend(&mut self, at: usize, connection: usize, reason: Reason, cause: &str) {
+    pub(super) fn fail_backend(
+        &mut self,
+        at: UpstreamKey,
+        connection: Http2Key,
+        reason: Reason,
+        cause: &str,
+    ) {
         for token in self.streams_of(connection) {
             self.end_stream(token, StreamEnd::Failed(reason), Some(cause.to_owned()));
         }
@@ -381,9 +362,8 @@ impl Worker {
     }
 
     /// Closes a connection. Its streams, which must have ended, remain until their clients have read them.
-    pub(in crate::worker) fn close_backend(&mut self, at: usize, connection: usize) {
-        let place = self.upstreams[at].place;
-        self.http2_backend(place).connections.retain(|&other| other != at);
+    pub(in crate::worker) fn close_backend(&mut self, at: UpstreamKey, connection: Http2Key) {
+        self.upstreams.unlist_http2(at);
         self.http2.go_away(connection);
         if let Link::Connection(transport) = &mut self.upstreams[at].link
             && !transport.is_handshaking()
@@ -417,16 +397,16 @@ impl Worker {
         let has_room = it.framing.can_open();
         let can_serve = it.is_ready && has_room && self.stop_by.is_none();
         let place = self.upstreams[at].place;
-        let generation = &self.generations[place.generation];
-        let keepalive_max = generation.shared.config.pools[place.pool].keepalive_max;
-        let others = generation.pools[place.pool].http2[place.backend].connections.iter();
-        let is_idle = |other: &&usize| {
-            let http2 = self.upstreams[**other].http2;
-            http2.is_some_and(|connection| self.http2[connection].requests == 0)
+        let keepalive_max = self.upstreams[place.generation].pool(place.pool).keepalive_max;
+        let others = self.upstreams.http2_backend(place).connections.clone();
+        let is_idle = |other: &&UpstreamKey| match self.upstreams[**other].work {
+            Work::Carries(connection) => self.http2[connection].requests == 0,
+            Work::Idle | Work::Serves(_) => false,
         };
-        let idle = others.clone().filter(is_idle).count();
-        let is_listed = others.clone().any(|&other| other == at);
-        if can_serve && is_listed && place.generation == self.current && idle <= keepalive_max {
+        let idle = others.iter().filter(is_idle).count();
+        let is_listed = others.contains(&at);
+        let is_current = place.generation == self.upstreams.current();
+        if can_serve && is_listed && is_current && idle <= keepalive_max {
             self.upstreams[at].idle_until = self.now + self.timeouts.idle;
         } else {
             self.close_backend(at, connection);
@@ -435,15 +415,14 @@ impl Worker {
 
     /// Sends no more requests on a connection on which nothing has arrived for the time of a response: the backend may be
     /// gone without having closed it.
-    pub(in crate::worker) fn avoid_silent_connection(&mut self, at: usize) {
+    pub(in crate::worker) fn avoid_silent_connection(&mut self, at: UpstreamKey) {
         let Link::Stream(stream) = &self.upstreams[at].link else { return };
         let it = &self.http2[stream.connection];
         let silence = self.now.saturating_duration_since(it.last_received);
         if let Carrier::Upstream(at) = it.carrier
             && silence >= self.timeouts.response.min(self.timeouts.body)
         {
-            let place = self.upstreams[at].place;
-            self.http2_backend(place).connections.retain(|&other| other != at);
+            self.upstreams.unlist_http2(at);
         }
     }
 }

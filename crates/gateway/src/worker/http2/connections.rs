@@ -5,13 +5,15 @@ use std::io;
 use std::ops::{Index, IndexMut};
 use std::time::Instant;
 
-use slab::Slab;
+use tollgate_accesslog::Tls as LoggedTls;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
+use tollgate_tls::SessionFacts;
 
 use super::message::{FrameSink, HeadFields, Incoming, MessageWriter, is_websocket};
 use crate::headers::WebSocketKey;
 use crate::local_response::Reason;
-use crate::transport::{Received, Transport};
+use crate::worker::keys::{Arena, ExchangeKey, Http2Key, Key as _, UpstreamKey};
+use tollgate_tls::{Received, Transport};
 
 /// Frames that wait to be sent on one connection. At this size they are sent before the end of the turn, while the CPU
 /// has them in its cache; if the socket has no room its streams wait, and its frames are no longer read.
@@ -26,13 +28,13 @@ const EARLY_BYTES: usize = 512 << 10;
 /// The HTTP/2 connections of a thread.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Connections {
-    slab: Slab<Connection>,
+    arena: Arena<Http2Key, Connection>,
     /// Number of streams of clients.
     client_streams: usize,
     /// Memory of frames that are sent, for the next ones of any connection.
     spare: Vec<u8>,
     /// Connections with frames to send. Each is listed once.
-    unflushed: VecDeque<usize>,
+    unflushed: VecDeque<Http2Key>,
     /// Bytes received from a client. One connection after the other uses it.
     pub(super) input: Box<[u8]>,
     /// Bytes received from a backend, also while the frames of a client are handled.
@@ -73,13 +75,35 @@ pub(in crate::worker) struct Connection {
     /// The backend has sent its settings, so that requests can be sent.
     pub(super) is_ready: bool,
     pub(super) last_received: Instant,
+    /// Of a client.
+    pub(in crate::worker) tls: Option<TlsFacts>,
+}
+
+/// Facts of the TLS session of a client, for the access log of its streams.
+#[derive(Debug)]
+pub(in crate::worker) struct TlsFacts {
+    version: &'static str,
+    cipher: &'static str,
+    server_name: Option<Box<str>>,
+}
+
+impl TlsFacts {
+    pub(in crate::worker) fn of(transport: &Transport) -> Option<Self> {
+        let SessionFacts { version, cipher, server_name } = transport.tls_facts()?;
+        Some(Self { version, cipher, server_name: server_name.map(Box::from) })
+    }
+
+    pub(in crate::worker) fn logged(&self) -> LoggedTls<'_> {
+        let Self { version, cipher, server_name } = self;
+        LoggedTls { version, cipher, server_name: server_name.as_deref() }
+    }
 }
 
 /// Owner of the socket of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carrier {
-    Client(usize),
-    Upstream(usize),
+pub(in crate::worker) enum Carrier {
+    Client(ExchangeKey),
+    Upstream(UpstreamKey),
     /// The connection to a backend is closed; what was received is still read.
     Closed,
 }
@@ -87,7 +111,7 @@ pub(super) enum Carrier {
 /// A stream: the link to a client that has one request, or to a backend that serves one.
 #[derive(Debug)]
 pub(in crate::worker) struct Stream {
-    pub(in crate::worker) connection: usize,
+    pub(in crate::worker) connection: Http2Key,
     /// 0 before a request has opened it.
     pub(super) id: u32,
     /// The key of the client or upstream with this link.
@@ -120,7 +144,7 @@ pub(in crate::worker) enum StreamEnd {
 impl Stream {
     /// A request of a client. Its fields are those received last.
     pub(super) fn of_client(
-        connection: usize,
+        connection: Http2Key,
         id: u32,
         token: usize,
         is_tls: bool,
@@ -149,7 +173,7 @@ impl Stream {
 
     /// A request to a backend, which is opened by its head.
     pub(super) fn to_backend(
-        connection: usize,
+        connection: Http2Key,
         token: usize,
         is_tls: bool,
         is_to_head: bool,
@@ -168,6 +192,17 @@ impl Stream {
             turn_bytes: 0,
             end: None,
         }
+    }
+
+    /// Takes received bytes of the body. Returns true if they are the first of those that wait: otherwise its client has a
+    /// turn already, or waits until its peer takes bytes.
+    pub(super) fn take_data(&mut self, data: &[u8], end_stream: bool) -> bool {
+        let was_readable = self.is_readable();
+        self.incoming.push(data);
+        if end_stream {
+            self.incoming.end(std::iter::empty());
+        }
+        !was_readable
     }
 
     /// True if there are bytes to receive, or no more will come.
@@ -233,30 +268,35 @@ impl Connection {
     }
 }
 
-impl Index<usize> for Connections {
+impl Index<Http2Key> for Connections {
     type Output = Connection;
 
-    fn index(&self, at: usize) -> &Connection {
-        &self.slab[at]
+    fn index(&self, at: Http2Key) -> &Connection {
+        &self.arena[at]
     }
 }
 
-impl IndexMut<usize> for Connections {
-    fn index_mut(&mut self, at: usize) -> &mut Connection {
-        &mut self.slab[at]
+impl IndexMut<Http2Key> for Connections {
+    fn index_mut(&mut self, at: Http2Key) -> &mut Connection {
+        &mut self.arena[at]
     }
 }
 
 impl Connections {
     /// Adds a connection, and sends its settings.
-    pub(super) fn insert(&mut self, carrier: Carrier, limits: Limits, now: Instant) -> usize {
+    pub(in crate::worker) fn insert(
+        &mut self,
+        carrier: Carrier,
+        limits: Limits,
+        now: Instant,
+    ) -> Http2Key {
         let mut out = Vec::new();
         let role = match carrier {
             Carrier::Client(_) => Role::Server,
             Carrier::Upstream(_) | Carrier::Closed => Role::Client,
         };
         let framing = http2::Connection::new(role, limits, now, &mut out);
-        let at = self.slab.insert(Connection {
+        let at = self.arena.insert(Connection {
             carrier,
             framing,
             out,
@@ -271,14 +311,15 @@ impl Connections {
             requests: 0,
             is_ready: false,
             last_received: now,
+            tls: None,
         });
         self.schedule_flush(at);
         at
     }
 
     /// Removes a connection. Returns its unsent frames.
-    pub(super) fn remove(&mut self, at: usize) -> Vec<u8> {
-        let mut connection = self.slab.remove(at);
+    pub(super) fn remove(&mut self, at: Http2Key) -> Vec<u8> {
+        let mut connection = self.arena.remove(at);
         if connection.is_unflushed {
             self.unflushed.retain(|&other| other != at);
         }
@@ -292,21 +333,21 @@ impl Connections {
     }
 
     /// The key of the client whose connection has this stream.
-    pub(in crate::worker) fn client_of(&self, stream: &Stream) -> Option<usize> {
-        match self.slab[stream.connection].carrier {
+    pub(in crate::worker) fn client_of(&self, stream: &Stream) -> Option<ExchangeKey> {
+        match self.arena[stream.connection].carrier {
             Carrier::Client(key) => Some(key),
             Carrier::Upstream(_) | Carrier::Closed => None,
         }
     }
 
     /// True if a connection has no stream.
-    pub(in crate::worker) fn is_idle(&self, at: usize) -> bool {
-        self.slab[at].framing.streams() == 0
+    pub(in crate::worker) fn is_idle(&self, at: Http2Key) -> bool {
+        self.arena[at].framing.streams() == 0
     }
 
     /// True if frames of a connection wait for room in its socket.
-    pub(in crate::worker) fn is_blocked(&self, at: usize) -> bool {
-        self.slab[at].is_blocked
+    pub(in crate::worker) fn is_blocked(&self, at: Http2Key) -> bool {
+        self.arena[at].is_blocked
     }
 
     /// True if a connection has frames to send and was not tried yet.
@@ -318,29 +359,29 @@ impl Connections {
         self.unflushed.len()
     }
 
-    pub(super) fn next_unflushed(&mut self) -> Option<usize> {
+    pub(super) fn next_unflushed(&mut self) -> Option<Http2Key> {
         let at = self.unflushed.pop_front()?;
-        self.slab[at].is_unflushed = false;
+        self.arena[at].is_unflushed = false;
         Some(at)
     }
 
     /// Sends the frames of a connection at the end of the turn, so that one call sends those of all its streams.
-    pub(super) fn schedule_flush(&mut self, at: usize) {
-        if self.slab[at].unsent_bytes() > 0 {
+    pub(super) fn schedule_flush(&mut self, at: Http2Key) {
+        if self.arena[at].unsent_bytes() > 0 {
             self.schedule_turn(at);
         }
     }
 
     /// As [`schedule_flush`](Self::schedule_flush), also without frames: streams that wait for room get their turns.
-    pub(super) fn schedule_turn(&mut self, at: usize) {
-        if !std::mem::replace(&mut self.slab[at].is_unflushed, true) {
+    pub(super) fn schedule_turn(&mut self, at: Http2Key) {
+        if !std::mem::replace(&mut self.arena[at].is_unflushed, true) {
             self.unflushed.push_back(at);
         }
     }
 
     /// Sends frames. Returns true if none are left.
-    pub(super) fn flush(&mut self, at: usize, transport: &mut Transport) -> io::Result<bool> {
-        let connection = &mut self.slab[at];
+    pub(super) fn flush(&mut self, at: Http2Key, transport: &mut Transport) -> io::Result<bool> {
+        let connection = &mut self.arena[at];
         if connection.unsent_bytes() == 0 {
             return Ok(true);
         }
@@ -361,8 +402,12 @@ impl Connections {
     }
 
     /// As [`flush`](Self::flush), before the end of the turn if there are many frames.
-    pub(super) fn flush_early(&mut self, at: usize, transport: &mut Transport) -> io::Result<()> {
-        let connection = &mut self.slab[at];
+    pub(super) fn flush_early(
+        &mut self,
+        at: Http2Key,
+        transport: &mut Transport,
+    ) -> io::Result<()> {
+        let connection = &mut self.arena[at];
         let is_due = !connection.has_room() && !connection.is_blocked;
         if is_due && connection.early_bytes < EARLY_BYTES {
             connection.early_bytes += connection.unsent_bytes();
@@ -372,15 +417,15 @@ impl Connections {
     }
 
     /// The turn of a connection ends.
-    pub(super) fn end_turn(&mut self, at: usize) {
-        self.slab[at].early_bytes = 0;
+    pub(super) fn end_turn(&mut self, at: Http2Key) {
+        self.arena[at].early_bytes = 0;
     }
 
     /// Frees the buffers of connections without streams. Requests to a backend that has not sent its settings wait without
     /// a stream in the framing.
     pub(in crate::worker) fn shrink(&mut self) {
         self.spare = Vec::new();
-        for (_, connection) in &mut self.slab {
+        for connection in self.arena.values_mut() {
             let has_streams = connection.framing.streams() > 0 || connection.is_awaited();
             if !has_streams && connection.out.is_empty() {
                 connection.out = Vec::new();
@@ -394,23 +439,23 @@ impl Connections {
     /// The next event in received bytes.
     pub(super) fn next_event<'a>(
         &mut self,
-        at: usize,
+        at: Http2Key,
         bytes: &mut &'a [u8],
         now: Instant,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
-        let Connection { framing, out, .. } = &mut self.slab[at];
+        let Connection { framing, out, .. } = &mut self.arena[at];
         framing.receive(bytes, &mut self.fields, out, now)
     }
 
     /// True if no more frames of a connection are to be read until its own are sent.
-    pub(super) fn is_congested(&self, at: usize) -> bool {
-        !self.slab[at].has_room()
+    pub(super) fn is_congested(&self, at: Http2Key) -> bool {
+        !self.arena[at].has_room()
     }
 
     /// Asks a client to open no more streams. Those that it opens before it knows of that are served: the reply to the
     /// PING shows that it knows.
-    pub(super) fn announce_end(&mut self, at: usize) {
-        let Connection { framing, out, is_ending, .. } = &mut self.slab[at];
+    pub(super) fn announce_end(&mut self, at: Http2Key) {
+        let Connection { framing, out, is_ending, .. } = &mut self.arena[at];
         if !std::mem::replace(is_ending, true) {
             framing.announce_go_away(out);
             framing.ping(*b"draining", out);
@@ -419,8 +464,8 @@ impl Connections {
     }
 
     /// Rejects further streams.
-    pub(super) fn go_away(&mut self, at: usize) {
-        let Connection { framing, out, is_ending, .. } = &mut self.slab[at];
+    pub(super) fn go_away(&mut self, at: Http2Key) {
+        let Connection { framing, out, is_ending, .. } = &mut self.arena[at];
         *is_ending = true;
         if !framing.is_spent() {
             framing.go_away(ErrorCode::NO_ERROR, out);
@@ -429,21 +474,21 @@ impl Connections {
     }
 
     /// Resets a stream, which must still be released.
-    pub(super) fn reset(&mut self, at: usize, id: u32, code: ErrorCode) {
-        let Connection { framing, out, .. } = &mut self.slab[at];
+    pub(super) fn reset(&mut self, at: Http2Key, id: u32, code: ErrorCode) {
+        let Connection { framing, out, .. } = &mut self.arena[at];
         framing.reset(id, code, out);
         self.schedule_flush(at);
     }
 
     /// Counts a stream, whose client has this key.
-    pub(super) fn add_stream(&mut self, at: usize, id: u32, client: usize) {
+    pub(super) fn add_stream(&mut self, at: Http2Key, id: u32, client: ExchangeKey) {
         self.client_streams += 1;
-        self.slab[at].framing.set_token(id, client);
+        self.arena[at].framing.set_token(id, client.index());
     }
 
     /// Forgets a stream. Resets it unless both messages are complete.
     pub(super) fn release(&mut self, stream: &Stream) {
-        let connection = &mut self.slab[stream.connection];
+        let connection = &mut self.arena[stream.connection];
         if stream.is_waiting {
             connection.forget_waiting(stream.token);
         }
@@ -477,7 +522,7 @@ impl Connections {
             let has_ended = stream.end.is_some() || stream.has_ended_tunnel();
             return if has_ended { Received::End } else { Received::Nothing };
         }
-        let Connection { framing, out, .. } = &mut self.slab[stream.connection];
+        let Connection { framing, out, .. } = &mut self.arena[stream.connection];
         framing.credit(stream.id, payload_bytes, out);
         self.schedule_flush(stream.connection);
         Received::Bytes(count)
@@ -492,7 +537,7 @@ impl Connections {
         if stream.end.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let connection = &mut self.slab[stream.connection];
+        let connection = &mut self.arena[stream.connection];
         if connection.out.is_empty() && self.spare.capacity() > connection.out.capacity() {
             std::mem::swap(&mut connection.out, &mut self.spare);
         }
@@ -514,7 +559,7 @@ impl Connections {
             stream.turn_bytes += done;
         }
         // An event announces room in the window of a stream.
-        let connection = &mut self.slab[stream.connection];
+        let connection = &mut self.arena[stream.connection];
         let waits = !stream.is_open() || !connection.takes_payload();
         if !was_open && stream.is_open() && std::mem::take(&mut stream.is_waiting) {
             connection.forget_waiting(stream.token);
@@ -529,7 +574,7 @@ impl Connections {
     /// Returns the number of body bytes that the windows take. What follows may need no window, such as trailers. `None`: the
     /// stream has a turn once there is room for frames.
     pub(in crate::worker) fn room(&mut self, stream: &mut Stream) -> Option<usize> {
-        let connection = &mut self.slab[stream.connection];
+        let connection = &mut self.arena[stream.connection];
         let is_past_turn = stream.turn_bytes >= TURN_BYTES && !connection.waiting.is_empty();
         if is_past_turn || !connection.has_room() {
             connection.await_room(stream);
@@ -540,7 +585,7 @@ impl Connections {
 
     /// Ends a response or one direction of a tunnel, whose bytes are all sent.
     pub(in crate::worker) fn finish(&mut self, stream: &mut Stream) {
-        let Connection { framing, out, .. } = &mut self.slab[stream.connection];
+        let Connection { framing, out, .. } = &mut self.arena[stream.connection];
         let Stream { id, token, outgoing, .. } = stream;
         let fields = &mut self.sent_fields;
         outgoing.finish(&mut FrameSink { id, token: *token, framing, out, fields });
@@ -548,14 +593,14 @@ impl Connections {
     }
 
     /// Number of streams that wait for room on a connection.
-    pub(super) fn waiting(&self, at: usize) -> usize {
-        self.slab.get(at).map_or(0, |it| it.opening.len() + it.waiting.len())
+    pub(super) fn waiting(&self, at: Http2Key) -> usize {
+        self.arena.get(at).map_or(0, |it| it.opening.len() + it.waiting.len())
     }
 
     /// Takes the stream, by its token, that has waited longest for room, if there is room. Streams to open precede. A stream
     /// may have only trailers left, which need no window.
-    pub(super) fn next_waiting(&mut self, at: usize) -> Option<usize> {
-        let connection = self.slab.get_mut(at).filter(|it| it.has_room() && it.can_send())?;
+    pub(super) fn next_waiting(&mut self, at: Http2Key) -> Option<usize> {
+        let connection = self.arena.get_mut(at).filter(|it| it.has_room() && it.can_send())?;
         if connection.framing.can_open()
             && let Some(token) = connection.opening.pop_front()
         {

@@ -1,9 +1,10 @@
-//! The firewall: verdicts, bodies that are held, limits, reloads, the audit log, and metrics.
+//! The firewall: verdicts, phases, bodies that are held, limits, reloads, the audit log, and metrics.
 
 mod configuration;
 mod http2;
 mod limits;
 mod messages;
+mod phases;
 
 use std::path::Path;
 
@@ -54,6 +55,11 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("rules.conf"), RULES).unwrap();
         std::fs::write(folder.path().join("page.html"), "<p>no").unwrap();
+        Self::in_folder(folder, waf)
+    }
+
+    /// With the files of a folder.
+    fn in_folder(folder: TempDir, waf: &str) -> Self {
         let backend = Backend::start();
         let gateway = TestGateway::start(&read(folder.path(), &backend, waf));
         Self { gateway, backend, folder }

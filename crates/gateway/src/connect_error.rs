@@ -1,10 +1,8 @@
-//! Local resources that new connections need and that can run out.
+//! Errors of connecting to a backend: whether local resources have run out, and whether there was a connection.
 
 use std::io;
 
 use rustix::io::Errno;
-
-pub(crate) use tollgate_tls::{Received, Transport};
 
 /// A local resource that new connections need and that can run out, which is not the backend's fault.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub(crate) fn exhausted_resource(error: &io::Error) -> Option<&'static LocalReso
     LOCAL_RESOURCES.iter().find(|resource| resource.errno == errno)
 }
 
-/// True if an error of a [handshake](Transport::handshake) shows that there was no connection.
+/// True if the error of a TLS handshake shows that there was no connection.
 pub(crate) fn is_connect_error(error: &io::Error) -> bool {
     use io::ErrorKind;
 

@@ -1,0 +1,372 @@
+//! Inspections of one thread, and the helper thread for those of long messages.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tollgate_http1::{ParseError, ResponseHead};
+use tollgate_net::Waker;
+use tollgate_waf::{Transaction, Worker};
+
+use super::audit::{AuditFile, AuditWriter};
+use super::inspection::{Inspection, Next};
+use super::rules::Rules;
+use super::verdict::{Direction, Outcome, RequestContext, TransactionId, Verdict};
+use crate::body::{Body, Taken};
+use crate::headers::push_header;
+
+/// Transactions kept per rule set and thread, so that their memory is reused. A new one for each request would cost some
+/// microseconds; each keeps about 100 kB at most.
+const SPARE_TRANSACTIONS: usize = 256;
+
+/// Workers and memory for the rule sets that a thread runs.
+#[derive(Debug, Default)]
+struct Engines(Vec<Engine>);
+
+#[derive(Debug)]
+struct Engine {
+    /// Of a configuration in use, or of one that has ended.
+    rules: Weak<Rules>,
+    worker: Worker,
+    #[expect(clippy::vec_box, reason = "inspections own their transactions as boxes")]
+    spare: Vec<Box<Transaction>>,
+}
+
+impl Engines {
+    fn of(&mut self, rules: &Arc<Rules>) -> &mut Engine {
+        // While there is a weak reference, the address is that of no other rules.
+        let is_same = |engine: &Engine| std::ptr::eq(engine.rules.as_ptr(), Arc::as_ptr(rules));
+        let at = self.0.iter().position(is_same).unwrap_or_else(|| {
+            self.drop_unused();
+            let worker = rules.warm_worker().unwrap_or_default();
+            self.0.push(Engine { rules: Arc::downgrade(rules), worker, spare: Vec::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Drops the engines of configurations that have ended, and whose transactions have.
+    fn drop_unused(&mut self) {
+        self.0.retain(|engine| engine.rules.strong_count() > 0);
+    }
+}
+
+/// Inspects the traffic of one thread.
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    thread: usize,
+    /// Wakes the thread for [`take_back`](Self::take_back).
+    waker: Waker,
+    engines: Engines,
+    inspections: HashMap<TransactionId, Slot>,
+    helper: Option<Helper>,
+    audit: Option<AuditWriter>,
+    /// Bytes that inspections of messages with bodies hold.
+    held_bytes: usize,
+    random: ChaCha8Rng,
+    /// Distinguishes the transactions of this thread from those of other threads and processes.
+    series: u32,
+    last_number: u32,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Here(Box<Inspection>),
+    /// The helper has it.
+    Lent,
+    /// The helper has it, and the transaction has ended.
+    Ended(Outcome),
+}
+
+/// A thread that inspects long messages.
+#[derive(Debug)]
+struct Helper {
+    jobs: Sender<Job>,
+    done: Receiver<(Job, Verdict)>,
+}
+
+#[derive(Debug)]
+struct Job {
+    id: TransactionId,
+    direction: Direction,
+    inspection: Box<Inspection>,
+}
+
+impl Helper {
+    fn start(thread: usize, waker: Waker) -> std::io::Result<Self> {
+        let (jobs, received) = mpsc::channel::<Job>();
+        let (finished, done) = mpsc::channel();
+        thread::Builder::new().name(format!("waf-{thread}")).spawn(move || {
+            let mut engines = Engines::default();
+            for mut job in received {
+                let engine = engines.of(job.inspection.rules());
+                let verdict = job.inspection.run(job.direction, &mut engine.worker);
+                // An error means that the thread of the client has ended.
+                if finished.send((job, verdict)).is_err() || waker.wake().is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done })
+    }
+}
+
+impl Inspector {
+    pub(crate) fn new(thread: usize, waker: Waker) -> Self {
+        let seed = RandomState::new().build_hasher().finish();
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let series = random.random();
+        Self {
+            thread,
+            waker,
+            engines: Engines::default(),
+            inspections: HashMap::new(),
+            helper: None,
+            audit: None,
+            held_bytes: 0,
+            random,
+            series,
+            last_number: 0,
+        }
+    }
+
+    /// Continues with the audit log of another configuration.
+    pub(crate) fn reload(&mut self, file: Option<&AuditFile>) {
+        self.audit = file.map(AuditWriter::new);
+        self.engines.drop_unused();
+    }
+
+    /// Hands collected lines of the audit log to their writer. Returns the number of lines that it dropped.
+    pub(crate) fn flush(&mut self) -> u64 {
+        self.audit.as_mut().map_or(0, AuditWriter::flush)
+    }
+
+    /// Takes back finished inspections from the helper, with their verdicts: the transactions continue.
+    pub(crate) fn take_back(&mut self) -> Vec<(TransactionId, Verdict)> {
+        let Some(helper) = &self.helper else { return Vec::new() };
+        let done: Vec<_> = helper.done.try_iter().collect();
+        let mut verdicts = Vec::new();
+        for (Job { id, mut inspection, .. }, verdict) in done {
+            count_held(&mut self.held_bytes, &mut inspection);
+            if let Some(Slot::Ended(outcome)) = self.inspections.remove(&id) {
+                self.end(*inspection, &outcome);
+            } else {
+                self.inspections.insert(id, Slot::Here(inspection));
+                verdicts.push((id, verdict));
+            }
+        }
+        verdicts
+    }
+
+    /// Adds the header with the identifier of the transaction, if it is configured, to a rendered head.
+    fn add_header(&self, id: TransactionId, head: &mut Vec<u8>) {
+        if let Some(Slot::Here(inspection)) = self.inspections.get(&id)
+            && let Some(name) = &inspection.firewall.waf.transaction_header
+            && head.ends_with(b"\r\n\r\n")
+        {
+            head.truncate(head.len() - 2);
+            push_header(head, name, inspection.name.to_string().as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Does the next step of an inspection: nothing, at once, or on the helper.
+    fn go_on(&mut self, id: TransactionId, direction: Direction, next: Next) -> Verdict {
+        match next {
+            Next::Verdict(verdict) => verdict,
+            Next::Run => self.run_here(id, direction),
+            Next::Lend => self.lend(id, direction),
+        }
+    }
+
+    fn run_here(&mut self, id: TransactionId, direction: Direction) -> Verdict {
+        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
+            return Verdict::Pass;
+        };
+        let engine = self.engines.of(inspection.rules());
+        let verdict = inspection.run(direction, &mut engine.worker);
+        count_held(&mut self.held_bytes, inspection);
+        verdict
+    }
+
+    fn lend(&mut self, id: TransactionId, direction: Direction) -> Verdict {
+        if self.helper.is_none() {
+            self.helper = Helper::start(self.thread, self.waker.clone()).ok();
+        }
+        let Some(helper) = &self.helper else { return self.run_here(id, direction) };
+        let Entry::Occupied(mut entry) = self.inspections.entry(id) else { return Verdict::Pass };
+        let inspection = match entry.insert(Slot::Lent) {
+            Slot::Here(inspection) => inspection,
+            other => {
+                entry.insert(other);
+                return Verdict::Pass;
+            }
+        };
+        match helper.jobs.send(Job { id, direction, inspection }) {
+            Ok(()) => Verdict::Suspend,
+            // The helper has ended, which it does only by a panic.
+            Err(mpsc::SendError(job)) => {
+                entry.insert(Slot::Here(job.inspection));
+                self.helper = None;
+                self.run_here(id, direction)
+            }
+        }
+    }
+
+    fn body(&mut self, id: TransactionId, direction: Direction, piece: &[u8]) -> Verdict {
+        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
+            return Verdict::Pass;
+        };
+        let mut next = match direction {
+            Direction::Request => inspection.request_body(piece),
+            Direction::Response => inspection.response_body(piece),
+        };
+        count_held(&mut self.held_bytes, inspection);
+        if self.held_bytes > inspection.firewall.held_bytes_max && inspection.is_collecting() {
+            next = inspection.exceed_memory(direction);
+        }
+        self.go_on(id, direction, next)
+    }
+
+    fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
+        self.held_bytes -= inspection.counted_bytes;
+        let engine = self.engines.of(inspection.rules());
+        if self.audit.is_some() {
+            inspection.run_logging(&mut engine.worker);
+        }
+        inspection.count(self.thread);
+        if let Some(audit) = &mut self.audit {
+            audit.add(&inspection, outcome);
+        }
+        if engine.spare.len() < SPARE_TRANSACTIONS {
+            inspection.transaction.reset();
+            engine.spare.push(inspection.transaction);
+        }
+    }
+
+    pub(crate) fn request_head(
+        &mut self,
+        id: TransactionId,
+        request: &RequestContext<'_>,
+    ) -> Verdict {
+        let firewall = request.firewall;
+        let sample = firewall.waf.sample;
+        if sample < 100 && self.random.random_range(0..100) >= sample {
+            return Verdict::Pass;
+        }
+        self.last_number = self.last_number.wrapping_add(1);
+        let engine = self.engines.of(&firewall.waf.rules);
+        let transaction = engine
+            .spare
+            .pop()
+            .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&firewall.waf.rules.set))));
+        let number = (self.series, self.last_number);
+        let (inspection, verdict) =
+            Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
+        self.inspections.insert(id, Slot::Here(Box::new(inspection)));
+        self.go_on(id, Direction::Request, verdict)
+    }
+
+    /// `rendered` is the head for the client; headers may be added.
+    pub(crate) fn response_head(
+        &mut self,
+        id: TransactionId,
+        head: &ResponseHead<'_>,
+        rendered: &mut Vec<u8>,
+    ) -> Verdict {
+        self.add_header(id, rendered);
+        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
+            return Verdict::Pass;
+        };
+        let engine = self.engines.of(inspection.rules());
+        let next = inspection.response_head(head, &mut engine.worker);
+        self.go_on(id, Direction::Response, next)
+    }
+
+    /// Shows the end of a response that ended with its connection.
+    pub(crate) fn response_end(&mut self, id: TransactionId) -> Verdict {
+        self.body(id, Direction::Response, b"")
+    }
+
+    /// Takes the part of `bytes` that belongs to a body and shows its payload. The result includes `verdict`, an
+    /// earlier one of the same bytes. Shows nothing without an `id`.
+    pub(crate) fn take_body(
+        &mut self,
+        direction: Direction,
+        id: Option<TransactionId>,
+        body: &mut Body,
+        bytes: &mut [u8],
+        mut verdict: Verdict,
+    ) -> Result<(Taken, Verdict), ParseError> {
+        let Some(id) = id else {
+            return Ok((body.take(bytes, |_| {})?, verdict));
+        };
+        let mut show = |piece: &[u8]| {
+            let of_piece = self.body(id, direction, piece);
+            verdict = std::mem::replace(&mut verdict, Verdict::Pass).and(of_piece);
+        };
+        let taken = body.take(bytes, &mut show)?;
+        if taken.done {
+            show(b"");
+            if direction == Direction::Request {
+                // The rules do not see trailers, so none may pass.
+                body.discard_trailers();
+            }
+        }
+        Ok((taken, verdict))
+    }
+
+    /// Ends an inspection, if there is one.
+    pub(crate) fn finish(&mut self, id: TransactionId, outcome: &Outcome) {
+        match self.inspections.remove(&id) {
+            Some(Slot::Here(inspection)) => self.end(*inspection, outcome),
+            // The helper has it: it ends when that gives it back.
+            Some(Slot::Lent | Slot::Ended(_)) => {
+                self.inspections.insert(id, Slot::Ended(*outcome));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Adds the bytes that an inspection took since it was counted.
+fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
+    *held_bytes += inspection.held_bytes - inspection.counted_bytes;
+    inspection.counted_bytes = inspection.held_bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_waf::RuleSet;
+
+    use super::*;
+
+    #[test]
+    fn engines_of_ended_configurations_are_dropped() {
+        let rules = || {
+            let text = "SecRule ARGS \"@contains a\" \"id:1,phase:1,deny\"";
+            Arc::new(Rules::new(RuleSet::builder().text("t.conf", text).build().unwrap()))
+        };
+        let (old, new) = (rules(), rules());
+        let set = Arc::downgrade(&old.set);
+        let mut threads = [Engines::default(), Engines::default()];
+        for engines in &mut threads {
+            let engine = engines.of(&old);
+            engine.spare.push(Box::new(Transaction::new(Arc::clone(&old.set))));
+        }
+        for engines in &mut threads {
+            engines.of(&new);
+            assert_eq!(engines.0.len(), 2, "a configuration in use keeps its engine");
+        }
+        drop(old);
+        let [with_traffic, without] = &mut threads;
+        with_traffic.of(&rules());
+        without.drop_unused();
+        assert_eq!(set.strong_count(), 0);
+    }
+}

@@ -1,0 +1,43 @@
+//! Rule sets with workers that are ready to run them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate_waf::{RuleSet, Worker};
+
+/// A rule set, shared by all routes that have the same.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) set: Arc<RuleSet>,
+    /// Workers whose caches are filled.
+    warm: Mutex<Vec<Worker>>,
+}
+
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.set, &other.set)
+    }
+}
+
+impl Eq for Rules {}
+
+impl Rules {
+    pub(crate) fn new(set: RuleSet) -> Self {
+        Self { set: Arc::new(set), warm: Mutex::default() }
+    }
+
+    /// Compiles the common regexes and fills the caches of a worker for each thread, which takes too long for the data
+    /// path.
+    pub(super) fn warm_up(&self, threads: usize) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        while warm.len() < threads {
+            let mut worker = Worker::new();
+            worker.warm_up(&self.set);
+            warm.push(worker);
+        }
+    }
+
+    /// Takes a worker whose caches are filled.
+    pub(super) fn warm_worker(&self) -> Option<Worker> {
+        self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}

@@ -1,0 +1,99 @@
+//! What the firewall is shown of a transaction, and its decisions.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_http1::RequestHead;
+use tollgate_net::Serial;
+
+use super::route::Firewall;
+use crate::local_response::LocalResponse;
+
+/// A request head and its circumstances.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestContext<'a> {
+    pub(crate) head: &'a RequestHead<'a>,
+    /// The head as received.
+    pub(crate) bytes: &'a [u8],
+    /// `None` over a Unix domain socket.
+    pub(crate) client: Option<IpAddr>,
+    /// Address of the listener.
+    pub(crate) server: &'a str,
+    /// Firewall of the route.
+    pub(crate) firewall: &'a Arc<Firewall>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Forwards this piece and all held ones.
+    Pass,
+    /// Forwards nothing in this direction until another verdict, but continues to receive. Invalid at the end of a
+    /// message.
+    Hold,
+    /// Stops both directions until the transaction is resumed, at most for `timeouts.response`; then 504.
+    Suspend,
+    /// Sends this response instead. Aborts the connection if part of the backend's response is already sent.
+    Respond(Box<LocalResponse>),
+}
+
+impl Verdict {
+    /// The verdict at the end of a message, where no later one can follow.
+    pub(crate) fn at_end(self) -> Self {
+        if self == Self::Hold { Self::Suspend } else { self }
+    }
+
+    /// Returns the verdict of two pieces: the more restrictive one, except that the second ends a hold.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Pass | Self::Hold, other) | (Self::Suspend, other @ Self::Respond(_)) => other,
+            (this, _) => this,
+        }
+    }
+}
+
+/// Identifies a request and its response on one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TransactionId {
+    /// The key of its exchange.
+    pub(crate) exchange: usize,
+    /// Distinguishes transactions of the same exchange.
+    pub(crate) serial: Serial,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// `None`: no response.
+    pub(crate) status: Option<u16>,
+    pub(crate) request_body_bytes: u64,
+    pub(crate) response_body_bytes: u64,
+    /// From the request head to the end of the response.
+    pub(crate) duration: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Request,
+    Response,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_restrictive_verdict_wins() {
+        let response = |status| {
+            Verdict::Respond(Box::new(LocalResponse::new(status, "No", Vec::new(), Vec::new())))
+        };
+        assert_eq!(Verdict::Pass.and(Verdict::Suspend), Verdict::Suspend);
+        assert_eq!(Verdict::Suspend.and(Verdict::Pass), Verdict::Suspend);
+        assert_eq!(Verdict::Suspend.and(response(403)), response(403));
+        assert_eq!(response(403).and(Verdict::Suspend), response(403));
+        assert_eq!(response(403).and(response(500)), response(403));
+        assert_eq!(Verdict::Pass.and(Verdict::Pass), Verdict::Pass);
+        assert_eq!(Verdict::Hold.and(Verdict::Pass), Verdict::Pass);
+        assert_eq!(Verdict::Pass.and(Verdict::Hold), Verdict::Hold);
+        assert_eq!(Verdict::Suspend.and(Verdict::Hold), Verdict::Suspend);
+    }
+}

@@ -1,0 +1,169 @@
+//! The side of a client: its link, and the bytes that wait in both directions.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use tollgate_accesslog::{LoggedRequest, Tls as LoggedTls};
+use tollgate_http1::{RequestHead, Version, parse_request_head};
+use tollgate_net::SendBuffer;
+use tollgate_tls::HttpProtocol;
+
+use super::http2::Connections;
+use super::keys::ListenerKey;
+use super::link::Link;
+use super::transaction::RequestBuffer;
+use crate::config::Timeouts;
+use tollgate_tls::Transport;
+
+/// A client: a connection, or one stream of an HTTP/2 connection, which acts like a connection with one request.
+/// Between requests it uses no more memory than a short head needs.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) link: Link,
+    /// `None` over a Unix domain socket.
+    pub(super) ip: Option<IpAddr>,
+    /// The listener that accepted it.
+    pub(super) listener: ListenerKey,
+    /// Bytes received after the current request.
+    pub(super) unread: Vec<u8>,
+    /// `unread` is an incomplete head that was parsed before.
+    pub(super) is_partial: bool,
+    /// Response bytes that wait for room.
+    pub(super) unsent: SendBuffer,
+    /// Memory of the last request, for the next one.
+    pub(super) request_buffer: RequestBuffer,
+    pub(super) deadline: Instant,
+    /// The TLS handshake is not counted yet.
+    pub(super) is_handshaking: bool,
+    /// The first bytes of the connection may select HTTP/2.
+    pub(super) may_be_http2: bool,
+}
+
+impl Client {
+    pub(super) fn new(
+        link: Link,
+        ip: Option<IpAddr>,
+        listener: ListenerKey,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            is_handshaking: link.is_tls(),
+            link,
+            ip,
+            listener,
+            unread: Vec::new(),
+            is_partial: false,
+            unsent: SendBuffer::default(),
+            request_buffer: RequestBuffer::default(),
+            deadline,
+            may_be_http2: false,
+        }
+    }
+
+    /// Version of a message of the client; `parsed` is that of its head in HTTP/1.
+    pub(super) fn version(&self, parsed: Version) -> Version {
+        if self.link.is_stream() { Version::Http2 } else { parsed }
+    }
+
+    /// The protocol of a new connection, which has sent `input`: by ALPN or, without TLS, by the preface of HTTP/2. `None`:
+    /// more bytes are needed.
+    pub(super) fn protocol(&self, input: &[u8]) -> Option<HttpProtocol> {
+        match &self.link {
+            Link::Connection(transport) => transport.client_protocol(input),
+            Link::Stream(_) => Some(HttpProtocol::Http1),
+        }
+    }
+
+    /// The connection, unless the client is a stream.
+    pub(super) fn transport(&mut self) -> Option<&mut Transport> {
+        match &mut self.link {
+            Link::Connection(transport) => Some(transport),
+            Link::Stream(_) => None,
+        }
+    }
+
+    /// Keeps the bytes after the current request. Releases the memory if there are none.
+    pub(super) fn keep_unread(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            if self.unread.capacity() > 0 {
+                self.unread = Vec::new();
+            }
+        } else {
+            self.unread.clear();
+            self.unread.extend_from_slice(bytes);
+        }
+    }
+
+    /// Sends waiting bytes. Returns their number.
+    pub(super) fn flush(&mut self, http2: &mut Connections) -> io::Result<usize> {
+        let Self { link, unsent, .. } = self;
+        unsent.send(|bytes| link.send(http2, bytes, false))
+    }
+
+    /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left.
+    pub(super) fn flush_body(
+        &mut self,
+        http2: &mut Connections,
+        timeouts: &Timeouts,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let count = self.flush(http2)?;
+        let is_empty = self.unsent.is_empty();
+        if count > 0 && is_empty {
+            self.deadline = now + timeouts.body;
+        } else if count > 0 {
+            self.deadline = timeouts.next_body_deadline(self.deadline, count, now);
+        }
+        Ok(is_empty)
+    }
+
+    /// Sends bytes after the waiting ones, and keeps those that do not fit.
+    pub(super) fn send(
+        &mut self,
+        http2: &mut Connections,
+        bytes: &[u8],
+        more_follows: bool,
+    ) -> io::Result<()> {
+        let mut sent = 0;
+        if self.unsent.is_empty() && !bytes.is_empty() {
+            sent = self.link.send(http2, bytes, more_follows)?;
+        }
+        if sent < bytes.len() {
+            self.unsent.push(&bytes[sent..]);
+        }
+        Ok(())
+    }
+
+    /// The fields that the access log needs of a head, or of the first line of an invalid one.
+    pub(super) fn logged_request(&self, head: &[u8]) -> Option<Box<LoggedRequest>> {
+        let Ok(Some(head)) = parse_request_head(head) else {
+            let is_stream = self.link.is_stream();
+            return LoggedRequest::of_first_line(head).filter(|_| !is_stream).map(Box::new);
+        };
+        let head = RequestHead { version: self.version(head.version), ..head };
+        Some(Box::new(LoggedRequest::new(&head)))
+    }
+
+    /// Its address for the access log.
+    pub(super) fn peer(&self) -> String {
+        self.ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())
+    }
+
+    /// Facts of its TLS session for the access log. Streams have that of their connection.
+    pub(super) fn logged_tls<'a>(&'a self, http2: &'a Connections) -> Option<LoggedTls<'a>> {
+        match &self.link {
+            Link::Connection(transport) => {
+                let facts = transport.tls_facts()?;
+                Some(LoggedTls {
+                    version: facts.version,
+                    cipher: facts.cipher,
+                    server_name: facts.server_name,
+                })
+            }
+            Link::Stream(stream) => {
+                http2[stream.connection].tls.as_ref().map(|facts| facts.logged())
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Request heads: reading, parsing and checking them, and the start of their transactions.
+
+use std::net::IpAddr;
+
+use tollgate_http1::{BodyFraming, ParseError, RequestHead, parse_request_head};
+use tollgate_http2::{FieldLimits, Limits};
+use tollgate_tls::{HttpProtocol, is_plain_http};
+
+use super::exchange::{Exchange, Next, Stage};
+use super::http2::{Carrier, TlsFacts};
+use super::keys::Key as _;
+use super::link::Link;
+use super::scratch::{CachedRequest, HEADROOM_BYTES, INPUT_BYTES, RequestKey};
+use super::shared::Shared;
+use super::transaction::{Transaction, exceeds_limit};
+use super::turn::Flow;
+use crate::body::{Body, Taken};
+use crate::cluster::HashKey;
+use crate::config::{Balance, HashBy};
+use crate::firewall::{Direction, RequestContext, TransactionId, Verdict};
+use crate::headers::{ClientInfo, InvalidMaxForwards, WEBSOCKET, max_forwards, render_request};
+use crate::local_response::{LocalResponse, Reason, ResponseContext};
+use crate::readings::AmbiguousPath;
+use tollgate_tls::Received;
+
+/// Pseudo-fields of a request in HTTP/2, with `:protocol`.
+const PSEUDO_FIELDS: usize = 5;
+/// Fields for cookies beyond the limit of headers: browsers send one for each cookie, and keep up to 180 for a site.
+const COOKIE_CRUMBS: usize = 180;
+/// Size of a field besides name and value (RFC 9113, section 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+
+/// Kind of the start of the input. The head to forward is in the scratch space.
+enum Parsed {
+    Partial,
+    Request(CachedRequest, TransactionId, Verdict),
+    Invalid(LocalResponse),
+    /// A valid head that needs a local response; another request may follow.
+    Local {
+        head_bytes: usize,
+        context: ResponseContext,
+        response: LocalResponse,
+    },
+}
+
+impl Exchange {
+    /// Sends the rest of the previous response, reads the next request head, and begins its transaction.
+    pub(super) fn read_head(&mut self, shared: &mut Shared) -> Next {
+        let client = &mut self.client;
+        if !client.unsent.is_empty() {
+            match client.flush_body(&mut shared.http2, &shared.timeouts, shared.now) {
+                Ok(true) => client.deadline = shared.now + shared.timeouts.idle,
+                Ok(false) => return Next::Wait,
+                Err(_) => return Next::Close,
+            }
+        }
+        let Link::Connection(transport) = &mut client.link else {
+            shared.report_bug("a stream reads a second head");
+            return Next::Close;
+        };
+        let start = HEADROOM_BYTES;
+        let kept = client.unread.len();
+        shared.scratch.input[start..start + kept].copy_from_slice(&client.unread);
+        let mut end = start + kept;
+        if kept == 0 || client.is_partial {
+            if !transport.is_readable() {
+                let is_idle_in_drain = kept == 0 && shared.stop_by.is_some();
+                return if is_idle_in_drain { Next::Close } else { Next::Wait };
+            }
+            let received = transport.receive(&mut shared.scratch.input[end..start + INPUT_BYTES]);
+            if client.is_handshaking {
+                self.count_handshake(shared);
+            }
+            let client = &mut self.client;
+            match received {
+                Ok(Received::Bytes(count)) => {
+                    if kept == 0 {
+                        client.deadline = shared.now + shared.timeouts.header;
+                    }
+                    let has_line_end = shared.scratch.input[end..end + count].contains(&b'\n');
+                    end += count;
+                    let limit = shared.upstreams.current_config().config.limits.header_bytes;
+                    // A head ends with a line end: without a new one it is still incomplete.
+                    if kept > 0 && !has_line_end && end - start < limit {
+                        client.unread.extend_from_slice(&shared.scratch.input[start + kept..end]);
+                        return Next::Continue;
+                    }
+                }
+                Ok(Received::Nothing) => return Next::Continue,
+                Err(error) if is_plain_http(&error) => {
+                    if let Some(transport) = client.transport() {
+                        transport.end_tls();
+                    }
+                    self.reject(shared, None, &LocalResponse::error(Reason::PlainOnTlsPort));
+                    return Next::Continue;
+                }
+                Ok(Received::End) | Err(_) => return Next::Close,
+            }
+        } else {
+            // The head was received with the previous request.
+            client.deadline = shared.now + shared.timeouts.header;
+        }
+        if self.client.may_be_http2 {
+            let input = &shared.scratch.input[start..end];
+            match self.client.protocol(input) {
+                None => {
+                    self.client.keep_unread(input);
+                    self.client.is_partial = true;
+                    return Next::Continue;
+                }
+                Some(HttpProtocol::Http1) => self.client.may_be_http2 = false,
+                Some(HttpProtocol::Http2) => {
+                    self.begin_http2(shared, start, end);
+                    return Next::Continue;
+                }
+            }
+        }
+        self.take_head(shared, start, end)
+    }
+
+    /// Continues in HTTP/2, with the input from `start` to `end`.
+    fn begin_http2(&mut self, shared: &mut Shared, start: usize, end: usize) {
+        let client = &mut self.client;
+        client.may_be_http2 = false;
+        client.keep_unread(&shared.scratch.input[start..end]);
+        client.is_partial = false;
+        client.deadline = shared.now + shared.timeouts.idle;
+        let config = &shared.upstreams.current_config().config;
+        // The limits for heads in HTTP/1.1 apply to the translated head.
+        let fields = config.limits.headers + PSEUDO_FIELDS + COOKIE_CRUMBS;
+        let bytes = config.limits.header_bytes + fields * FIELD_OVERHEAD;
+        let limits = Limits {
+            fields: FieldLimits { bytes, fields },
+            extended_connect: config.requests.allow_upgrade(WEBSOCKET),
+            ..Limits::default()
+        };
+        let connection = shared.http2.insert(Carrier::Client(self.id.key), limits, shared.now);
+        shared.http2[connection].tls = client.transport().and_then(|it| TlsFacts::of(it));
+        self.stage = Stage::Http2(connection);
+    }
+
+    /// Counts the TLS handshake of a client once it is complete.
+    fn count_handshake(&mut self, shared: &Shared) {
+        let Link::Connection(transport) = &self.client.link else { return };
+        if transport.is_tls() && !transport.is_handshaking() {
+            self.client.is_handshaking = false;
+            if let Some(handshakes) = &shared.listener(self.client.listener).handshakes {
+                handshakes.count(transport.is_resumed());
+            }
+        }
+    }
+
+    /// Handles the head at the start of the input, from `start` to `end`: begins a transaction, or responds.
+    pub(super) fn take_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Next {
+        match self.parse_head(shared, start, end) {
+            Parsed::Request(head, id, verdict) => {
+                return self.begin(shared, &head, id, verdict, start, end);
+            }
+            Parsed::Partial => {
+                self.client.keep_unread(&shared.scratch.input[start..end]);
+                self.client.is_partial = true;
+            }
+            Parsed::Invalid(response) => {
+                let input = &shared.scratch.input[start..end];
+                let request =
+                    shared.access_log.as_ref().and_then(|_| self.client.logged_request(input));
+                self.reject(shared, request.as_deref(), &response);
+            }
+            Parsed::Local { head_bytes, context, response } => {
+                let body_start = start + head_bytes;
+                self.client.keep_unread(&shared.scratch.input[body_start..end]);
+                self.client.is_partial = false;
+                let head = &shared.scratch.input[start..body_start];
+                let request =
+                    shared.access_log.as_ref().and_then(|_| self.client.logged_request(head));
+                self.respond_directly(shared, request.as_deref(), &response, context);
+            }
+        }
+        Next::Continue
+    }
+
+    /// Begins the transaction of a request: its head starts at `start` in the input, and the received bytes end at
+    /// `end`.
+    fn begin(
+        &mut self,
+        shared: &mut Shared,
+        head: &CachedRequest,
+        id: TransactionId,
+        verdict: Verdict,
+        start: usize,
+        end: usize,
+    ) -> Next {
+        let client = &mut self.client;
+        let body_start = start + head.request.head_bytes;
+        let bytes = &shared.scratch.input[start..body_start];
+        let logged_request = shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
+        let mut body = Body::new(head.request.body, true);
+        let input = &mut shared.scratch.input[body_start..end];
+        let shown_id = head.is_inspected.then_some(id);
+        let taken =
+            shared.inspector.take_body(Direction::Request, shown_id, &mut body, input, verdict);
+        let generation = shared.upstreams.begin_transaction();
+        let config = &shared.upstreams[generation].shared.config;
+        let (taken, verdict, error) = match taken {
+            Ok((taken, verdict)) => {
+                let is_too_long =
+                    exceeds_limit(&body, taken.payload_bytes, config.limits.body_bytes);
+                (taken, verdict, is_too_long.then_some(Reason::BodyTooLarge))
+            }
+            Err(error) => (Taken::default(), Verdict::Pass, Some(Reason::of_parse_error(&error))),
+        };
+        client.keep_unread(&shared.scratch.input[body_start + taken.consumed..end]);
+        client.is_partial = false;
+        let mut request_buffer = std::mem::take(&mut client.request_buffer);
+        request_buffer.start(&shared.scratch.head);
+        if taken.kept > 0 {
+            request_buffer.push(&shared.scratch.input[body_start..body_start + taken.kept], 0);
+        }
+        if taken.done {
+            request_buffer.push(&body.tail(&config.routes[head.route.0].request_headers), 0);
+        }
+        let transaction = Transaction::new(id, head, generation, request_buffer, body, shared.now);
+        self.stage = Stage::Transaction(Transaction {
+            request_body_bytes: taken.payload_bytes,
+            logged_request,
+            ..transaction
+        });
+        self.in_transaction(shared, |turn| match error {
+            Some(reason) => Flow::error(reason),
+            None => turn.start(verdict, taken.consumed == 0),
+        })
+    }
+
+    /// Parses the head at the start of the input, or finds it in the cache.
+    fn parse_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Parsed {
+        let client = &self.client;
+        // Identifies the transaction that may begin here.
+        let id = TransactionId { exchange: self.id.key.index(), serial: shared.next_serial() };
+        let input = &shared.scratch.input[start..end];
+        let (is_tls, is_http2) = (client.link.is_tls(), client.link.is_stream());
+        let request_key = RequestKey {
+            generation: shared.upstreams.current(),
+            listener: client.listener,
+            ip: client.ip,
+            is_tls,
+            is_http2,
+        };
+        if let Some(cached) = shared.scratch.requests.find(input, &request_key) {
+            shared.scratch.head.clear();
+            shared.scratch.head.extend_from_slice(&cached.rendered);
+            return Parsed::Request(cached.value, id, Verdict::Pass);
+        }
+        let generation = shared.upstreams.current_config();
+        let (config, limits) = (&generation.config, &generation.config.limits);
+        let head = match parse_request_head(input) {
+            Ok(Some(head)) if head.len > limits.header_bytes => {
+                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+            }
+            Ok(Some(head)) => head,
+            Ok(None) | Err(ParseError::HeadTooLong) if input.len() >= limits.header_bytes => {
+                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+            }
+            Ok(None) => return Parsed::Partial,
+            Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error, input)),
+        };
+        let head = RequestHead { version: client.version(head.version), ..head };
+        if head.header_count > limits.headers {
+            return Parsed::Invalid(LocalResponse::error(Reason::TooManyHeaders));
+        }
+        if head.method == "CONNECT" {
+            return Parsed::Invalid(LocalResponse::error(Reason::Connect));
+        }
+        // Fragments are never sent, and readers differ on bytes beyond ASCII.
+        if !head.target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+            return Parsed::Invalid(LocalResponse::error(Reason::Target));
+        }
+        let host = head.target_parts.authority.or(head.host);
+        let path = match head.target_parts.path_and_query {
+            path if path.starts_with('/') => path,
+            // `*`, an empty path, or a query alone.
+            _ => "/",
+        };
+        let local = |response| {
+            let keep_alive = head.keep_alive && head.body == BodyFraming::Empty;
+            let is_head = head.method == "HEAD";
+            let context = ResponseContext { is_head, version: head.version, keep_alive };
+            Parsed::Local { head_bytes: head.len, context, response }
+        };
+        let route_id = match generation.router.route(host, path) {
+            Ok(Some(route)) => route,
+            Ok(None) => return local(LocalResponse::error(Reason::NoRoute)),
+            Err(AmbiguousPath) => {
+                return Parsed::Invalid(LocalResponse::error(Reason::AmbiguousPath));
+            }
+        };
+        if head.method == "TRACE" && !config.requests.trace {
+            return local(LocalResponse::error(Reason::Trace));
+        }
+        if head.has_other_expectation {
+            return local(LocalResponse::error(Reason::Expectation));
+        }
+        match max_forwards(&head) {
+            Ok(Some(0)) => return local(LocalResponse::of_last_hop(&head)),
+            Ok(_) => {}
+            Err(InvalidMaxForwards) => {
+                return Parsed::Invalid(LocalResponse::error(Reason::MaxForwards));
+            }
+        }
+        let default_host = &shared.listeners[client.listener.index()].default_host;
+        let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
+        let route = &config.routes[route_id.0];
+        let pool = &config.pools[route.pool.0];
+        let hash_key = hash_key(&pool.balance, &head, client.ip);
+        shared.scratch.head.clear();
+        let request = render_request(
+            &head,
+            route,
+            &config.requests,
+            &config.forwarded,
+            &client_info,
+            pool.protocol,
+            &mut shared.scratch.head,
+        );
+        if client.link.websocket_key().is_some() && !request.wants_upgrade {
+            return local(LocalResponse::error(Reason::Connect));
+        }
+        let firewall = generation.firewalls[route_id.0].as_ref();
+        let is_inspected = firewall.is_some();
+        let cached =
+            CachedRequest { request, route: route_id, pool: route.pool, hash_key, is_inspected };
+        let head_bytes = &input[..head.len];
+        let verdict = if let Some(firewall) = firewall {
+            let context = RequestContext {
+                head: &head,
+                bytes: head_bytes,
+                client: client.ip,
+                server: default_host,
+                firewall,
+            };
+            shared.inspector.request_head(id, &context)
+        } else {
+            shared.scratch.requests.insert(head_bytes, request_key, cached, &shared.scratch.head);
+            Verdict::Pass
+        };
+        Parsed::Request(cached, id, verdict)
+    }
+}
+
+/// Returns the hash of the request property that selects a backend.
+fn hash_key(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> HashKey {
+    let of_client = || match ip {
+        Some(IpAddr::V4(ip)) => HashKey::new(&ip.octets()),
+        Some(IpAddr::V6(ip)) => HashKey::new(&ip.octets()),
+        None => HashKey::new(b""),
+    };
+    match balance {
+        Balance::ConsistentHash { by: HashBy::Header(name) } => {
+            head.headers.first(name).map_or_else(of_client, HashKey::new)
+        }
+        Balance::ConsistentHash { by: HashBy::Client } => of_client(),
+        Balance::RoundRobin | Balance::LeastConnections | Balance::RandomOfTwo => HashKey::new(b""),
+    }
+}

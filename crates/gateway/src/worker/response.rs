@@ -1,0 +1,440 @@
+//! Forwarding of a response to its client.
+
+use std::error::Error as _;
+use std::time::SystemTime;
+
+use tollgate_http1::{BodyFraming, ParseError, ResponseHead, Version, parse_response_head};
+
+use super::http2::StreamEnd;
+use super::keys::UpstreamKey;
+use super::link::Link;
+use super::scratch::{
+    CachedResponse, HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES, ResponseKey, STREAM_PIECE_BYTES,
+};
+use super::transaction::{Hold, ResponseState};
+use super::turn::{Flow, Turn};
+use super::upstreams::Place;
+use crate::body::Body;
+use crate::config::{Protocol, Requests};
+use crate::firewall::{Direction, Verdict};
+use crate::headers::{Persistence, render_response};
+use crate::local_response::Reason;
+use crate::log;
+use tollgate_tls::Received;
+
+const INTERIM_RESPONSES_MAX: u32 = 64;
+
+/// Kind of the start of the input. The head to forward is in the scratch space.
+enum Parsed {
+    Partial,
+    Interim {
+        head_bytes: usize,
+    },
+    Upgrade {
+        head_bytes: usize,
+    },
+    Final(CachedResponse, Verdict),
+    /// The cause, for the log.
+    Invalid(String),
+}
+
+/// The error with its source.
+fn cause_of(error: &ParseError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+impl Turn<'_> {
+    /// Reads a piece of the response and forwards it, if the client has room.
+    pub(super) fn forward_response(&mut self, at: UpstreamKey) -> Flow {
+        let Self { client, transaction, shared, .. } = self;
+        match client.flush_body(&mut shared.http2, &shared.timeouts, shared.now) {
+            Ok(true) => {}
+            Ok(false) => return Flow::Wait,
+            Err(_) => return Flow::Close,
+        }
+        let upstream = &mut shared.upstreams[at];
+        if !upstream.link.is_readable() {
+            return Flow::Wait;
+        }
+        let start = HEADROOM_BYTES;
+        let kept = upstream.partial_head.len();
+        let mut piece_bytes = PIECE_BYTES;
+        if let Link::Stream(stream) = &mut client.link {
+            piece_bytes = STREAM_PIECE_BYTES;
+            if matches!(transaction.response, ResponseState::Body { .. })
+                && matches!(transaction.hold, Hold::Nothing)
+            {
+                // Bytes that the client cannot take stay in the socket of the backend.
+                let Some(window) = shared.http2.room(stream) else { return Flow::Wait };
+                piece_bytes = window.max(STREAM_PIECE_BYTES);
+            }
+        }
+        let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
+        let room = &mut shared.scratch.input[start..start + room_bytes];
+        room[..kept].copy_from_slice(&upstream.partial_head);
+        match upstream.link.receive(&mut shared.http2, &mut room[kept..]) {
+            Ok(Received::Bytes(count)) => {
+                upstream.is_connecting = false;
+                upstream.partial_head.clear();
+                if let ResponseState::Head { has_begun, .. } = &mut transaction.response {
+                    *has_begun = true;
+                }
+                self.forward_response_piece(at, start, start + kept + count)
+            }
+            Ok(Received::Nothing) => Flow::Wait,
+            Ok(Received::End) => {
+                let is_truncated = upstream.link.is_truncated();
+                self.on_upstream_end(at, !is_truncated)
+            }
+            Err(_) => self.on_upstream_end(at, false),
+        }
+    }
+
+    /// The backend has closed its connection, `cleanly` or with an error.
+    fn on_upstream_end(&mut self, at: UpstreamKey, cleanly: bool) -> Flow {
+        let upstream = &self.shared.upstreams[at];
+        let early_end = upstream.link.early_end();
+        match &self.transaction.response {
+            ResponseState::Head { .. } if early_end == Some(StreamEnd::NoWebSocket) => {
+                self.log_no_websocket(at, "it has not announced ENABLE_CONNECT_PROTOCOL");
+                self.try_another_unsent(at, Reason::NoWebSocket)
+            }
+            // A backend may refuse a stream after an interim response.
+            ResponseState::Head { has_begun: true, .. }
+                if early_end != Some(StreamEnd::Refused) =>
+            {
+                self.reject_response("it ended within its head")
+            }
+            ResponseState::Head { .. } if upstream.has_invalid_response() => {
+                self.reject_response("it is invalid HTTP/2")
+            }
+            ResponseState::Head { .. } => {
+                let reason = match early_end {
+                    Some(StreamEnd::Failed(reason)) => reason,
+                    None if upstream.is_connecting => Reason::ConnectFailed,
+                    None | Some(StreamEnd::Refused | StreamEnd::NoWebSocket) => {
+                        Reason::BackendClosed
+                    }
+                };
+                self.retry(at, reason)
+            }
+            ResponseState::Body { body, .. } if body.ends_at_close() && cleanly => {
+                let verdict = match self.transaction.shown_id() {
+                    Some(id) => self.shared.inspector.response_end(id),
+                    None => Verdict::Pass,
+                };
+                let held = self.transaction.hold.take();
+                match self.apply(verdict.at_end(), held) {
+                    flow @ (Flow::Respond(_) | Flow::Close) => flow,
+                    Flow::Continue | Flow::Wait | Flow::Finish => {
+                        self.finish_response(at, false, false)
+                    }
+                }
+            }
+            ResponseState::Body { .. } if self.transaction.can_respond() => {
+                self.reject_response("it ended within its body")
+            }
+            ResponseState::Body { .. } => self.abort_response(),
+            // Nothing is read from the backend then.
+            ResponseState::Done { .. } | ResponseState::Tunnel { .. } => {
+                self.shared.report_bug("a response ended after its end");
+                Flow::Close
+            }
+        }
+    }
+
+    /// Aborts a response within which the backend failed: the client sees its connection end.
+    fn abort_response(&mut self) -> Flow {
+        self.record_failure("a response broke off or is invalid");
+        Flow::Close
+    }
+
+    /// The backend sent an invalid response, of which the client has nothing yet.
+    fn reject_response(&mut self, cause: &str) -> Flow {
+        self.record_failure(&format!("a response is invalid: {cause}"));
+        Flow::error(Reason::InvalidResponse)
+    }
+
+    /// Logs that the backend takes no WebSocket, which is not a failure.
+    fn log_no_websocket(&mut self, at: UpstreamKey, cause: &str) {
+        let shared = &mut *self.shared;
+        if shared.websocket_log.allow(shared.now) {
+            let Place { generation, pool, backend } = shared.upstreams[at].place;
+            let pool = shared.upstreams[generation].pool(pool);
+            log(format_args!(
+                "backend {} of pool {} does not take a WebSocket: {cause} (logged once a minute)",
+                pool.backends[backend.0].address, pool.name
+            ));
+        }
+    }
+
+    /// Forwards the part of the input from `start` to `end` that belongs to the response.
+    fn forward_response_piece(&mut self, at: UpstreamKey, mut start: usize, end: usize) -> Flow {
+        let is_first_piece = self.transaction.is_head_missing();
+        let mut verdict = Verdict::Pass;
+        while let ResponseState::Head { interim_responses, .. } = self.transaction.response {
+            match self.parse_response(start, end, interim_responses) {
+                Parsed::Partial => {
+                    let shared = &mut *self.shared;
+                    let received = &shared.scratch.input[start..end];
+                    shared.upstreams[at].partial_head.extend_from_slice(received);
+                    return Flow::Continue;
+                }
+                Parsed::Interim { head_bytes } => {
+                    start += head_bytes;
+                    let interim_responses = interim_responses + 1;
+                    self.transaction.response =
+                        ResponseState::Head { has_begun: true, interim_responses };
+                    // Empty for an HTTP/1.0 client.
+                    let head = &self.shared.scratch.head;
+                    if self.client.send(&mut self.shared.http2, head, false).is_err() {
+                        return Flow::Close;
+                    }
+                    if start == end {
+                        return Flow::Continue;
+                    }
+                }
+                Parsed::Upgrade { head_bytes } => {
+                    return self.start_tunnel(start + head_bytes, end);
+                }
+                Parsed::Final(response, _)
+                    if matches!(response.status, 200..=299)
+                        && self.client.link.websocket_key().is_some() =>
+                {
+                    // A client over HTTP/2 would take it for the opening.
+                    let cause = format!("it responds with {} in place of 101", response.status);
+                    self.log_no_websocket(at, &cause);
+                    return Flow::error(Reason::NoWebSocket);
+                }
+                Parsed::Final(response, of_head) => {
+                    start += response.head_bytes;
+                    verdict = of_head;
+                    self.begin_response(&response);
+                }
+                Parsed::Invalid(cause) => return self.reject_response(&cause),
+            }
+        }
+        self.forward_body_piece(at, start, end, is_first_piece, verdict)
+    }
+
+    /// Forwards a piece of a response body; the first one with the head, on which there is a verdict.
+    fn forward_body_piece(
+        &mut self,
+        at: UpstreamKey,
+        start: usize,
+        end: usize,
+        is_first_piece: bool,
+        verdict: Verdict,
+    ) -> Flow {
+        let Self { client, transaction, shared, .. } = self;
+        let shown_id = transaction.shown_id();
+        let is_unsent = is_first_piece || transaction.can_respond();
+        let ResponseState::Body { body, keep_alive, .. } = &mut transaction.response else {
+            shared.report_bug("a response that has ended has a body");
+            return Flow::Close;
+        };
+        let keep_alive = *keep_alive;
+        let input = &mut shared.scratch.input[start..end];
+        let taken = shared.inspector.take_body(Direction::Response, shown_id, body, input, verdict);
+        let Ok((taken, verdict)) = taken else {
+            return if is_unsent {
+                self.reject_response("its body is malformed")
+            } else {
+                self.abort_response()
+            };
+        };
+        transaction.response_body_bytes += taken.payload_bytes;
+        let has_surplus = start + taken.consumed < end;
+        let mut piece = start..start + taken.kept;
+        if taken.done {
+            let config = &shared.upstreams[transaction.generation].shared.config;
+            let tail = body.tail(&config.routes[transaction.route.0].response_headers);
+            shared.scratch.input[piece.end..piece.end + tail.len()].copy_from_slice(&tail);
+            piece.end += tail.len();
+        }
+        let held = transaction.hold.take();
+        if verdict != Verdict::Pass {
+            let mut held = held.unwrap_or_default();
+            if is_first_piece {
+                held.bytes.extend_from_slice(&shared.scratch.head);
+                held.has_head = true;
+            }
+            held.bytes.extend_from_slice(&shared.scratch.input[piece]);
+            let verdict = if taken.done { verdict.at_end() } else { verdict };
+            return match self.apply(verdict, Some(held)) {
+                Flow::Wait if taken.done => self.finish_response(at, keep_alive, has_surplus),
+                flow => flow,
+            };
+        }
+        if let Some(held) = held
+            && client.send(&mut shared.http2, &held.bytes, true).is_err()
+        {
+            return Flow::Close;
+        }
+        if is_first_piece {
+            // In front of the body, so that one call sends both.
+            let head = &shared.scratch.head;
+            if head.len() <= piece.start {
+                piece.start -= head.len();
+                shared.scratch.input[piece.start..piece.start + head.len()].copy_from_slice(head);
+            } else if client.send(&mut shared.http2, head, false).is_err() {
+                return Flow::Close;
+            }
+        }
+        let more_follows = !taken.done && shared.upstreams[at].link.is_readable();
+        let piece = &shared.scratch.input[piece];
+        if client.send(&mut shared.http2, piece, more_follows).is_err() {
+            return Flow::Close;
+        }
+        client.deadline = shared.now + shared.timeouts.body;
+        if taken.done {
+            return self.finish_response(at, keep_alive, has_surplus);
+        }
+        Flow::Continue
+    }
+
+    /// Parses the head at the start of the input, or finds it in the cache.
+    fn parse_response(&mut self, start: usize, end: usize, interim_responses: u32) -> Parsed {
+        let Self { client, transaction, shared, .. } = self;
+        let websocket = client.link.websocket_key();
+        let request = transaction.summary;
+        let input = &shared.scratch.input[start..end];
+        // The client's connection is not kept while its request is incomplete, and not while draining.
+        let keep_alive = request.keep_alive && transaction.is_sent() && shared.stop_by.is_none();
+        let response_key = ResponseKey {
+            generation: transaction.generation,
+            route: transaction.route,
+            is_head: request.is_head,
+            version: request.version,
+            keep_alive,
+        };
+        let shown_id = transaction.shown_id();
+        if shown_id.is_none()
+            && let Some(cached) = shared.scratch.responses.find(input, &response_key)
+        {
+            let response = cached.value;
+            shared.scratch.head.clear();
+            shared.scratch.head.extend_from_slice(&cached.rendered);
+            if let Some(at) = response.date_at
+                && let Some(date) = shared.scratch.date.at(shared.now, SystemTime::now)
+            {
+                shared.scratch.head[at..at + date.len()].copy_from_slice(date.as_bytes());
+            }
+            return Parsed::Final(response, Verdict::Pass);
+        }
+        let config = &shared.upstreams[transaction.generation].shared.config;
+        let head = match parse_response_head(input, request.is_head) {
+            Ok(Some(head)) if head.header_count <= config.limits.response_headers => head,
+            Ok(None) => return Parsed::Partial,
+            Ok(Some(head)) => {
+                let (count, max) = (head.header_count, config.limits.response_headers);
+                return Parsed::Invalid(format!(
+                    "it has {count} header lines, more than {max} (`limits.response_headers`)"
+                ));
+            }
+            Err(error) => return Parsed::Invalid(cause_of(&error)),
+        };
+        let pool = &config.pools[transaction.pool.0];
+        let is_http2 = pool.protocol != Protocol::Http1;
+        let version = if is_http2 { Version::Http2 } else { head.version };
+        let head = ResponseHead { version, ..head };
+        let via = config.forwarded.via.as_deref();
+        let edits = &config.routes[transaction.route.0].response_headers;
+        let out = &mut shared.scratch.head;
+        out.clear();
+        let mut render = |persistence, framing, date: Option<&str>| {
+            render_response(&head, edits, via, date, persistence, framing, out)
+        };
+        let is_sent = transaction.is_sent();
+        match head.status {
+            101 if request.wants_upgrade
+                && is_sent
+                && names_allowed_protocol(&head, &config.requests)
+                && websocket.is_none_or(|key| key.is_accepted(head.headers)) =>
+            {
+                render(Persistence::Upgrade, BodyFraming::Empty, None);
+                Parsed::Upgrade { head_bytes: head.len }
+            }
+            101 => Parsed::Invalid("it switches protocols without being asked to (101)".to_owned()),
+            100..=199 if interim_responses < INTERIM_RESPONSES_MAX => {
+                if request.version != Version::Http10 {
+                    render(Persistence::Interim, BodyFraming::Empty, None);
+                }
+                Parsed::Interim { head_bytes: head.len }
+            }
+            100..=199 => {
+                Parsed::Invalid(format!("more than {INTERIM_RESPONSES_MAX} interim responses"))
+            }
+            _ if head.has_other_coding => {
+                Parsed::Invalid("its Transfer-Encoding is not `chunked`".to_owned())
+            }
+            _ => {
+                let strips_coding =
+                    head.body == BodyFraming::Chunked && request.version == Version::Http10;
+                let framing = if strips_coding { BodyFraming::UntilClose } else { head.body };
+                let closes = !keep_alive || framing == BodyFraming::UntilClose;
+                let persistence = Persistence::of(request.version, !closes);
+                let date = shared.scratch.date.at(shared.now, SystemTime::now);
+                let date_at = render(persistence, framing, date);
+                let response = CachedResponse {
+                    status: head.status,
+                    head_bytes: head.len,
+                    framing: head.body,
+                    keep_alive: head.keep_alive && !(request.is_head && pool.close_after_head),
+                    closes,
+                    strips_coding,
+                    date_at,
+                };
+                let rendered = &mut shared.scratch.head;
+                let verdict = match shown_id {
+                    Some(id) => shared.inspector.response_head(id, &head, rendered),
+                    None => {
+                        let head_bytes = &input[..head.len];
+                        shared.scratch.responses.insert(
+                            head_bytes,
+                            response_key,
+                            response,
+                            rendered,
+                        );
+                        Verdict::Pass
+                    }
+                };
+                Parsed::Final(response, verdict)
+            }
+        }
+    }
+
+    /// The head of the final response has arrived.
+    fn begin_response(&mut self, response: &CachedResponse) {
+        let Self { transaction, shared, .. } = self;
+        let CachedResponse { framing, strips_coding, .. } = *response;
+        transaction.status = response.status;
+        transaction.closes = response.closes;
+        transaction.response = ResponseState::Body {
+            body: Body::new(framing, !strips_coding),
+            keep_alive: response.keep_alive,
+            ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
+        };
+        let us = shared.elapsed_us(transaction.sent_at);
+        let counters = shared.pool_counters(transaction.generation, transaction.pool);
+        counters.count_response(response.status);
+        counters.upstream_durations.add_us(us);
+    }
+
+    /// Handles the end of the response. Finishes the transaction unless it is parked.
+    fn finish_response(&mut self, at: UpstreamKey, keep_alive: bool, has_surplus: bool) -> Flow {
+        let ends_at_close = self.transaction.response.ends_at_close();
+        self.transaction.response = ResponseState::Done { ends_at_close };
+        self.give_back(at, keep_alive, has_surplus);
+        if self.transaction.is_parked() { Flow::Wait } else { Flow::Finish }
+    }
+}
+
+/// True if a protocol switch names an allowed protocol. A switch that names none is invalid (RFC 9110, section 7.8).
+fn names_allowed_protocol(head: &ResponseHead<'_>, requests: &Requests) -> bool {
+    let mut protocols = head.headers.all("upgrade").peekable();
+    protocols.peek().is_some() && protocols.all(|protocol| requests.allow_upgrade(protocol))
+}

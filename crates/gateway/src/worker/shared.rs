@@ -1,0 +1,123 @@
+//! What the exchanges of a thread use in turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate_accesslog::{LogFile, RateLimit, ThreadLog};
+use tollgate_net::Serial;
+
+use super::http2::Connections;
+use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
+use super::scratch::Scratch;
+use super::upstreams::{Place, Upstreams};
+use crate::config::{PoolId, Timeouts};
+use crate::counters::{BackendCounters, ClientCounters, Counters, PoolCounters};
+use crate::firewall::Inspector;
+use crate::generation::ConfigGeneration;
+use crate::listener::ThreadListener;
+use crate::{LOG_INTERVAL, log};
+
+pub(super) struct Shared {
+    pub(super) upstreams: Upstreams,
+    /// HTTP/2 connections of clients and to backends.
+    pub(super) http2: Connections,
+    pub(super) inspector: Inspector,
+    /// By [`ListenerKey`].
+    pub(super) listeners: Vec<ThreadListener>,
+    pub(super) scratch: Scratch,
+    pub(super) timeouts: Timeouts,
+    pub(super) now: Instant,
+    /// Set while draining.
+    pub(super) stop_by: Option<Instant>,
+    /// Clients with more work that no event announces.
+    pub(super) ready: VecDeque<ExchangeId>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) thread: usize,
+    pub(super) access_log: Option<ThreadLog>,
+    pub(super) exhaustion_log: RateLimit,
+    pub(super) websocket_log: RateLimit,
+    bug_log: RateLimit,
+    serial: Serial,
+    /// Start, end and microseconds of the last duration that was computed.
+    last_duration: (Instant, Instant, u64),
+}
+
+impl Shared {
+    pub(super) fn new(
+        generation: Arc<ConfigGeneration>,
+        counters: Arc<Counters>,
+        thread: usize,
+        mut inspector: Inspector,
+    ) -> Self {
+        let now = Instant::now();
+        inspector.reload(generation.audit_log.as_ref());
+        Self {
+            timeouts: generation.config.timeouts,
+            access_log: generation.access_log.as_ref().map(LogFile::thread_log),
+            upstreams: Upstreams::new(generation, thread as u64),
+            http2: Connections::default(),
+            inspector,
+            listeners: Vec::new(),
+            scratch: Scratch::new(),
+            now,
+            stop_by: None,
+            ready: VecDeque::new(),
+            counters,
+            thread,
+            exhaustion_log: RateLimit::new(LOG_INTERVAL),
+            websocket_log: RateLimit::new(LOG_INTERVAL),
+            bug_log: RateLimit::new(LOG_INTERVAL),
+            serial: Serial::default(),
+            last_duration: (now, now, 0),
+        }
+    }
+
+    pub(super) fn next_serial(&mut self) -> Serial {
+        self.serial.advance()
+    }
+
+    /// Microseconds since `start`. The head and the end of a short response have the same duration, and computing it costs
+    /// more than a comparison.
+    #[inline]
+    pub(super) fn elapsed_us(&mut self, start: Instant) -> u64 {
+        let (last_start, last_end, last_us) = self.last_duration;
+        if (last_start, last_end) == (start, self.now) {
+            return last_us;
+        }
+        let duration = self.now.saturating_duration_since(start);
+        let us = duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros());
+        self.last_duration = (start, self.now, us);
+        us
+    }
+
+    /// Reports a state that no sequence of events should lead to, which is a bug of the gateway: in the log, at most once
+    /// a minute, and in a counter. The caller closes the client.
+    #[cold]
+    pub(super) fn report_bug(&mut self, state: &str) {
+        debug_assert!(false, "{state}");
+        self.client_counters().bugs.add(1);
+        if self.bug_log.allow(self.now) {
+            log(format_args!(
+                "bug: {state}; a client was closed. Report it with the configuration (logged once a minute, counted in \
+                 /metrics)"
+            ));
+        }
+    }
+
+    pub(super) fn listener(&self, at: ListenerKey) -> &ThreadListener {
+        &self.listeners[at.index()]
+    }
+
+    pub(super) fn client_counters(&self) -> &ClientCounters {
+        self.counters.clients(self.thread)
+    }
+
+    pub(super) fn pool_counters(&self, generation: GenerationKey, pool: PoolId) -> &PoolCounters {
+        self.upstreams[generation].shared.counters.of(self.thread, pool.0)
+    }
+
+    pub(super) fn backend_counters(&self, place: Place) -> &BackendCounters {
+        &self.pool_counters(place.generation, place.pool).backends[place.backend.0]
+    }
+}

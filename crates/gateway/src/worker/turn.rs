@@ -1,0 +1,351 @@
+//! A transaction's turn: its start, the verdicts of the firewall, and its end.
+
+use std::time::SystemTime;
+
+use tollgate_accesslog::{Entry, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
+
+use super::client::Client;
+use super::keys::ExchangeId;
+use super::shared::Shared;
+use super::transaction::{
+    BackendState, HeldResponse, Hold, RequestState, ResponseState, Transaction,
+};
+use super::upstreams::Place;
+use crate::config::Timeouts;
+use crate::firewall::{Outcome, Verdict};
+use crate::headers::RequestSummary;
+use crate::local_response::{LocalResponse, Reason, ResponseContext};
+
+/// A transaction with its client, and what it may change besides.
+pub(super) struct Turn<'a> {
+    pub(super) id: ExchangeId,
+    pub(super) client: &'a mut Client,
+    pub(super) transaction: &'a mut Transaction,
+    pub(super) shared: &'a mut Shared,
+}
+
+/// Continuation of a transaction.
+#[derive(Debug)]
+pub(super) enum Flow {
+    /// With another step.
+    Continue,
+    /// On the next event of the client or its backend, or at its deadline.
+    Wait,
+    /// It ends, as the response was received, and is sent or waits to be sent.
+    Finish,
+    /// It ends with this response in place of the backend's.
+    Respond(Box<LocalResponse>),
+    /// It ends with its client.
+    Close,
+}
+
+impl Flow {
+    /// Ends with an error response.
+    pub(super) fn error(reason: Reason) -> Self {
+        Self::Respond(Box::new(LocalResponse::error(reason)))
+    }
+}
+
+/// Stage of a client after its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    NextHead,
+    Finish { lingers: bool, ends_at_close: bool },
+}
+
+impl Turn<'_> {
+    /// Applies a verdict on received bytes, of the request or of the response. The bytes of a request are in its buffer;
+    /// those of a response are in `held` with what was kept before, and are forwarded, kept, parked, or replaced by a
+    /// response; if a part is sent already, the client is closed.
+    pub(super) fn apply(&mut self, verdict: Verdict, held: Option<Box<HeldResponse>>) -> Flow {
+        match verdict {
+            Verdict::Pass => {
+                if let Some(held) = held
+                    && self.client.send(&mut self.shared.http2, &held.bytes, false).is_err()
+                {
+                    return Flow::Close;
+                }
+                self.proceed()
+            }
+            Verdict::Hold => {
+                if let Some(held) = held {
+                    self.transaction.hold = Hold::Kept(held);
+                    self.client.deadline = self.shared.now + self.shared.timeouts.body;
+                }
+                Flow::Continue
+            }
+            Verdict::Suspend => {
+                self.transaction.hold = Hold::Parked(held.unwrap_or_default());
+                self.client.deadline = self.shared.now + self.shared.timeouts.response;
+                Flow::Wait
+            }
+            Verdict::Respond(response) => {
+                let can_respond =
+                    self.transaction.is_head_missing() || held.is_some_and(|held| held.has_head);
+                if can_respond { Flow::Respond(response) } else { Flow::Close }
+            }
+        }
+    }
+
+    /// Continues with what the last verdict has let pass.
+    fn proceed(&mut self) -> Flow {
+        match (&self.transaction.response, self.transaction.request) {
+            (ResponseState::Done { .. }, _) => Flow::Finish,
+            (_, RequestState::Held) => {
+                self.transaction.request = RequestState::Sending;
+                self.assign(None)
+            }
+            _ => Flow::Continue,
+        }
+    }
+
+    /// Starts with the received part of a request, and the verdict on it. A client that waits for an interim response of
+    /// the backend, which has not received the request, gets one if the request is held.
+    pub(super) fn start(&mut self, verdict: Verdict, is_body_unread: bool) -> Flow {
+        if verdict == Verdict::Hold {
+            let waits = self.transaction.summary.expects_continue && is_body_unread;
+            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+            if waits && self.client.send(&mut self.shared.http2, interim, false).is_err() {
+                return Flow::Close;
+            }
+            self.client.deadline = self.shared.now + self.shared.timeouts.body;
+        }
+        self.apply(verdict, None)
+    }
+
+    /// Continues a parked transaction.
+    pub(super) fn resume(&mut self, verdict: Verdict) -> Flow {
+        let held = self.transaction.hold.take();
+        self.apply(verdict, held)
+    }
+
+    /// Moves what is available, in both directions.
+    pub(super) fn forward(&mut self) -> Flow {
+        if self.transaction.is_parked() {
+            return Flow::Wait;
+        }
+        if self.transaction.request == RequestState::Held {
+            return self.receive_held_request();
+        }
+        let at = match self.transaction.backend {
+            BackendState::Assigned(at) => at,
+            BackendState::Reserved(backend) => return self.connect(backend),
+            BackendState::Queued(_) | BackendState::Unassigned => return Flow::Wait,
+        };
+        if let Some(flow) = self.continue_handshake(at) {
+            return flow;
+        }
+        if let ResponseState::Tunnel { client_ended, backend_ended } = self.transaction.response {
+            return self.forward_tunnel(at, client_ended, backend_ended);
+        }
+        let flow = match self.transaction.request {
+            RequestState::Sending => self.forward_request(at),
+            RequestState::Held | RequestState::Sent | RequestState::Aborted => Flow::Wait,
+        };
+        match flow {
+            Flow::Continue => match self.forward_response(at) {
+                Flow::Wait => Flow::Continue,
+                flow => flow,
+            },
+            Flow::Wait if !self.transaction.is_parked() => self.forward_response(at),
+            flow => flow,
+        }
+    }
+
+    /// Handles a client that has shut down its sending side, so it has probably left: closes it if its request is
+    /// queued, and limits its wait for a response otherwise.
+    pub(super) fn check_departure(&mut self) -> Flow {
+        let config = &self.shared.upstreams[self.transaction.generation].shared.config;
+        if config.requests.half_close || !self.client.link.is_read_shut() {
+            return Flow::Continue;
+        }
+        if matches!(self.transaction.backend, BackendState::Queued(_)) {
+            return Flow::Close;
+        }
+        let until = self.shared.now + self.shared.timeouts.abandoned;
+        self.transaction.abandoned_until.get_or_insert(until);
+        Flow::Continue
+    }
+
+    /// Handles a deadline that has passed: that of the client, or of an abandoned request.
+    pub(super) fn time_out(&mut self) -> Flow {
+        let is_parked = self.transaction.is_parked();
+        if self.client.deadline > self.shared.now {
+            // The time of an abandoned request starts with its end.
+            if self.transaction.is_sent() || is_parked {
+                return Flow::Close;
+            }
+            self.transaction.abandoned_until =
+                Some(self.shared.now + self.shared.timeouts.abandoned);
+            return Flow::Wait;
+        }
+        let is_head_missing = self.transaction.is_head_missing();
+        if is_parked && self.transaction.can_respond() {
+            return Flow::error(Reason::FilterTimeout);
+        }
+        if self.transaction.request == RequestState::Held {
+            return Flow::error(Reason::BodyTimeout);
+        }
+        if !is_head_missing && self.transaction.can_respond() {
+            self.record_failure("a response stalled");
+            return Flow::error(Reason::ResponseTimeout);
+        }
+        if !is_head_missing {
+            if self.waits_for_response_body() {
+                self.record_failure("a response stalled");
+            }
+            return Flow::Close;
+        }
+        let BackendState::Assigned(at) = self.transaction.backend else {
+            let generation = &self.shared.upstreams[self.transaction.generation];
+            let queue_timeout = generation.pool(self.transaction.pool).queue_timeout;
+            let response = LocalResponse::unavailable(Reason::QueueTimeout, queue_timeout);
+            return Flow::Respond(Box::new(response));
+        };
+        if self.shared.upstreams[at].is_connecting {
+            return self.retry(at, Reason::ConnectTimeout);
+        }
+        // The backend does not respond, or takes no more of the request.
+        if self.transaction.request_body.is_done() || !self.transaction.request_buffer.is_sent() {
+            self.record_failure("no response in time");
+            return Flow::error(Reason::ResponseTimeout);
+        }
+        Flow::error(Reason::BodyTimeout)
+    }
+
+    /// True if only the rest of a response body is missing: the client has received all that came of it, and has sent
+    /// its request or as much as the backend takes.
+    pub(super) fn waits_for_response_body(&self) -> bool {
+        let Self { client, transaction, .. } = self;
+        matches!(transaction.response, ResponseState::Body { .. })
+            && !transaction.is_parked()
+            && client.unsent.is_empty()
+            && !client.link.is_waiting()
+            && (transaction.request_body.is_done() || !transaction.request_buffer.is_sent())
+    }
+
+    /// Ends with a local response.
+    pub(super) fn respond(&mut self, response: &LocalResponse) -> After {
+        self.drop_upstream();
+        let refusal = self.client.link.websocket_key().map(|_| response.refusing_tunnel());
+        let response = refusal.as_deref().unwrap_or(response);
+        let RequestSummary { is_head, version, keep_alive, .. } = self.transaction.summary;
+        let is_received = self.transaction.request_body.is_done();
+        let keep_alive = keep_alive && is_received && !response.closes();
+        let context = ResponseContext { is_head, version, keep_alive };
+        self.transaction.status = response.status();
+        self.transaction.reason = response.reason();
+        self.transaction.response_body_bytes = response.body_bytes(context);
+        let after = send_local(self.client, self.shared, response, context);
+        self.end();
+        after
+    }
+
+    /// Ends with a response that was received, and sent or waits to be sent.
+    pub(super) fn finish(&mut self) -> After {
+        let Self { client, transaction, shared, .. } = self;
+        // Bytes after the client's last request may be here or still in the kernel.
+        let has_more = !client.unread.is_empty() || client.link.is_readable();
+        let after = if transaction.closes || client.link.is_stream() {
+            let lingers = !transaction.is_sent() || has_more;
+            After::Finish { lingers, ends_at_close: transaction.response.ends_at_close() }
+        } else {
+            After::NextHead
+        };
+        // The rest of a response has the time of a body.
+        let Timeouts { idle, body, .. } = shared.timeouts;
+        client.deadline = shared.now + if client.unsent.is_empty() { idle } else { body };
+        self.end();
+        after
+    }
+
+    /// Leaves the backend, logs and counts.
+    pub(super) fn end(&mut self) {
+        self.leave_backend();
+        self.log();
+        let Self { client, transaction, shared, .. } = self;
+        transaction.request_buffer.clear();
+        client.request_buffer = std::mem::take(&mut transaction.request_buffer);
+        if transaction.is_inspected {
+            let outcome = Outcome {
+                status: (transaction.status > 0).then_some(transaction.status),
+                request_body_bytes: transaction.request_body_bytes,
+                response_body_bytes: transaction.response_body_bytes,
+                duration: shared.now.saturating_duration_since(transaction.started_at),
+            };
+            shared.inspector.finish(transaction.id, &outcome);
+        }
+        // A tunnel's duration does not count as a response's.
+        if transaction.status > 0 && !transaction.is_tunnel() {
+            let us = shared.elapsed_us(transaction.started_at);
+            let counters = shared.pool_counters(transaction.generation, transaction.pool);
+            counters.request_durations.add_us(us);
+        }
+        shared.upstreams.end_transaction(transaction.generation);
+    }
+
+    /// Gives up the connection to a backend, the room on one, or the place in a queue.
+    fn leave_backend(&mut self) {
+        let Transaction { generation, pool, .. } = *self.transaction;
+        let shared = &mut *self.shared;
+        match std::mem::replace(&mut self.transaction.backend, BackendState::Unassigned) {
+            BackendState::Unassigned => {}
+            BackendState::Queued(queue) => {
+                let is_waiting =
+                    shared.upstreams.pool_state(generation, pool).dequeue(queue, &self.id);
+                if !is_waiting && let Some(place) = shared.upstreams.withdraw_grant(self.id) {
+                    shared.release(place);
+                }
+            }
+            BackendState::Reserved(backend) => shared.release(Place { generation, pool, backend }),
+            BackendState::Assigned(at) => {
+                let place = shared.close_upstream(at);
+                shared.release(place);
+            }
+        }
+    }
+
+    fn log(&mut self) {
+        let Self { client, transaction, shared, .. } = self;
+        let Shared { access_log: Some(log), http2, upstreams, now, .. } = &mut **shared else {
+            return;
+        };
+        let pool = upstreams[transaction.generation].pool(transaction.pool);
+        let backend = transaction.last_backend.map(|at| pool.backends[at.0].address.to_string());
+        log.add(&Entry {
+            peer: &client.peer(),
+            tls: client.logged_tls(http2),
+            request: transaction.logged_request.as_deref(),
+            status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
+            body_bytes: transaction.response_body_bytes,
+            reason: transaction.reason.map(Reason::word),
+            upstream: Some(LoggedUpstream {
+                pool: &pool.name,
+                backend: backend.as_deref(),
+                tries: transaction.sends,
+                duration: now.saturating_duration_since(transaction.started_at),
+            }),
+        });
+    }
+}
+
+/// Queues a local response for a client. Returns the stage that follows.
+pub(super) fn send_local(
+    client: &mut Client,
+    shared: &mut Shared,
+    response: &LocalResponse,
+    context: ResponseContext,
+) -> After {
+    shared.client_counters().count_local_response(response.status());
+    let keep_alive = context.keep_alive && shared.stop_by.is_none();
+    let date = shared.scratch.date.at(shared.now, SystemTime::now);
+    let mut bytes = Vec::new();
+    response.render(ResponseContext { keep_alive, ..context }, date, &mut bytes);
+    client.unsent.push(&bytes);
+    client.deadline = shared.now + shared.timeouts.body;
+    if keep_alive && !client.link.is_stream() {
+        return After::NextHead;
+    }
+    client.keep_unread(&[]);
+    After::Finish { lingers: true, ends_at_close: false }
+}
