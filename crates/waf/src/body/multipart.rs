@@ -106,8 +106,13 @@ impl Flags {
 /// Parses a body with the boundary of its `Content-Type`.
 pub(crate) fn parse(input: &[u8], content_type: &[u8], limits: &Limits) -> Multipart {
     let mut out = Multipart::default();
-    let boundary = match parse_boundary(content_type, &mut out.flags) {
-        Ok(boundary) => boundary,
+    let boundary = match parse_boundary(content_type) {
+        Ok(boundary) => {
+            out.flags.boundary_quoted = boundary.is_quoted;
+            out.flags.boundary_whitespace = boundary.is_spaced;
+            out.flags.missing_semicolon = boundary.lacks_semicolon;
+            boundary.bytes
+        }
         Err(reason) => {
             out.flags.broken = true;
             out.error = Some(reason.to_owned());

@@ -2,15 +2,21 @@
 
 use memchr::{memchr, memmem};
 
-use super::multipart::Flags;
 use crate::limits::CONTENT_TYPE_MAX;
 use crate::transformation::{hex_pair, is_space};
 
+/// Boundary of a `Content-Type`, and how it was written.
+pub(super) struct Boundary<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) is_quoted: bool,
+    /// Whitespace stands around the equals sign.
+    pub(super) is_spaced: bool,
+    /// No semicolon stands before it.
+    pub(super) lacks_semicolon: bool,
+}
+
 /// Returns the boundary of a `Content-Type`.
-pub(super) fn parse_boundary<'a>(
-    content_type: &'a [u8],
-    flags: &mut Flags,
-) -> Result<&'a [u8], &'static str> {
+pub(super) fn parse_boundary(content_type: &[u8]) -> Result<Boundary<'_>, &'static str> {
     const TYPE: &[u8] = b"multipart/form-data";
     let content_type = &content_type[..memchr(0, content_type).unwrap_or(content_type.len())];
     if content_type.len() > CONTENT_TYPE_MAX {
@@ -23,12 +29,13 @@ pub(super) fn parse_boundary<'a>(
         return Err("invalid media type");
     };
     let mut rest = skip_spaces(parameters);
-    let mut found = None;
+    let mut found: Option<Boundary<'_>> = None;
+    let mut lacks_semicolon = false;
     while !rest.is_empty() {
         rest = match rest.strip_prefix(b";") {
             Some(after) => skip_spaces(after),
             None if found.is_none() && rest.starts_with(b"boundary") => {
-                flags.missing_semicolon = true;
+                lacks_semicolon = true;
                 rest
             }
             None => return Err("invalid boundary in Content-Type (malformed)"),
@@ -51,20 +58,19 @@ pub(super) fn parse_boundary<'a>(
         if name != b"boundary" {
             return Err("invalid boundary in Content-Type (case)");
         }
-        if found.replace(text).is_some() {
+        let boundary = Boundary { bytes: text, is_quoted, is_spaced, lacks_semicolon };
+        if found.replace(boundary).is_some() {
             return Err("multiple boundary parameters in Content-Type");
         }
-        flags.boundary_quoted = is_quoted;
-        flags.boundary_whitespace = is_spaced;
     }
     let boundary = found.ok_or("no boundary in Content-Type")?;
-    if boundary.is_empty() {
+    if boundary.bytes.is_empty() {
         return Err("invalid boundary in Content-Type (empty)");
     }
-    if memmem::find(&boundary.to_ascii_lowercase(), b"boundary=").is_some() {
+    if memmem::find(&boundary.bytes.to_ascii_lowercase(), b"boundary=").is_some() {
         return Err("invalid boundary in Content-Type (content)");
     }
-    if !valid_boundary(boundary) {
+    if !valid_boundary(boundary.bytes) {
         return Err("invalid boundary in Content-Type (characters)");
     }
     Ok(boundary)
