@@ -324,7 +324,8 @@ fn connections_left_open_by_the_server_are_force_closed() {
         })
     });
     let url = format!("http://{address}/");
-    let arguments = ["load", &url, "-c", "1", "-n", "3", "--no-keepalive"];
+    // A second between the requests: five times as long as the server may take to close.
+    let arguments = ["load", &url, "-c", "1", "-n", "3", "--rate", "1", "--no-keepalive"];
     let table = stdout(&workspace.run(&arguments));
     drop(server.join().expect("the server"));
     // The load ends with the third response, and its connection with it.
