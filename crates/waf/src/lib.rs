@@ -50,6 +50,8 @@ mod variable;
 pub use error::{LoadError, Place, Skipped};
 pub use limits::LimitsReached;
 pub use load::{Builder, source};
+#[cfg(any(test, fuzzing))]
+pub use plan::Lemma;
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{RuleInfo, RuleSet};
 pub use settings::{LimitAction, Settings};

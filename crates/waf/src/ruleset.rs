@@ -172,10 +172,10 @@ impl RuleSet {
             .is_some_and(|regex| regex.is_match(status.to_string().as_bytes()))
     }
 
-    /// Plants an error in the gates: `length` or `decoding`.
+    /// Breaks the gates of a lemma.
     #[cfg(any(test, fuzzing))]
-    pub fn plant(&mut self, error: &str) {
-        self.plan.plant(error);
+    pub fn plant(&mut self, lemma: crate::plan::Lemma) {
+        self.plan.plant(lemma);
     }
 
     /// Files and folders on which the rules depend: rule files, data files, and folders in which `Include` searched.

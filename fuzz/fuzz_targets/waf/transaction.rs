@@ -2,7 +2,7 @@
 //! values, logs and scores.
 //!
 //! Input: the bytes of a request, whose body is all that follows the head. `WAF_RULES` names the folder of the rules.
-//! `WAF_PLANT` plants an error in the gates, which this target must find: `length` or `decoding`.
+//! `WAF_PLANT` names a lemma of `crates/waf/src/plan/PROOF.md` whose gates are broken, which this target must find.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use tollgate_waf::replay::{self, Request};
-use tollgate_waf::{Match, RuleSet, Transaction, Worker};
+use tollgate_waf::{Lemma, Match, RuleSet, Transaction, Worker};
 
 const SETUP: &str = r#"
 SecRuleEngine DetectionOnly
@@ -35,8 +35,9 @@ fn state() -> &'static Mutex<State> {
                 .expect("WAF_RULES must name the folder of the Core Rule Set's Go module"),
         );
         let mut rules = load(&folder.join("rules"));
-        if let Ok(error) = std::env::var("WAF_PLANT") {
-            rules.plant(&error);
+        if let Ok(name) = std::env::var("WAF_PLANT") {
+            let lemma = Lemma::ALL.into_iter().find(|lemma| lemma.name() == name);
+            rules.plant(lemma.unwrap_or_else(|| panic!("unknown lemma \"{name}\"")));
         }
         Mutex::new(State { rules: Arc::new(rules), gated: Worker::new(), plain: Worker::plain() })
     })

@@ -132,6 +132,20 @@ impl Grams {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl Grams {
+    /// Changes the last byte of every literal, so that none is found.
+    pub(super) fn plant(&mut self) {
+        for Placed { literal, .. } in &mut self.literals {
+            let mut text = literal.to_vec();
+            if let Some(last) = text.last_mut() {
+                *last ^= 0x80;
+            }
+            *literal = Literal::cut(&text);
+        }
+    }
+}
+
 impl Table {
     fn new(entries: &[(u16, Occurrence)]) -> Self {
         // Numbers are sorted faster than entries.

@@ -312,6 +312,65 @@ impl fmt::Debug for Literal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regex::Matcher;
+    use proptest::prelude::*;
+
+    /// Asserts that a value meets all requirements.
+    fn check(requirement: &Requirement, value: &[u8], context: &str) {
+        let bytes = Bytes::of(value);
+        let contains = |literal: &Literal| {
+            value.windows(literal.len()).any(|window| window.eq_ignore_ascii_case(literal))
+        };
+        assert!(value.len() >= requirement.length_min, "length: {context}");
+        assert!(requirement.sets.iter().all(|set| set.intersects(&bytes)), "sets: {context}");
+        let literals = requirement.literals.as_ref();
+        assert!(literals.is_none_or(|found| found.iter().any(contains)), "literals: {context}");
+        if let Some(plain) = requirement.plain.as_ref().filter(|_| !bytes.intersects(&quoting())) {
+            let found = plain.literals.iter().any(contains) || plain.bytes.intersects(&bytes);
+            assert!(found, "plain literals: {context}");
+        }
+        for (number, alphabet) in alphabets().enumerate() {
+            for added in ADDED.map(Bytes::of) {
+                let made_of_them = bytes.without(alphabet.union(added)).is_empty();
+                let possible = requirement.is_possible(number, added);
+                assert!(possible || !made_of_them, "alphabet {number}: {context}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn every_match_meets_the_requirements_of_its_regex(
+            parts in proptest::collection::vec(proptest::sample::select(vec![
+                "a", "b", "n", "ab", "'", "<", " ", "-", "^", "$", ".", "|", "|", "(?:", "(?i)", ")", "[ab<]", "[^a]", "['\"]*",
+                "*", "+", "?", "{2}", "{0,2}", "{2,}", "\\b", "\\d", "\\w", "\\s", "\\x41", "(?=a)", "(?!b)", "(a)", "\\1", "\\K", "a++",
+            ]), 1..8),
+            values in proptest::collection::vec(proptest::collection::vec(
+                proptest::sample::select(b"aAabbn'<- 1_\n\xff".to_vec()), 0..8), 1..12),
+            is_large in any::<bool>(),
+        ) {
+            let pattern = parts.concat();
+            // Plain literals are derived for large regexes alone.
+            let many = "(?:[a-z]{100}[a-z]{100}[a-z]{100})?";
+            let pattern = if is_large { format!("(?:{pattern}){many}") } else { pattern };
+            let mut requirements = Requirements::default();
+            if requirements.add(&pattern).is_err() {
+                return Ok(());
+            }
+            let requirement = &requirements.by_text[&pattern];
+            let matcher = Matcher::new(&pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            for value in values.iter().filter(|value| matcher.is_match(value)) {
+                check(requirement, value, &format!("{pattern} matches \"{}\"", value.escape_ascii()));
+            }
+        }
+
+        #[test]
+        fn no_word_or_number_is_an_injection(text in "[A-Za-z_][A-Za-z0-9_]{0,12}|[0-9]{1,20}|(?i:select|union|or|and|sleep|version|null|true|like|div|x|b|n|e|q|u)") {
+            prop_assert_eq!(crate::libinjection::detect_sqli(text.as_bytes()).map(|_| ()), None);
+        }
+    }
 
     fn requirement(pattern: &str) -> Requirement {
         let mut structures = Structures::default();
