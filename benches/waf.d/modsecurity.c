@@ -1,4 +1,4 @@
-/* Runs a corpus of requests through libmodsecurity, as crates/waf/examples/wafbench.rs does through
+/* Runs a corpus of requests through libmodsecurity, as crates/waf-tools/examples/wafbench.rs does through
  * this project's engine: `modsecurity verdicts|time|once RULES CORPUS`; `once` runs each request once.
  *
  *     cc -O2 -o modsecurity modsecurity.c -lmodsecurity

@@ -4,7 +4,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 # build_engines FOLDER: builds the three engines and writes the Core Rule Set, for all of them in one form.
 build_engines() {
-    cargo build --quiet --release --locked -p tollgate-waf --example wafbench
+    cargo build --quiet --release --locked -p tollgate-waf-tools --example wafbench
     ours=${CARGO_TARGET_DIR:-$PWD/target}/release/examples/wafbench
     cc -O2 -o "$1/modsecurity" benches/waf.d/modsecurity.c -lmodsecurity ||
         { say "cannot build the harness of libmodsecurity; install it: apt-get install -y libmodsecurity-dev gcc"; exit 2; }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
-use tollgate_waf::regression::reflect;
-use tollgate_waf::replay;
+use tollgate_waf_tools::regression::reflect;
+use tollgate_waf_tools::replay;
 
 /// Tests that fail over HTTP, each with its reason.
 const DIFFERENCES: &str = include_str!("../go-ftw/differences.txt");

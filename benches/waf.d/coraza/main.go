@@ -1,4 +1,4 @@
-// Command coraza runs a corpus of requests through Coraza, as crates/waf/examples/wafbench.rs does through this
+// Command coraza runs a corpus of requests through Coraza, as crates/waf-tools/examples/wafbench.rs does through this
 // project's engine: coraza verdicts|time RULES CORPUS
 package main
 

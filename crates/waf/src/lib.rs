@@ -37,8 +37,6 @@ mod operator;
 mod pcre;
 mod plan;
 mod regex;
-pub mod regression;
-pub mod replay;
 mod rule;
 mod ruleset;
 mod settings;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_traffic::{Mix, MixFile};
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{LoadError, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::replay::{self, Request};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mixes/vpatch")

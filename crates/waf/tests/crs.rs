@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tollgate_waf::regression::{self, Test, TestFile};
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{Match, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::mutation;
+use tollgate_waf_tools::regression::{self, Test, TestFile};
+use tollgate_waf_tools::replay::{self, Request};
 
 /// Folder of the module, which the Go module cache keeps.
 fn module() -> PathBuf {
@@ -153,7 +154,7 @@ fn gates_change_no_result() {
         for stage in &test.stages {
             let request = stage.request().unwrap_or_else(|error| panic!("{error}"));
             compare(&request);
-            compare(&replay::mutate(&request, &mut random));
+            compare(&mutation::mutate(&request, &mut random));
         }
     }
 }

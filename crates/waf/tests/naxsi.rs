@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{LoadError, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::replay::{self, Request};
 
 const RULES: &str = r#"
 # Keywords add 4 for each occurrence.

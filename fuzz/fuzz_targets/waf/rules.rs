@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{LoadError, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::replay::{self, Request};
 
 fuzz_target!(|input: &[u8]| {
     // Rules of naxsi name no files.

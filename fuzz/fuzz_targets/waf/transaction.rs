@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{Lemma, Match, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::replay::{self, Request};
 
 const SETUP: &str = r#"
 SecRuleEngine DetectionOnly

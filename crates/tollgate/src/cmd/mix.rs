@@ -12,8 +12,8 @@ use tollgate_stats::number::count;
 use tollgate_traffic::import::{Importer, Label, Options, Recorded, Secret};
 use tollgate_traffic::import::{access_log, curl, har, lines};
 use tollgate_traffic::{Class, MAX_EVENTS, MAX_LISTED};
-use tollgate_waf::regression::TestFile;
-use tollgate_waf::replay;
+use tollgate_waf_tools::regression::TestFile;
+use tollgate_waf_tools::replay;
 
 /// Default limit of distinct requests, which bounds the memory of an import.
 const REQUESTS_MAX: usize = 250_000;

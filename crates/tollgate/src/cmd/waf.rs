@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use tollgate_stats::number::counted;
 use tollgate_stats::text::escape_controls;
-use tollgate_waf::regression::TestFile;
-use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
+use tollgate_waf_tools::regression::TestFile;
+use tollgate_waf_tools::replay;
 
 use super::waf_replay;
 use crate::console::{self, Exit, Failure};

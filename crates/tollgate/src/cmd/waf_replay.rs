@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use tollgate_traffic::import::access_log::{self, LINE_BYTES_MAX, Logged};
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{EngineMode, RuleSet, Worker};
+use tollgate_waf_tools::replay::{self, Request};
 
 use crate::console::{self, Exit, Failure};
 

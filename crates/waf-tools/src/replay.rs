@@ -1,6 +1,7 @@
-//! Recorded requests and responses: parsing, running them through the engine, and mutating them.
+//! Recorded requests and responses: parsing, and running them through the engine.
 
-use crate::transaction::{Connection, Transaction, Worker};
+use tollgate_http1::{BodyDecoder, BodyFraming};
+use tollgate_waf::{Connection, Transaction, Worker};
 
 /// Request as a client sends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,20 +92,11 @@ impl Request {
 }
 
 /// Decodes the chunked coding as far as it is well-formed.
-fn dechunk(mut rest: &[u8]) -> Vec<u8> {
+fn dechunk(coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
-    while let Some(end) = memchr::memchr(b'\n', rest) {
-        let line = rest[..end].trim_ascii();
-        let digits = line.split(|&b| b == b';').next().unwrap_or_default();
-        let size = std::str::from_utf8(digits)
-            .ok()
-            .and_then(|text| usize::from_str_radix(text.trim(), 16).ok());
-        let Some(size @ 1..) = size else { break };
-        let chunk = &rest[end + 1..];
-        body.extend_from_slice(&chunk[..size.min(chunk.len())]);
-        rest = chunk.get(size..).unwrap_or_default();
-        rest = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n")).unwrap_or(rest);
-    }
+    // A server gives the chunks before an error to the engine, too.
+    let _malformed =
+        BodyDecoder::new(BodyFraming::Chunked).feed(coded, |part| body.extend_from_slice(part));
     body
 }
 
@@ -185,60 +177,6 @@ pub fn run_request(transaction: &mut Transaction, worker: &mut Worker, request: 
         transaction.append_request_body(&request.body);
         transaction.process_request_body(worker);
     }
-}
-
-/// Changes parts of a request: bytes, cases, encodings, lengths. `random` returns a number below its argument.
-pub fn mutate(request: &Request, random: &mut impl FnMut(usize) -> usize) -> Request {
-    const PIECES: [&[u8]; 18] = [
-        b"",
-        b"'",
-        b"\"",
-        b" ",
-        b"%",
-        b"%27",
-        b"+",
-        b"<",
-        b"&",
-        b"&lt;",
-        b"\\",
-        b"\\u0027",
-        b"\0",
-        b"\xc3\xa9",
-        b"/**/",
-        b"(",
-        b";",
-        b"=",
-    ];
-    let mut request = request.clone();
-    for _ in 0..=random(3) {
-        let part = match random(6) {
-            0 => &mut request.body,
-            1 if !request.headers.is_empty() => {
-                let header = random(request.headers.len());
-                &mut request.headers[header].1
-            }
-            _ => &mut request.target,
-        };
-        let at = random(part.len() + 1);
-        let end = (at + random(4)).min(part.len());
-        match random(5) {
-            0 => part[at..end].make_ascii_uppercase(),
-            1 => part.truncate(at.max(1)),
-            2 => {
-                let encoded: Vec<u8> = part[at..end]
-                    .iter()
-                    .flat_map(|byte| format!("%{byte:02x}").into_bytes())
-                    .collect();
-                part.splice(at..end, encoded);
-            }
-            _ => {
-                part.splice(at..end, PIECES[random(PIECES.len())].iter().copied());
-            }
-        }
-    }
-    // No web server passes on a zero byte in the target.
-    request.target.retain(|&byte| byte != 0);
-    request
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use tollgate_waf::{Match, RuleSet, Transaction, Worker};
+
 use crate::replay::{Request, Response, frame, is_malformed, parse_raw, run};
-use crate::transaction::{Transaction, Worker};
-use crate::{Match, RuleSet};
 
 /// File of tests.
 #[derive(Clone, Debug, Deserialize)]
@@ -299,8 +299,9 @@ impl Output {
             [(&self.log.match_regex, true), (&self.log.no_match_regex, false)]
         {
             let Some(pattern) = pattern else { continue };
-            let regex = crate::regex::Matcher::new(pattern)?;
-            if regex.is_match(log.as_bytes()) != expected {
+            let regex = regex::RegexBuilder::new(pattern).multi_line(true).build();
+            let regex = regex.map_err(|error| format!("{pattern}: {error}"))?;
+            if regex.is_match(&log) != expected {
                 let verb = if expected { "does not match" } else { "matches" };
                 return Err(format!("log {verb} \"{pattern}\": {log}"));
             }

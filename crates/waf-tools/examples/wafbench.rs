@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_traffic::{Mix, MixFile};
-use tollgate_waf::regression::TestFile;
-use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{RuleSet, Transaction, Worker};
+use tollgate_waf_tools::mutation;
+use tollgate_waf_tools::regression::TestFile;
+use tollgate_waf_tools::replay::{self, Request};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -107,7 +108,7 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
     requests.iter().for_each(|request| write(request, &mut bytes));
     let mut left = mutations;
     while left > 0 {
-        let mutated = replay::mutate(&requests[random(requests.len())], &mut random);
+        let mutated = mutation::mutate(&requests[random(requests.len())], &mut random);
         if !is_known_to_differ(&mutated) {
             write(&mutated, &mut bytes);
             left -= 1;
