@@ -379,7 +379,7 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while at < text.len() {
         let digits = text.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| text[at] == b'%').map(|it| u8::from_str_radix(it, 16)) {
+        match digits.filter(|_| text[at] == b'%').map(|pair| u8::from_str_radix(pair, 16)) {
             Some(Ok(byte)) => {
                 out.push(byte);
                 at += 2;
@@ -425,7 +425,7 @@ fn worst(rules: &str, corpus: &Path, trials: usize, seed: u64, out: &Path) -> Re
     }
     let shown = |piece: &[u8]| piece.escape_ascii().to_string();
     let pieces: Vec<String> = most.1.pieces.iter().map(|piece| shown(piece)).collect();
-    let separators: Vec<String> = most.1.separators.iter().map(|it| shown(it)).collect();
+    let separators: Vec<String> = most.1.separators.iter().map(|text| shown(text)).collect();
     println!("pieces {pieces:?} separators {separators:?}");
     Ok(())
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
-use crate::plan::Requirements;
 use crate::regex::Matcher;
 use crate::template::Template;
 
@@ -51,14 +50,9 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Checks a regex. It is compiled at its first use: most regexes of a rule set are hardly used.
-    pub(crate) fn new(
-        text: &str,
-        index: usize,
-        requirements: &mut Requirements,
-    ) -> Result<Self, String> {
-        requirements.add(text)?;
-        Ok(Self { text: text.to_owned(), index, compiled: OnceLock::new() })
+    /// A regex that was checked. It is compiled at its first use: most regexes of a rule set are hardly used.
+    pub(crate) fn new(text: &str, index: usize) -> Self {
+        Self { text: text.to_owned(), index, compiled: OnceLock::new() }
     }
 
     /// Wraps a regex that is compiled already.

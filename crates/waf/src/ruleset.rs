@@ -137,7 +137,7 @@ impl RuleSet {
         let reads_arguments = |rule: &Rule| {
             let extension = Path::new(&*rule.place.file).extension();
             let is_foreign =
-                extension.is_some_and(|it| it == "yaml" || it == "yml" || it == "rules");
+                extension.is_some_and(|name| name == "yaml" || name == "yml" || name == "rules");
             let mut targets =
                 rule.links.iter().flat_map(|link| &link.test).flat_map(|test| &test.targets);
             let is_argument =
@@ -150,7 +150,9 @@ impl RuleSet {
         let parses = |processor| {
             let links = self.rules.iter().flat_map(|rule| &rule.links);
             let mut controls = links.flat_map(|link| &link.controls);
-            controls.any(|it| matches!(it, Control::RequestBodyProcessor(one) if *one == processor))
+            controls.any(|control| {
+                matches!(control, Control::RequestBodyProcessor(one) if *one == processor)
+            })
         };
         let mut found = Vec::new();
         if !parses(BodyProcessor::Json) {

@@ -60,12 +60,6 @@ pub struct Settings {
     pub audit_log_json: bool,
     /// `SecComponentSignature`
     pub component_signatures: Vec<String>,
-    /// `SecWebAppId`
-    pub web_application: Option<String>,
-    /// `SecServerSignature`
-    pub server_signature: Option<String>,
-    /// `SecDebugLogLevel`
-    pub debug_log_level: u8,
     /// `SecUnicodeMapFile`
     pub(crate) unicode: Arc<UnicodeMap>,
 }
@@ -94,9 +88,6 @@ impl Default for Settings {
             audit_log: None,
             audit_log_json: false,
             component_signatures: Vec::new(),
-            web_application: None,
-            server_signature: None,
-            debug_log_level: 0,
             unicode: Arc::default(),
         }
     }

@@ -132,10 +132,9 @@ pub(crate) struct Shared {
 impl Shared {
     /// Checks and numbers a regex.
     pub(crate) fn regex(&mut self, text: &str) -> Result<Pattern, Fault> {
-        let pattern = Pattern::new(text, self.patterns, &mut self.requirements)
-            .map_err(|message| Fault::invalid(0, message))?;
+        self.requirements.add(text).map_err(|message| Fault::invalid(0, message))?;
         self.patterns += 1;
-        Ok(pattern)
+        Ok(Pattern::new(text, self.patterns - 1))
     }
 
     /// Checks and numbers a regex in the syntax of RE2.

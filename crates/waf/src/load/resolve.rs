@@ -515,7 +515,7 @@ mod tests {
         let kinds = |parts: &[&str]| {
             let text = format!("SecRequestBodyAccess On\n{}", parts.join("\n"));
             let found = load(&text).unwrap_or_else(|e| panic!("{e}")).uninspected_bodies();
-            found.into_iter().filter_map(|it| it.split(' ').next()).collect::<Vec<_>>()
+            found.into_iter().filter_map(|kind| kind.split(' ').next()).collect::<Vec<_>>()
         };
         assert_eq!(kinds(&[rules]), ["JSON", "XML", "malformed"]);
         assert_eq!(kinds(&[rules, json]), ["XML", "malformed"]);

@@ -3,12 +3,15 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use super::alphabet::{ALPHABETS_OF, Alphabets};
 use super::bytes::{Bytes, share};
-use super::requirement::{
-    ALPHABETS_OF, Alphabets, LITERAL_LENGTH_MAX, LITERALS_MAX, Literal, SETS_MAX,
-};
-use super::structure::{Id, Node, NodeRef};
+use super::literal::{LITERAL_LENGTH_MAX, Literal};
+use super::node::{Id, Node, NodeRef};
 
+/// Sets that are kept for each operator and each part of a regex, the rarest first.
+pub(super) const SETS_MAX: usize = 8;
+/// Literals of one operator.
+pub(super) const LITERALS_MAX: usize = 8000;
 /// Texts that the combination of parts may give.
 const COMBINATIONS_MAX: usize = 200;
 /// Repetitions that are written out.
@@ -251,12 +254,12 @@ impl FactTable {
         &mut self,
         parts: &[Id],
         count_max: usize,
-        of: impl Fn(&Facts) -> Option<Texts>,
+        texts_of: impl Fn(&Facts) -> Option<Texts>,
     ) -> Option<Texts> {
         let start = self.end();
         let none = Texts { start, end: start, cost: 0.0, useful: true };
         let found = parts.iter().try_fold(none, |all, &part| {
-            let texts = of(self.get(part))?;
+            let texts = texts_of(self.get(part))?;
             self.texts.extend_from_within(texts.range());
             let all = Texts {
                 start,

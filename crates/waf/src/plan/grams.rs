@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::bytes::share;
-use super::requirement::Literal;
-use super::structure::NodeHash;
+use super::literal::Literal;
+use super::node::NodeHash;
 
 /// Entries of a table, a power of two.
 const TABLE: usize = 1 << 16;

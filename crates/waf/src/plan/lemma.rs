@@ -2,7 +2,7 @@
 //! of results with and without gates must find every one of these errors.
 
 use super::bytes::Bits;
-use super::{Plan, requirement};
+use super::{Plan, alphabet};
 
 /// Reason for which a gate may keep a rule from a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,7 @@ impl Plan {
                 }
                 // Values of any alphabet are taken for words.
                 Lemma::Alphabets => {
-                    let words =
-                        requirement::alphabets().next().map(|words| phase.atoms.within(words));
+                    let words = alphabet::alphabets().next().map(|words| phase.atoms.within(words));
                     let words =
                         phase.alphabets.iter().find(|(alphabet, _)| Some(*alphabet) == words);
                     if let Some((_, impossible)) = words.cloned() {

@@ -6,6 +6,7 @@
 //! are evaluated. A gate never decides that a rule matches, and it never keeps a rule from a value
 //! that it could match: values whose encoding might hide bytes are decoded first. `PROOF.md` has the reasons.
 
+mod alphabet;
 mod atoms;
 mod bytes;
 mod facts;
@@ -13,6 +14,8 @@ mod gate;
 mod grams;
 #[cfg(any(test, fuzzing))]
 mod lemma;
+mod literal;
+mod node;
 mod requirement;
 mod structure;
 
@@ -28,13 +31,15 @@ use crate::rule::{Flow, Link, Phase, Rule, Selector, Step, Target, Test};
 use crate::transformation::Transformation;
 use crate::variable::{Source, Variable};
 
+use alphabet::{alphanumeric, quoting};
 use atoms::Atoms;
 use bytes::{Bits, Bytes};
 use grams::Grams;
+pub(crate) use node::Id;
+use node::NodeHash;
+use requirement::Requirement;
 pub(crate) use requirement::Requirements;
-use requirement::{Requirement, alphanumeric, quoting};
-use structure::NodeHash;
-pub(crate) use structure::{Id, Structures};
+pub(crate) use structure::Structures;
 
 /// Lengths that are distinguished; longer values form one class.
 const LENGTHS: usize = 64;
@@ -333,7 +338,7 @@ impl PhasePlan {
                 with_literals.set(index);
             }
             let plain = draft.requirement.plain.as_ref();
-            let plain = plain.filter(|it| !it.bytes.union(quoting()).intersects(&draft.adds));
+            let plain = plain.filter(|plain| !plain.bytes.union(quoting()).intersects(&draft.adds));
             if plain.is_some() {
                 with_plain.set(index);
             }
@@ -384,7 +389,7 @@ fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
             sets.extend(facts.triggers.map(Bytes));
         }
     }
-    sets.extend(requirement::alphabets().map(|alphabet| alphabet.without(alphanumeric())));
+    sets.extend(alphabet::alphabets().map(|alphabet| alphabet.without(alphanumeric())));
     sets.push(alphanumeric());
     sets.push(quoting());
     sets.push(Bytes::range(128, 255));
@@ -399,7 +404,7 @@ fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
 
 /// For each alphabet the probes that cannot match a value made of it.
 fn alphabets(drafts: &[Draft<'_>], atoms: &Atoms) -> Vec<(u128, Bits)> {
-    let gates = requirement::alphabets().enumerate().map(|(number, alphabet)| {
+    let gates = alphabet::alphabets().enumerate().map(|(number, alphabet)| {
         let mut impossible = Bits::none(drafts.len());
         for (index, draft) in drafts.iter().enumerate() {
             if !draft.requirement.is_possible(number, draft.adds) {

@@ -1,18 +1,16 @@
 //! Necessary conditions of operators: required properties of a matching value.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::LazyLock;
 
 use crate::condition::{Condition, TextOperator};
 
+use super::alphabet::{Alphabets, bit_of, quoting};
 use super::bytes::Bytes;
-use super::facts::{Weighted, one_of_each, sets_of_text};
-use super::structure::{Id, NodeHash, Structures};
+use super::facts::{LITERALS_MAX, SETS_MAX, Weighted, one_of_each, sets_of_text};
+use super::literal::Literal;
+use super::node::{Id, NodeHash};
+use super::structure::Structures;
 
 /// Necessary conditions for a match, without regard to the case of letters.
 #[derive(Clone, Debug)]
@@ -100,53 +98,12 @@ impl Requirements {
     }
 }
 
-/// Sets that are kept for each operator and each part of a regex, the rarest first.
-pub(super) const SETS_MAX: usize = 8;
 /// Literals of one operator whose bytes are looked at.
 const SETS_OF_LITERALS_MAX: usize = 100;
-/// Literals of one operator, and bytes of one literal.
-pub(super) const LITERALS_MAX: usize = 8000;
-pub(super) const LITERAL_LENGTH_MAX: usize = 15;
-/// Bytes of harmless values besides letters and digits, from few to many.
-const ALPHABETS: [&[u8]; 9] =
-    [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
-/// Bytes that transformations add without decoding anything.
-const ADDED: [&[u8]; 5] = [b"", b" ", b"/", b" /", b" \0"];
-
-/// Set of alphabets: bit `ALPHABETS.len() * added + alphabet`.
-pub(super) type Alphabets = u64;
-
-/// Alphabets with each byte.
-pub(super) static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
-    let alphabets = ADDED.iter().flat_map(|added| {
-        alphabets().map(|alphabet| alphabet.union(Bytes::of(added))).collect::<Vec<_>>()
-    });
-    let mut of = [0; 256];
-    for (bit, alphabet) in alphabets.enumerate() {
-        alphabet.iter().for_each(|byte| of[usize::from(byte)] |= 1 << bit);
-    }
-    of
-});
-
-/// Byte sets of harmless values, from small to large.
-pub(crate) fn alphabets() -> impl Iterator<Item = Bytes> {
-    ALPHABETS.iter().map(|extra| alphanumeric().union(Bytes::of(extra)))
-}
-
 /// States of a regex for which plain alternatives are derived: smaller ones cost little when they run.
 const STATES_PLAIN: u32 = 200;
 /// Weight of the rarest set of such a regex, at least: with a rarer one, few values reach it.
 const WEIGHT_PLAIN: u32 = 50_000;
-
-/// Bytes that quote, expand, group or redirect in a shell, and are rare in values. Regexes of shell commands allow them
-/// between any two letters, so that they have literals only for values without them.
-pub(crate) fn quoting() -> Bytes {
-    Bytes::of(b"\"'`()[]{}<>|&$\\")
-}
-
-pub(crate) fn alphanumeric() -> Bytes {
-    Bytes::range(b'0', b'9').union(Bytes::range(b'a', b'z')).union(Bytes::range(b'A', b'Z'))
-}
 
 impl Default for Requirement {
     fn default() -> Self {
@@ -225,8 +182,7 @@ impl Requirement {
 
     /// True if a value made only of the bytes of an alphabet, and of the added ones, can match.
     pub(crate) fn is_possible(&self, alphabet: usize, adds: Bytes) -> bool {
-        let added = ADDED.iter().position(|added| Bytes::of(added) == adds);
-        added.is_none_or(|added| self.possible >> (ALPHABETS.len() * added + alphabet) & 1 == 1)
+        bit_of(alphabet, adds).is_none_or(|bit| self.possible >> bit & 1 == 1)
     }
 }
 
@@ -236,81 +192,9 @@ fn distinct(mut literals: Vec<Literal>) -> Vec<Literal> {
     literals
 }
 
-/// Text of a few bytes without allocation, because loading a rule set creates a hundred thousand of
-/// them.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Literal {
-    bytes: [u8; LITERAL_LENGTH_MAX],
-    length: u8,
-}
-
-impl Literal {
-    /// The text, or its first bytes if it is too long.
-    pub(crate) fn cut(text: &[u8]) -> Self {
-        let length = text.len().min(LITERAL_LENGTH_MAX);
-        let mut literal = Self { length: length as u8, ..Self::default() };
-        literal.bytes[..length].copy_from_slice(&text[..length]);
-        literal
-    }
-
-    /// The same in lower case.
-    pub(super) fn lower(text: &[u8]) -> Self {
-        let mut literal = Self::cut(text);
-        literal.bytes.make_ascii_lowercase();
-        literal
-    }
-
-    /// The two texts one after the other, if they fit.
-    pub(super) fn with(mut self, tail: &Self) -> Option<Self> {
-        let (start, end) = (self.len(), self.len() + tail.len());
-        self.bytes.get_mut(start..end)?.copy_from_slice(tail);
-        self.length = end as u8;
-        Some(self)
-    }
-
-    /// Sort key of the text.
-    fn key(&self) -> u128 {
-        let mut bytes = [0; LITERAL_LENGTH_MAX + 1];
-        bytes[..LITERAL_LENGTH_MAX].copy_from_slice(&self.bytes);
-        bytes[LITERAL_LENGTH_MAX] = self.length;
-        u128::from_be_bytes(bytes)
-    }
-}
-
-impl Hash for Literal {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
-    }
-}
-
-impl PartialOrd for Literal {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Literal {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl Deref for Literal {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-}
-
-impl fmt::Debug for Literal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.escape_ascii())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::alphabet::{ADDED, ALPHABETS, alphabets};
     use super::*;
     use crate::regex::Matcher;
     use proptest::prelude::*;

@@ -143,7 +143,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// File of AppSec rules.
-pub(in crate::load) struct AppsecFile<'a> {
+pub(crate) struct AppsecFile<'a> {
     name: &'a Arc<str>,
     text: &'a str,
     folder: &'a Path,
@@ -151,7 +151,7 @@ pub(in crate::load) struct AppsecFile<'a> {
 }
 
 impl<'a> AppsecFile<'a> {
-    pub(in crate::load) fn parse(
+    pub(crate) fn parse(
         name: &'a Arc<str>,
         text: &'a [u8],
         folder: &'a Path,
@@ -165,7 +165,7 @@ impl<'a> AppsecFile<'a> {
     }
 
     /// Checks that the file has rules. The engine is then on, and bodies are inspected, unless directives say otherwise.
-    pub(in crate::load) fn settings(&self, draft: &mut Draft) -> Result<(), LoadError> {
+    pub(crate) fn settings(&self, draft: &mut Draft) -> Result<(), LoadError> {
         let file = &self.file;
         let fail = |message| Err(invalid(self.name, &file.name, message));
         if draft.open_chain.is_some() {
@@ -190,18 +190,18 @@ impl<'a> AppsecFile<'a> {
     }
 
     /// SecLang files, and the places that name them.
-    pub(in crate::load) fn seclang_files(&self) -> impl Iterator<Item = (PathBuf, Place)> {
+    pub(crate) fn seclang_files(&self) -> impl Iterator<Item = (PathBuf, Place)> {
         let files = self.file.seclang_files_rules.iter();
         files.map(|path| (self.folder.join(&path.value), place(self.name, path.referenced)))
     }
 
     /// SecLang directives, each at its line in the file.
-    pub(in crate::load) fn seclang_texts(&self) -> impl Iterator<Item = Vec<u8>> {
+    pub(crate) fn seclang_texts(&self) -> impl Iterator<Item = Vec<u8>> {
         self.file.seclang_rules.iter().map(|rule| at_its_line(self.text, rule))
     }
 
     /// Adds the rules.
-    pub(in crate::load) fn rules(&self, draft: &mut Draft) -> Result<(), LoadError> {
+    pub(crate) fn rules(&self, draft: &mut Draft) -> Result<(), LoadError> {
         for rule in &self.file.rules {
             let rules = self.rule(draft, rule);
             draft.skip(rules)?.into_iter().flatten().for_each(|rule| draft.push(rule));

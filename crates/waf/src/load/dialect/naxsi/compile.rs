@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use super::lexer::at;
 use super::zone::{PathTest, Zone, Zones, all};
-use super::{Action, Check, Naxsi, Pattern, Search, Whitelist, at};
+use super::{Action, Check, Naxsi, Pattern, Search, Whitelist};
 use crate::condition::{Condition, NumberOperator, TextOperator};
 use crate::error::{LoadError, Place};
 use crate::load::draft::Draft;
@@ -28,7 +29,7 @@ const INVALID_ESCAPE: &str = "^[^?]*%(?:[^0-9a-f]|[0-9a-f][^0-9a-f]|[0-9a-f]?\\z
 
 impl Naxsi {
     /// Adds the rules of what was read, after all others.
-    pub(in crate::load) fn compile(&self, draft: &mut Draft) -> Result<(), LoadError> {
+    pub(crate) fn compile(&self, draft: &mut Draft) -> Result<(), LoadError> {
         let Some(place) = &self.first else { return Ok(()) };
         if self.rules.is_empty() && !self.finds_sql && !self.finds_xss {
             let message = "no MainRule or BasicRule has a pattern: naxsi would drop all requests";

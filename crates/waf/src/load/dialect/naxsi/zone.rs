@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Word, at};
+use super::lexer::{Word, at};
 use crate::error::{Fault, LoadError, Place, nearest};
 use crate::regex::SelectorRegex;
 use crate::rule::{Selector, Target};

@@ -12,7 +12,7 @@ use super::lexer::Directive;
 use super::{action, at_argument, at_name, one};
 
 /// Directives without an effect on this engine, with the reason.
-const INERT: [(&str, &str); 26] = [
+const INERT: [(&str, &str); 28] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
     (
         "SecPcreMatchLimit",
@@ -39,6 +39,8 @@ const INERT: [(&str, &str); 26] = [
     ("SecResponseBodyMimeTypesClear", "use SecResponseBodyMimeType, which replaces the list"),
     ("SecXmlExternalEntity", "external entities are never loaded"),
     ("SecSensorId", "it only labels the audit log"),
+    ("SecServerSignature", "the web server writes its name into responses"),
+    ("SecWebAppId", "it only labels the audit log"),
     ("SecRulePerfTime", "there is no debug log"),
     ("SecConnEngine", "connections are limited by the proxy"),
     ("SecGuardianLog", "there is no guardian log"),
@@ -61,7 +63,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 35] = [
     "Include",
     "IncludeOptional",
     "SecAction",
@@ -95,10 +97,8 @@ const NAMES: [&str; 37] = [
     "SecRuleUpdateTargetById",
     "SecRuleUpdateTargetByMsg",
     "SecRuleUpdateTargetByTag",
-    "SecServerSignature",
     "SecUnicodeMapFile",
     "SecUploadFileLimit",
-    "SecWebAppId",
 ];
 
 impl Draft {
@@ -185,8 +185,6 @@ impl Draft {
                 settings.audit_log_json = value(directive, |t| Ok(t.eq_ignore_ascii_case("json")))?;
             }
             "seccomponentsignature" => settings.component_signatures.push(value(directive, text)?),
-            "secwebappid" => settings.web_application = Some(value(directive, text)?),
-            "secserversignature" => settings.server_signature = Some(value(directive, text)?),
             _ => {
                 let inert = INERT.iter().map(|(inert, _)| *inert);
                 let hint = nearest(name, NAMES.into_iter().chain(inert));
