@@ -37,6 +37,7 @@ pub(crate) fn relaxed(text: &str) -> Option<String> {
             }
             [b'\\', b'K', ..] => {
                 changed = true;
+                out.extend_from_slice(b"(?:)");
                 2
             }
             [b'(', b'?', b'P', b'=', ..] => {
