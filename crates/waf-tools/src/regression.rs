@@ -299,7 +299,10 @@ impl Output {
             [(&self.log.match_regex, true), (&self.log.no_match_regex, false)]
         {
             let Some(pattern) = pattern else { continue };
-            let regex = regex::RegexBuilder::new(pattern).multi_line(true).build();
+            let regex = regex::RegexBuilder::new(pattern)
+                .multi_line(true)
+                .dot_matches_new_line(true)
+                .build();
             let regex = regex.map_err(|error| format!("{pattern}: {error}"))?;
             if regex.is_match(&log) != expected {
                 let verb = if expected { "does not match" } else { "matches" };
