@@ -27,13 +27,9 @@ pub(crate) struct BoundListener {
 /// The listening socket of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadListener {
-    /// `None`: closed.
+    /// `None` once the thread listens.
     pub(crate) socket: Option<Arc<OwnedFd>>,
     pub(crate) shared: Arc<SharedSocket>,
-    /// Registered with the thread's poller.
-    pub(crate) is_watched: bool,
-    /// To be closed once all queued connections are accepted.
-    pub(crate) is_closing: bool,
     /// As configured.
     pub(crate) address: Address,
     pub(crate) backlog: i32,
@@ -111,8 +107,6 @@ impl ThreadListener {
         Self {
             shared: Arc::new(SharedSocket(Mutex::new(Arc::downgrade(&socket)))),
             socket: Some(socket),
-            is_watched: false,
-            is_closing: false,
             address: listener.address.clone(),
             backlog: listener.backlog(),
             tls: listener.tls.clone(),
@@ -122,14 +116,16 @@ impl ThreadListener {
         }
     }
 
-    /// Applies the settings of the same listener in a new configuration.
-    pub(crate) fn reconfigure(&mut self, listener: &Listener) -> io::Result<()> {
+    /// Applies the settings of the same listener in a new configuration. `socket`: unless it is closing or closed.
+    pub(crate) fn reconfigure(
+        &mut self,
+        listener: &Listener,
+        socket: Option<&Arc<OwnedFd>>,
+    ) -> io::Result<()> {
         self.tls.clone_from(&listener.tls);
         self.http2 = listener.http2;
         self.backlog = listener.backlog();
-        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_closing) else {
-            return Ok(());
-        };
+        let Some(socket) = socket else { return Ok(()) };
         set_backlog(socket, self.backlog)?;
         match self.address {
             Address::Tcp(_) => defer_accept(socket, listener.defer_accept),
@@ -141,11 +137,6 @@ impl ThreadListener {
     pub(crate) fn count_handshakes(&mut self, counters: &Counters, thread: usize) {
         let counters = || counters.handshakes(&self.address, thread);
         self.handshakes = self.tls.is_some().then(counters);
-    }
-
-    pub(crate) fn is_same_socket(&self, other: &Self) -> bool {
-        let sockets = self.socket.as_ref().zip(other.socket.as_ref());
-        sockets.is_some_and(|(one, another)| Arc::ptr_eq(one, another))
     }
 }
 

@@ -73,6 +73,19 @@ impl Acceptor {
         (!listener.is_closing).then_some(&listener.socket)
     }
 
+    /// Index of the listener with this socket.
+    pub fn find(&self, socket: &Arc<OwnedFd>) -> Option<usize> {
+        let is_same = |listener: &Listener| Arc::ptr_eq(&listener.socket, socket);
+        self.listeners.iter().position(|listener| listener.as_ref().is_some_and(is_same))
+    }
+
+    /// Continues with a listener that was closing.
+    pub fn reopen(&mut self, index: usize) {
+        if let Some(Some(listener)) = self.listeners.get_mut(index) {
+            listener.is_closing = false;
+        }
+    }
+
     /// True if a listener is not closed yet.
     pub fn is_open(&self, index: usize) -> bool {
         self.listeners.get(index).is_some_and(Option::is_some)
@@ -141,6 +154,11 @@ impl Acceptor {
         self.resumes_at
     }
 
+    /// Ends a pause with the next [`resume`](Self::resume), because there is room for a connection.
+    pub fn end_pause(&mut self, now: Instant) {
+        self.resumes_at = self.resumes_at.map(|at| at.min(now));
+    }
+
     /// Ends a pause that is over. Returns true if it was: then connections may be queued on closing listeners, whose
     /// arrival the poller does not report again.
     pub fn resume(&mut self, now: Instant, poller: &Poller) -> io::Result<bool> {
@@ -206,6 +224,9 @@ mod tests {
         assert_eq!(sources(&poller, NOW), []);
 
         assert!(!acceptor.resume(now + PAUSE / 2, &poller).unwrap());
+        acceptor.pause(now + PAUSE, &poller).unwrap();
+        acceptor.end_pause(now + PAUSE);
+        acceptor.end_pause(now + 2 * PAUSE);
         assert_eq!(acceptor.resumes_at(), Some(now + PAUSE));
         assert!(acceptor.resume(now + PAUSE, &poller).unwrap());
         assert_eq!(acceptor.resumes_at(), None);
@@ -237,6 +258,10 @@ mod tests {
         let _queued = [TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap()];
         acceptor.close(0).unwrap();
         assert!(acceptor.is_open(0) && acceptor.socket(0).is_none());
+        assert_eq!(acceptor.find(&shared), Some(0));
+        acceptor.reopen(0);
+        assert!(acceptor.socket(0).is_some());
+        acceptor.close(0).unwrap();
         for _ in 0..2 {
             let accepted = acceptor.accept(0, &poller).unwrap();
             assert!(matches!(accepted, Accepted::Connection(..)), "{accepted:?}");

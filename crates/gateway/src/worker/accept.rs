@@ -3,10 +3,8 @@
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
-use std::time::Duration;
 
-use tollgate_net::{Interest, Socket, Source, accept, close_backlog, set_backlog};
+use tollgate_net::{self as net, Socket, set_backlog};
 
 use super::client::Client;
 use super::event_loop::Worker;
@@ -14,16 +12,13 @@ use super::exchange::Exchange;
 use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
 use crate::listener::ThreadListener;
-use crate::{LOG_INTERVAL, log};
+use crate::log;
 use tollgate_tls::Transport;
 
 /// Connections accepted from a listener before others have their turns.
 const ACCEPTS_PER_EVENT: usize = 64;
 /// Likewise for a closing listener.
 const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
-
-/// Pause after a failed accept or at the limit of connections.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Idle clients listed by one search.
 const RECLAIMED_PER_SEARCH: usize = 256;
@@ -40,39 +35,30 @@ enum Accepted {
 impl Worker {
     /// Listens on one more socket, at once or when accepting is no longer paused.
     pub(super) fn add_listener(&mut self, mut listener: ThreadListener) -> io::Result<()> {
-        let Self { shared, exchanges, .. } = self;
+        let Self { shared, exchanges, acceptor, poller, .. } = self;
         listener.count_handshakes(&shared.counters, shared.thread);
+        let Some(socket) = listener.socket.take() else { return Ok(()) };
         // A socket that a reload has taken over was about to be closed and queued no connections.
-        if let Some(socket) = &listener.socket {
-            set_backlog(socket, listener.backlog)?;
+        set_backlog(&socket, listener.backlog)?;
+        let listeners = &mut shared.listeners;
+        if let Some(index) = acceptor.find(&socket) {
+            acceptor.reopen(index);
+            listeners[index] = listener;
+            return Ok(());
         }
         // The index of a closed listener is reused once its last client has gone.
-        let is_free = |(index, listener): (usize, &ThreadListener)| {
-            listener.socket.is_none()
-                && exchanges.values().all(|it| it.client.listener != ListenerKey::new(index))
+        let is_free = |index: &usize| {
+            let key = ListenerKey::new(*index);
+            !acceptor.is_open(*index)
+                && exchanges.values().all(|exchange| exchange.client.listener != key)
         };
-        let listeners = &mut shared.listeners;
-        if let Some(same) = listeners.iter_mut().find(|other| other.is_same_socket(&listener)) {
-            *same = ThreadListener { is_watched: same.is_watched, ..listener };
-        } else if let Some(index) = listeners.iter().enumerate().position(is_free) {
+        let index = (0..listeners.len()).find(is_free).unwrap_or(listeners.len());
+        if index < listeners.len() {
             listeners[index] = listener;
         } else {
             listeners.push(listener);
         }
-        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
-    }
-
-    fn watch_listeners(&mut self) -> io::Result<()> {
-        for (index, listener) in self.shared.listeners.iter_mut().enumerate() {
-            if let Some(socket) = &listener.socket
-                && !listener.is_watched
-            {
-                let token = Source::Listener(index).token();
-                self.poller.add(socket, token, Interest::ReadableExclusive)?;
-                listener.is_watched = true;
-            }
-        }
-        Ok(())
+        acceptor.listen(index, socket, poller)
     }
 
     /// Accepts connections of a listener that has some.
@@ -98,28 +84,24 @@ impl Worker {
     }
 
     fn accept_one(&mut self, listener: ListenerKey) -> io::Result<Accepted> {
-        let Some(ThreadListener { socket: Some(socket), .. }) =
-            self.shared.listeners.get(listener.index())
-        else {
+        if self.acceptor.is_paused() || !self.acceptor.is_open(listener.index()) {
             return Ok(Accepted::Nothing);
-        };
+        }
         let limits = self.shared.upstreams.current_config().config.limits;
-        let socket = Arc::clone(socket);
         let is_full = self.connections() >= limits.connections;
         let replaced = if is_full { self.longest_idle_client() } else { None };
         if is_full && replaced.is_none() {
             self.pause_accepting(&format!("{} connections are open", limits.connections))?;
             return Ok(Accepted::Nothing);
         }
-        let (socket, peer) = match accept(&socket) {
-            Ok(Some(accepted)) => accepted,
-            Ok(None) => {
-                drop(socket);
-                self.finish_closing(listener)?;
+        let (socket, peer) = match self.acceptor.accept(listener.index(), &self.poller)? {
+            net::Accepted::Connection(socket, peer) => (socket, peer),
+            net::Accepted::Nothing => return Ok(Accepted::Nothing),
+            net::Accepted::Closed(socket) => {
+                self.shared.listener(listener).shared.close(socket);
                 return Ok(Accepted::Nothing);
             }
-            // Most likely out of descriptors until connections are closed.
-            Err(error) => {
+            net::Accepted::Exhausted(error) => {
                 self.pause_accepting(&error.to_string())?;
                 return Ok(Accepted::Nothing);
             }
@@ -225,64 +207,29 @@ impl Worker {
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
-        let now = self.shared.now;
-        let is_recent = |at| now.duration_since(at) < LOG_INTERVAL;
-        if !self.last_accept_pause.is_some_and(is_recent) {
+        if self.acceptor.pause(self.shared.now, &self.poller)? {
             let thread = self.shared.thread;
             log(format_args!("thread {thread} pauses accepting connections: {reason}"));
         }
-        self.last_accept_pause = Some(now);
-        for listener in self.shared.listeners.iter_mut().filter(|listener| listener.is_watched) {
-            if let Some(socket) = &listener.socket {
-                self.poller.remove(socket)?;
-            }
-            listener.is_watched = false;
-        }
-        self.accept_again_at = Some(now + ACCEPT_PAUSE);
         Ok(())
     }
 
-    /// Ends a pause.
+    /// Ends a pause that is over.
     pub(super) fn resume_accepting(&mut self) -> io::Result<()> {
-        self.accept_again_at = None;
-        for index in 0..self.shared.listeners.len() {
-            if self.shared.listeners[index].is_closing {
+        if self.acceptor.resume(self.shared.now, &self.poller)? {
+            let is_closing = |index: &usize| self.acceptor.socket(*index).is_none();
+            let closing: Vec<usize> = self.acceptor.open().filter(is_closing).collect();
+            for index in closing {
                 self.accept(ListenerKey::new(index), ACCEPTS_BEFORE_CLOSE)?;
             }
         }
-        // These may have paused accepting again.
-        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+        Ok(())
     }
 
     /// Closes a listener once all its queued connections are accepted. The kernel queues no more.
     pub(super) fn close_listener(&mut self, at: ListenerKey) -> io::Result<()> {
-        let listener = &mut self.shared.listeners[at.index()];
-        if let Some(socket) = &listener.socket
-            && !listener.is_closing
-        {
-            close_backlog(socket)?;
-            listener.is_closing = true;
-        }
-        if self.accept_again_at.is_none() {
-            self.accept(at, ACCEPTS_BEFORE_CLOSE)?;
-        }
-        Ok(())
-    }
-
-    /// Closes a closing listener after its last queued connection.
-    fn finish_closing(&mut self, at: ListenerKey) -> io::Result<()> {
-        let listener = &mut self.shared.listeners[at.index()];
-        if !listener.is_closing {
-            return Ok(());
-        }
-        let is_watched = std::mem::take(&mut listener.is_watched);
-        let Some(socket) = listener.socket.take() else {
-            return Ok(());
-        };
-        // Threads may share the socket, so that closing alone does not remove it from the poller.
-        let removed = if is_watched { self.poller.remove(&socket) } else { Ok(()) };
-        listener.shared.close(socket);
-        removed
+        self.acceptor.close(at.index())?;
+        self.accept(at, ACCEPTS_BEFORE_CLOSE)
     }
 }
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_net::{
-    ArrivalCoalescing, Event, Events, Interest, Poller, Source, minimize_timer_slack,
+    Acceptor, ArrivalCoalescing, Event, Events, Interest, Poller, Source, Sweep,
+    minimize_timer_slack,
 };
 
 use super::exchange::{Exchange, Next, Stage};
@@ -43,10 +44,8 @@ pub(crate) struct Worker {
     pub(super) reclaimable: VecDeque<(Instant, ExchangeId)>,
     /// By network. Empty without `limits.connections_per_client`.
     pub(super) connections_per_client: HashMap<IpAddr, usize>,
-    pub(super) sweep_at: Instant,
-    /// Set while accepting is paused.
-    pub(super) accept_again_at: Option<Instant>,
-    pub(super) last_accept_pause: Option<Instant>,
+    pub(super) next_sweep: Sweep,
+    pub(super) acceptor: Acceptor,
     pub(super) coalescing: ArrivalCoalescing,
 }
 
@@ -71,12 +70,11 @@ impl Worker {
             unwatched: VecDeque::new(),
             reclaimable: VecDeque::new(),
             connections_per_client: HashMap::new(),
-            sweep_at: now,
-            accept_again_at: None,
-            last_accept_pause: None,
+            next_sweep: Sweep::new([], now),
+            acceptor: Acceptor::default(),
             coalescing: ArrivalCoalescing::new(now),
         };
-        worker.sweep_at = now + worker.sweep_period();
+        worker.next_sweep = Sweep::new(worker.timeouts_in_use(), now);
         listeners.into_iter().try_for_each(|listener| worker.add_listener(listener))?;
         Ok(worker)
     }
@@ -96,8 +94,7 @@ impl Worker {
 
     /// False once all clients are gone and all listeners are closed.
     fn has_connections(&self) -> bool {
-        !self.exchanges.is_empty()
-            || self.shared.listeners.iter().any(|listener| listener.socket.is_some())
+        !self.exchanges.is_empty() || self.acceptor.open().next().is_some()
     }
 
     /// Waits for events once and handles them. Returns false if there was nothing to do.
@@ -328,9 +325,6 @@ impl Worker {
             return self.release_stream(&stream);
         }
         self.discount_client(ip);
-        if self.accept_again_at.is_some() {
-            // There is room for another client.
-            self.accept_again_at = Some(self.shared.now);
-        }
+        self.acceptor.end_pause(self.shared.now);
     }
 }

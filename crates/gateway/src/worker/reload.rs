@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use tollgate_accesslog::LogFile;
+use tollgate_net::Sweep;
 
 use super::event_loop::Worker;
 use super::keys::{ExchangeKey, Key as _, ListenerKey};
@@ -62,7 +63,7 @@ impl Worker {
             let is_same = |configured: &&Listener| configured.address == listener.address;
             match generation.config.listeners.iter().find(is_same) {
                 Some(configured) => {
-                    listener.reconfigure(configured)?;
+                    listener.reconfigure(configured, self.acceptor.socket(index))?;
                     listener.count_handshakes(&shared.counters, shared.thread);
                 }
                 None => removed.push(ListenerKey::new(index)),
@@ -70,7 +71,10 @@ impl Worker {
         }
         self.recount_clients();
         self.leave_http2(&removed);
-        self.sweep_at = self.sweep_at.min(self.shared.now + self.sweep_period());
+        let sweep = Sweep::new(self.timeouts_in_use(), self.shared.now);
+        if sweep.at() < self.next_sweep.at() {
+            self.next_sweep = sweep;
+        }
         Ok(removed)
     }
 }

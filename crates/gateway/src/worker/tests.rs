@@ -15,7 +15,6 @@ use super::exchange::{Exchange, Stage};
 use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
 use super::scratch::STREAM_PIECE_BYTES;
-use super::timers::SWEEP_MAX;
 use super::transaction::Transaction;
 use super::turn::Turn;
 use crate::command::{Command, CommandQueue};
@@ -185,11 +184,12 @@ fn connection_that_cannot_be_watched_is_closed() {
 
 #[test]
 fn sweep_period_follows_shortest_timeout() {
+    let period = |scene: &Scene| scene.worker.next_sweep.at() - scene.worker.shared.now;
     let scene = Scene::new(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
-    assert_eq!(scene.worker.sweep_period(), Duration::from_millis(25));
-    let longer = Scene::new(|config| config.timeouts.abandoned = 4 * SWEEP_MAX);
-    assert_eq!(longer.worker.sweep_period(), SWEEP_MAX);
-    assert_eq!(Scene::new(|_| {}).worker.sweep_period(), Timeouts::default().abandoned / 4);
+    assert_eq!(period(&scene), Duration::from_millis(25));
+    let longer = Scene::new(|config| config.timeouts.abandoned = Duration::from_secs(4));
+    assert_eq!(period(&longer), Duration::from_secs(1));
+    assert_eq!(period(&Scene::new(|_| {})), Timeouts::default().abandoned / 4);
 }
 
 #[test]
@@ -198,9 +198,10 @@ fn closed_client_makes_room_at_once() {
     let mut first = scene.client();
     // An idle client would make room itself.
     first.write_all(b"GET").unwrap();
-    scene.run_until(|worker| worker.accept_again_at.is_some());
+    scene.run_until(|worker| worker.acceptor.is_paused());
     let second = scene.client();
-    scene.worker.accept_again_at = Some(scene.worker.shared.now + 10 * PATIENCE);
+    let Worker { acceptor, poller, shared, .. } = &mut scene.worker;
+    acceptor.pause(shared.now + 10 * PATIENCE, poller).unwrap();
     let id = scene.worker.exchanges.values().next().unwrap().id;
     drop(first);
     scene.run_until(|worker| worker.exchanges.values().any(|client| client.id != id));

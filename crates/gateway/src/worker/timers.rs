@@ -3,14 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use tollgate_net::time_until_first;
+use tollgate_net::{Sweep, time_until_first};
 
 use super::event_loop::Worker;
 use super::exchange::{Exchange, Stage};
 use crate::config::Timeouts;
-
-const SWEEP_MIN: Duration = Duration::from_millis(10);
-pub(super) const SWEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Returns the time until the next deadline.
@@ -21,19 +18,18 @@ impl Worker {
         }
         let needs_sweep = !exchanges.is_empty() || !shared.upstreams.connections().is_empty();
         let watch_at = self.unwatched.front().map(|(at, _)| *at);
-        let sweep_at = needs_sweep.then_some(self.sweep_at);
-        time_until_first([sweep_at, self.accept_again_at, shared.stop_by, watch_at], shared.now)
+        let sweep_at = needs_sweep.then_some(self.next_sweep.at());
+        let times = [sweep_at, self.acceptor.resumes_at(), shared.stop_by, watch_at];
+        time_until_first(times, shared.now)
     }
 
     pub(super) fn check_timers(&mut self) -> io::Result<()> {
         let now = self.shared.now;
-        if now >= self.sweep_at {
-            self.sweep_at = now + self.sweep_period();
+        if self.next_sweep.is_due(now) {
+            self.next_sweep = Sweep::new(self.timeouts_in_use(), now);
             self.sweep();
         }
-        if self.accept_again_at.is_some_and(|at| now >= at) {
-            self.resume_accepting()?;
-        }
+        self.resume_accepting()?;
         while let Some((at, client)) = self.unwatched.front().copied()
             && (at <= now || !self.is_connected(client))
         {
@@ -45,17 +41,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Time between two checks of all deadlines: a quarter of the shortest timeout in use.
-    pub(super) fn sweep_period(&self) -> Duration {
-        let timeouts = self.shared.upstreams.generations().flat_map(|generation| {
+    /// Timeouts that a sweep enforces, of all configurations in use.
+    pub(super) fn timeouts_in_use(&self) -> impl Iterator<Item = Duration> {
+        self.shared.upstreams.generations().flat_map(|generation| {
             let config = &generation.shared.config;
             // The end of a drain has its own timer.
             let Timeouts { connect, header, body, response, abandoned, idle, tunnel, .. } =
                 config.timeouts;
             let queues = config.pools.iter().map(|pool| pool.queue_timeout);
             [connect, header, body, response, abandoned, idle, tunnel].into_iter().chain(queues)
-        });
-        (timeouts.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
+        })
     }
 
     /// Handles all expired deadlines.

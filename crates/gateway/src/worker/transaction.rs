@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tollgate_accesslog::LoggedRequest;
+use tollgate_net::SendBuffer;
 
 use super::keys::{GenerationKey, UpstreamKey};
 use super::scratch::CachedRequest;
@@ -130,57 +131,51 @@ pub(super) struct HeldResponse {
 /// The bytes of a request for the backend. As long as they are few, they are retained after sending, for a retry.
 #[derive(Debug, Default)]
 pub(super) struct RequestBuffer {
-    bytes: Vec<u8>,
-    sent: usize,
+    bytes: SendBuffer<KEPT_CAPACITY_BYTES_MAX>,
     /// Sent bytes are no longer retained.
     is_incomplete: bool,
 }
 
 impl RequestBuffer {
     pub(super) fn start(&mut self, head: &[u8]) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(head);
-        self.sent = 0;
-        self.is_incomplete = false;
+        self.clear();
+        self.bytes.push(head);
     }
 
     /// Appends bytes, of which the first `sent` are already sent: 0 unless everything before them is.
     pub(super) fn push(&mut self, bytes: &[u8], sent: usize) {
         debug_assert!(sent == 0 || self.is_sent(), "bytes are sent in order");
-        if self.is_incomplete || self.bytes.len() + bytes.len() > RETAINED_BYTES_MAX {
-            self.bytes.drain(..self.sent);
-            self.is_incomplete |= self.sent > 0 || sent > 0;
-            self.sent = 0;
-            self.bytes.extend_from_slice(&bytes[sent..]);
+        let held = self.bytes.retained() + self.bytes.unsent().len();
+        if self.is_incomplete || held + bytes.len() > RETAINED_BYTES_MAX {
+            self.is_incomplete |= self.bytes.retained() > 0 || sent > 0;
+            self.bytes.discard_sent();
+            self.bytes.push(&bytes[sent..]);
         } else {
-            self.bytes.extend_from_slice(bytes);
-            self.sent += sent;
+            self.bytes.push(bytes);
+            self.bytes.retain(sent);
         }
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        self.bytes.unsent()
     }
 
     pub(super) fn is_sent(&self) -> bool {
-        self.sent == self.bytes.len()
+        self.bytes.is_empty()
     }
 
     pub(super) fn advance(&mut self, count: usize) {
-        self.sent += count;
-        if self.is_sent() && self.bytes.len() > RETAINED_BYTES_MAX {
-            self.bytes = Vec::new();
-            self.sent = 0;
+        self.bytes.retain(count);
+        if self.is_sent() && self.bytes.retained() > RETAINED_BYTES_MAX {
+            self.bytes.clear();
             self.is_incomplete = true;
         }
     }
 
     /// Empties the buffer, keeping little memory.
     pub(super) fn clear(&mut self) {
-        if self.bytes.capacity() > KEPT_CAPACITY_BYTES_MAX {
-            self.bytes = Vec::new();
-        }
-        self.start(b"");
+        self.bytes.clear();
+        self.is_incomplete = false;
     }
 }
 
@@ -233,8 +228,8 @@ impl Transaction {
     /// True if the request may be sent to another backend: no response has started, the request is complete, and it was
     /// not sent, is idempotent, or was `refused` by the backend.
     pub(super) fn can_retry(&self, refused: bool) -> bool {
-        let RequestBuffer { sent, is_incomplete, .. } = self.request_buffer;
-        let is_safe = refused || self.summary.is_idempotent || sent == 0;
+        let RequestBuffer { bytes, is_incomplete } = &self.request_buffer;
+        let is_safe = refused || self.summary.is_idempotent || bytes.retained() == 0;
         matches!(self.response, ResponseState::Head { has_begun: false, .. })
             && !is_incomplete
             && is_safe
@@ -242,7 +237,7 @@ impl Transaction {
 
     /// Prepares to send the request from its start.
     pub(super) fn rewind(&mut self) {
-        self.request_buffer.sent = 0;
+        self.request_buffer.bytes.rewind();
         self.request = RequestState::Sending;
     }
 
