@@ -392,6 +392,34 @@ fn run_measures_the_roles_on_their_hosts() {
 }
 
 #[test]
+fn polling_of_an_origin_on_its_host_is_not_its_work() {
+    let place = Place::new();
+    let experiment = Experiment {
+        title: "Does the origin work?",
+        load: r#"connections = 4, rate = 200, duration = "500ms", warmup = "50ms", busy_poll = true"#,
+        subjects: &[("direct", "direct", ""), ("gateway", "tollgate-gateway", "")],
+        blocks: 1,
+    };
+    place.0.write("poll.toml", &experiment.text());
+    let output = place.run(&["run", "poll.toml", "--on", "local:3", "--out", "out"]);
+    let records = place.0.records();
+    assert!(records.len() >= 2, "{}", show(&output));
+    for record in records {
+        let measured = &record["outcome"]["measured"];
+        let cpu = &measured["cpu"];
+        let worked_us = ["user_us", "system_us"].map(|part| cpu["origin"][part].as_u64().unwrap());
+        let (spent_us, polled_us): (u64, _) =
+            (worked_us.iter().sum(), cpu["origin_polled_us"].as_u64().unwrap());
+        // A hundred requests take some milliseconds, and polling all the time that the CPU is free.
+        assert!(polled_us > spent_us / 2, "{polled_us} of {spent_us} us: {record}");
+        assert_ne!(measured["bottleneck"], "origin", "{record}");
+        // Threads that poll wait for a CPU all the time.
+        assert!(measured["noise"]["cpu_pressure_percent"].is_null(), "{record}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn lost_host_invalidates_its_trial_and_is_replaced() {
     let place = Place::new();
     let child = run_in_progress(&place);

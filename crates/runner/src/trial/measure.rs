@@ -36,7 +36,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> 
     let cpus = subject.layout.all();
     let heaviest = processes_before.heaviest_since(&processes_after, &cpus, &pids.system);
     at_end.add(&pids);
-    let origins_after = window::origin_counters(subject)?;
+    let origins_after = window::origin_counters(subject.origins, subject.load.busy_poll)?;
     let origin_requests = window::requests_between(&origins_before, &origins_after);
 
     let summary = generator.finish().context(LOAD)?;
@@ -125,7 +125,7 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
     let Readings {
         summary,
         cpu,
-        noise,
+        mut noise,
         heaviest,
         died,
         memory_peak_bytes,
@@ -134,6 +134,10 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
         warm_up,
         utilization,
     } = readings;
+    // Threads that poll on a shared CPU, or have idle priority, wait all the time, which would count as pressure.
+    if load.busy_poll || load.idle_poll {
+        noise.cpu_pressure_percent = None;
+    }
     let window = summary.window;
     if window.is_zero() {
         bail!("the generator ended before the window");
@@ -275,10 +279,7 @@ fn noise(subject: &Subject<'_>, start: &Edge, end: &Edge, cpu: &CpuRecord) -> No
     let idle_poll = end.idle_poll - start.idle_poll;
     let own = Duration::from_micros(of_roles) + idle_poll;
     let cpus = subject.layout.all().len();
-    let noise = start.counters.until(&end.counters, end.at - start.at, cpus, own);
-    // Threads that poll on a shared CPU, or have idle priority, wait all the time, which would count as pressure.
-    let has_pressure = idle_poll.is_zero() && !subject.load.busy_poll;
-    Noise { cpu_pressure_percent: noise.cpu_pressure_percent.filter(|_| has_pressure), ..noise }
+    start.counters.until(&end.counters, end.at - start.at, cpus, own)
 }
 
 /// Returns the CPU utilization of each role.

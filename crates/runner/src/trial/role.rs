@@ -36,6 +36,8 @@ pub struct Role {
     cpus: Vec<usize>,
     servers: Servers,
     origins: Vec<Site>,
+    /// True if the origins poll.
+    polls: bool,
     ports: Ports,
     window: Option<OpenWindow>,
 }
@@ -106,6 +108,7 @@ impl Role {
             cpus,
             servers: Servers::default(),
             origins: Vec::new(),
+            polls: false,
             ports: Ports::default(),
             window: None,
         }
@@ -131,6 +134,7 @@ impl Role {
     ) -> Result<Vec<SocketAddr>, Stop> {
         self.stop();
         self.ports = Ports::on(ip);
+        self.polls = busy_poll;
         for number in 1..=count {
             let address = self.ports.free().map_err(not_started)?;
             let launch = OriginLaunch {
@@ -267,10 +271,8 @@ impl Role {
         })
     }
 
-    /// Counters of several origins; empty for one, because the request would affect the figures.
     fn origin_counters(&self) -> anyhow::Result<Vec<OriginCounters>> {
-        let origins = if self.origins.len() > 1 { &self.origins[..] } else { &[] };
-        origins.iter().map(window::counters_of).collect()
+        window::origin_counters(&self.origins, self.polls)
     }
 }
 

@@ -74,7 +74,7 @@ fn run_for_time(
 ) -> anyhow::Result<Finished> {
     let generator = start(Plan { warm_up: true, ..plan(subject)? })?;
     let warm_up = warm_up(subject, &generator)?;
-    let origins_before = origin_counters(subject)?;
+    let origins_before = origin_counters(subject.origins, subject.load.busy_poll)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
     generator.open_window();
@@ -93,7 +93,7 @@ fn run_requests(
     idle_poll: &IdlePoll,
 ) -> anyhow::Result<Finished> {
     let warm_up = warm_up_and_drain(subject)?;
-    let origins_before = origin_counters(subject)?;
+    let origins_before = origin_counters(subject.origins, subject.load.busy_poll)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
     let generator = start(Plan { requests: Some(requests), warm_up: false, ..plan(subject)? })?;
@@ -293,9 +293,12 @@ impl Edge {
 
 /// Returns the counters of several origins, which show if a system balances the load, or of polling origins. Otherwise
 /// empty, because the request would affect the figures.
-pub(super) fn origin_counters(subject: &Subject<'_>) -> anyhow::Result<Vec<OriginCounters>> {
-    let needed = subject.origins.len() > 1 || subject.load.busy_poll;
-    let origins = if needed { subject.origins } else { &[] };
+pub(super) fn origin_counters(
+    origins: &[Site],
+    polls: bool,
+) -> anyhow::Result<Vec<OriginCounters>> {
+    let needed = origins.len() > 1 || polls;
+    let origins = if needed { origins } else { &[] };
     origins.iter().map(counters_of).collect()
 }
 
@@ -327,7 +330,7 @@ const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
-pub(super) fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
+fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;
     let (request, interrupt) = (get(COUNTER_PATH, address)?, Interrupt::default());
     let (_, body) =
