@@ -12,8 +12,7 @@ use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::files::hash_text;
 use tollgate_records::manifest::VERSION;
 use tollgate_records::subject::SubjectState;
-use tollgate_runner::run;
-use tollgate_runner::trial::config_dir;
+use tollgate_runner::system::state::{self, NotInstalled, config_dir};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
@@ -122,8 +121,8 @@ fn system(
     configs: &Path,
 ) -> anyhow::Result<SystemInputs> {
     let mut message = String::new();
-    let mut notify = |absent: run::NotInstalled<'_>| message = absent.to_string();
-    let state = run::states(catalog, experiment, configs, &mut notify).pop();
+    let mut notify = |absent: NotInstalled<'_>| message = absent.to_string();
+    let state = state::states(catalog, experiment, configs, &mut notify).pop();
     let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
         (experiment.subjects.first(), state)
     else {

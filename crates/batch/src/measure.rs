@@ -23,6 +23,7 @@ use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::EndedBy;
 use tollgate_report as report;
 use tollgate_report::source::Source;
+use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, CannotResume, RunRequest};
 
@@ -141,17 +142,17 @@ impl Batch<'_> {
         if !resumes {
             remove_folder(&out)?;
         }
+        let (tollgate, cpus) = (self.request.tollgate, experiment.cpus.as_ref());
+        let mut bench = LocalBench::new(&catalog, tollgate, cpus)?;
         let request = RunRequest {
-            catalog: &catalog,
             experiment: &experiment,
             invocation: self.invocation(round),
-            tollgate: self.request.tollgate,
             out: &out,
             interrupt: self.request.interrupt,
             resumes,
-            hosts: None,
         };
-        let reason = match run::run(&request, &mut |event| notify(BatchEvent::Run(&event))) {
+        let mut notify_run = |event: run::Event<'_>| notify(BatchEvent::Run(&event));
+        let reason = match run::run(&mut bench, &request, &mut notify_run) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),
             Ok(ending) => ending.ended_by.to_string(),
             // Existing trials stay; missing ones will be measured in a new round.

@@ -88,7 +88,7 @@ impl Batch<'_> {
         else {
             return Ok(None);
         };
-        let machine = run::prepare(&experiment)?;
+        run::check_inputs(&experiment)?;
         // As in a run, a version command that fails is a failure of the product.
         let installed = match system::check(&catalog, subject) {
             Ok(Ok(installed)) => installed,
@@ -100,7 +100,7 @@ impl Batch<'_> {
             case,
             subject,
             installed: &installed,
-            layout: &machine.layout,
+            cpus: experiment.cpus.as_ref(),
             tollgate: self.request.tollgate,
             dir: &folder,
             interrupt: self.request.interrupt,

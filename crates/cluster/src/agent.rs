@@ -4,12 +4,12 @@
 //! signs of life, and one watches for those of the coordinator. The agent ends, and stops what it started, at the end of
 //! its input, on a signal, and when its coordinator is silent for [`COORDINATOR_LIMIT`].
 
+use crate::agent_program::AgentProgram;
 use crate::agent_role::AgentRole;
 use crate::clock;
 use crate::describe::{self, HostFacts};
 use crate::frame::{self, FrameError};
 use crate::load::AgentLoad;
-use crate::program::AgentProgram;
 use crate::protocol::{
     COORDINATOR_LIMIT, Command, FromAgent, FromCoordinator, HEARTBEAT, Hello, PROTOCOL, Reply,
     Request,
@@ -205,6 +205,7 @@ impl Agent<'_> {
             | Command::StartOrigins(_)
             | Command::StartSystem(_)
             | Command::ServersExit
+            | Command::ServersLog
             | Command::ServersCpu
             | Command::OpenReadings { .. }
             | Command::CloseReadings { .. }
@@ -317,7 +318,7 @@ fn eprint(error: &anyhow::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::ProgramCommand;
+    use crate::agent_program::ProgramCommand;
 
     #[test]
     fn folders_of_killed_agents_are_removed_and_locked_ones_kept() {

@@ -4,15 +4,20 @@ use crate::clock;
 use crate::protocol::{Command, OriginsPlan, Reply, SubjectPlan, SystemPlan};
 use anyhow::{Context, bail};
 use std::env::current_exe;
+use std::fs;
 use std::path::Path;
+use std::time::Instant;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
 use tollgate_net::available_cpus;
+use tollgate_records::case::Protocol;
+use tollgate_records::error::io_error;
 use tollgate_runner::process::Interrupt;
-use tollgate_runner::run;
+use tollgate_runner::role::servers::TrialEnd;
+use tollgate_runner::role::window::{OpenWindow, PreparedWindow};
+use tollgate_runner::role::{OriginStart, Role, ServerFiles, SystemStart};
 use tollgate_runner::system;
-use tollgate_runner::trial::role::{Role, SystemStart};
-use tollgate_runner::trial::servers::Stop;
+use tollgate_runner::system::state;
 
 /// Folder with the recipes and mixes of the coordinator's disk, with paths as in the catalog.
 pub(crate) const CATALOG: &str = "catalog";
@@ -22,7 +27,10 @@ pub(crate) struct AgentRole<'a> {
     folder: &'a Path,
     interrupt: &'a Interrupt,
     catalog: Catalog,
+    /// CPUs of this host.
+    cpus: Vec<usize>,
     role: Role,
+    window: Option<OpenWindow>,
 }
 
 impl<'a> AgentRole<'a> {
@@ -30,28 +38,34 @@ impl<'a> AgentRole<'a> {
         let cpus = available_cpus().context("cannot read the available CPUs")?;
         // Not the working directory, which is any folder of the host.
         let catalog = Catalog::new(vec![folder.join(CATALOG)]);
-        Ok(Self { folder, interrupt, catalog, role: Role::new(folder, cpus) })
+        let role = Role::new(cpus.clone());
+        Ok(Self { folder, interrupt, catalog, cpus, role, window: None })
     }
 
     pub(crate) fn execute(&mut self, command: Command) -> anyhow::Result<Reply> {
         match command {
             Command::State { subject, fixed } => {
                 let configs = self.folder.join("configs");
-                let state = run::state(&self.catalog, &self.subject(&subject)?, &fixed, &configs);
+                let state = state::state(&self.catalog, &self.subject(&subject)?, &fixed, &configs);
                 Ok(Reply::State(Box::new(state)))
             }
             Command::StartOrigins(plan) => {
                 let OriginsPlan { ip, count, busy_poll, ready } = *plan;
                 let tollgate = current_exe().context("cannot find the running program")?;
-                let started = self.role.start_origins(
-                    &tollgate,
+                let start = OriginStart {
+                    tollgate: &tollgate,
                     ip,
                     count,
+                    protocol: Protocol::H1,
+                    certificate: Path::new(""),
                     busy_poll,
-                    &ready,
-                    self.interrupt,
-                );
-                reply(started, |addresses| Reply::Origins { addresses })
+                    files: &self.files(self.folder),
+                    ready: &ready,
+                };
+                let started = self.role.start_origins(&start, self.interrupt);
+                reply(started, |sites| Reply::Origins {
+                    addresses: sites.iter().map(|site| site.address).collect(),
+                })
             }
             Command::StartSystem(plan) => {
                 let SystemPlan { subject, ip, origins, connections, protocol, ready } = *plan;
@@ -60,6 +74,8 @@ impl<'a> AgentRole<'a> {
                     Ok(installed) => installed,
                     Err(missing) => bail!("{} is not installed: {missing}", subject.recipe.name),
                 };
+                let dir = self.folder.join("system");
+                fs::create_dir_all(&dir).map_err(io_error("create", &dir))?;
                 let start = SystemStart {
                     catalog: &self.catalog,
                     subject: &subject,
@@ -68,27 +84,42 @@ impl<'a> AgentRole<'a> {
                     origins: &origins,
                     connections,
                     protocol,
+                    certificate: Path::new(""),
+                    files: &self.files(&dir),
                     ready: &ready,
                 };
                 let started = self.role.start_system(&start, self.interrupt);
                 reply(started, |started| Reply::System(Box::new(started)))
             }
             Command::ServersExit => Ok(Reply::Exit(self.role.exit())),
+            Command::ServersLog => Ok(Reply::Log(self.role.log_tail())),
             Command::ServersCpu => Ok(Reply::Cpu { us: self.role.cpu_us()? }),
             Command::OpenReadings { at_ns } => {
-                self.role.open_window(clock::to_instant(at_ns), self.interrupt)?;
+                let at = clock::to_instant(at_ns);
+                let prepared = PreparedWindow::new(&[&self.role], &self.cpus)?;
+                self.interrupt.sleep(at.saturating_duration_since(Instant::now()))?;
+                self.window = Some(prepared.open(at)?);
                 Ok(Reply::Done)
             }
             Command::CloseReadings { at_ns } => {
                 let at = clock::to_instant(at_ns);
-                Ok(Reply::Readings(Box::new(self.role.close_window(at, self.interrupt)?)))
+                let window = self.window.take().context("no window is open")?;
+                self.interrupt.sleep(at.saturating_duration_since(Instant::now()))?;
+                let readings = window.close(at)?.read(&mut [&mut self.role])?;
+                Ok(Reply::Readings(Box::new(readings)))
             }
             Command::StopServers => {
+                self.window = None;
                 self.role.stop();
                 Ok(Reply::Done)
             }
             other => bail!("{other:?} is not a command for servers"),
         }
+    }
+
+    /// Files of servers that run in a folder.
+    fn files(&self, dir: &Path) -> ServerFiles {
+        ServerFiles { dir: dir.to_owned(), logs: self.folder.to_owned(), log_prefix: String::new() }
     }
 
     fn subject(&self, plan: &SubjectPlan) -> anyhow::Result<Subject> {
@@ -103,10 +134,10 @@ impl<'a> AgentRole<'a> {
     }
 }
 
-fn reply<T>(started: Result<T, Stop>, done: impl FnOnce(T) -> Reply) -> anyhow::Result<Reply> {
+fn reply<T>(started: Result<T, TrialEnd>, done: impl FnOnce(T) -> Reply) -> anyhow::Result<Reply> {
     match started {
         Ok(started) => Ok(done(started)),
-        Err(Stop::Failed(failure)) => Ok(Reply::Failed(failure)),
-        Err(Stop::Interrupted(interrupted)) => Err(interrupted.into()),
+        Err(TrialEnd::Failed(failure)) => Ok(Reply::Failed(failure)),
+        Err(TrialEnd::Interrupted(interrupted)) => Err(interrupted.into()),
     }
 }

@@ -4,6 +4,7 @@
 //! standard input. An agent starts only what these commands say, and stops it when the pipe ends.
 
 pub mod agent;
+pub mod agent_program;
 mod agent_role;
 pub mod carrier;
 pub mod clock;
@@ -15,8 +16,7 @@ pub mod hosts;
 pub mod load;
 pub mod program;
 pub mod protocol;
-pub mod role_hosts;
-mod role_window;
+pub mod remote;
 pub mod shard;
 pub mod slurm;
 pub mod staging;

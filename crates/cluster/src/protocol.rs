@@ -4,8 +4,8 @@
 //! answers each with one [`FromAgent::Reply`]. Commands run one after the other, but `Ping` is answered at once. Both
 //! sides send a sign of life while they have nothing else to send.
 
+use crate::agent_program::{ProgramCommand, ProgramReply};
 use crate::describe::HostFacts;
-use crate::program::{ProgramCommand, ProgramReply};
 use crate::shard::{LoadPlan, ShardResult};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -14,11 +14,12 @@ use tollgate_load::{Progress, Request as LoadRequest};
 use tollgate_records::case::Protocol;
 use tollgate_records::subject::{Options, SubjectState};
 use tollgate_records::trial::Failure;
-use tollgate_runner::run::FixedPlace;
-use tollgate_runner::trial::role::{RoleReadings, StartedSystem};
+use tollgate_runner::role::StartedSystem;
+use tollgate_runner::role::window::WindowReadings;
+use tollgate_runner::system::state::FixedPlace;
 
 /// Version of the messages. Both sides must have the same one.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Interval of the signs of life of an agent.
 pub const HEARTBEAT: Duration = Duration::from_millis(200);
@@ -101,6 +102,8 @@ pub enum Command {
     StartSystem(Box<SystemPlan>),
     /// Asks for the first server that has ended.
     ServersExit,
+    /// Asks for the last lines of the servers' logs.
+    ServersLog,
     /// Asks for the CPU time of the servers.
     ServersCpu,
     /// Opens the readings of a window at a time.
@@ -140,11 +143,12 @@ pub enum Reply {
     Failed(Failure),
     /// Reason and end of the log, if a server has ended.
     Exit(Option<(String, Vec<String>)>),
+    Log(Vec<String>),
     /// `None` without processes.
     Cpu {
         us: Option<u64>,
     },
-    Readings(Box<RoleReadings>),
+    Readings(Box<WindowReadings>),
     Error {
         message: String,
     },

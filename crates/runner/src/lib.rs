@@ -1,9 +1,13 @@
-//! Effects of an experiment: processes, systems, one trial, a run of trials, ablation, doctor.
+//! Effects of an experiment: processes, systems, servers by role, benches, one trial, a run of trials, ablation, doctor.
 
 pub mod ablation;
+pub mod bench;
 pub mod doctor;
 pub mod environment;
+pub mod measurement;
+pub mod probe;
 pub mod process;
+pub mod role;
 pub mod run;
 pub mod system;
 pub mod trial;

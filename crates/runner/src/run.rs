@@ -1,32 +1,24 @@
 //! A run: all trials of an experiment, each recorded before the next one starts.
 
-use crate::environment::{self, Counters};
-use crate::process::machine_lock::MachineLock;
-use crate::process::{self, Interrupt, Interrupted};
-use crate::system;
-use crate::system::render::{self, Place};
-use crate::trial::hosts::{HostsDescription, RoleHosts};
-use crate::trial::{self, RunContext, config_dir, external, requests};
-use anyhow::Context;
-use nix::sys::prctl::set_child_subreaper;
-use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+#[cfg(test)]
+mod tests;
+
+use crate::bench::{Bench, BenchDescription};
+use crate::probe::requests;
+use crate::process::{Interrupt, Interrupted};
+use crate::role::external;
+use crate::system::state::{NotInstalled, report_state};
+use crate::trial::{self, Trial, TrialContext};
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
-use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::load_shape::{LoadFile, ValidThroughput, rate};
 use tollgate_experiment::manifest::Invocation;
-use tollgate_net::{available_cpus, pin_current_thread};
-use tollgate_records::case::{CaseManifest, Protocol};
+use tollgate_records::case::CaseManifest;
 use tollgate_records::difference::Difference;
 use tollgate_records::error::bad_input;
-use tollgate_records::files::hash_text;
-use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::Manifest;
 use tollgate_records::replay::{Replay, check, ending, replay, so_far};
 use tollgate_records::run_dir::{RunDir, RunRecords};
@@ -38,19 +30,14 @@ use tollgate_records::validity::{Invalid, Limits};
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {
-    pub catalog: &'a Catalog,
     pub experiment: &'a Experiment,
     /// Seed, speed and command line.
     pub invocation: Invocation,
-    /// The `tollgate` binary, for the origin.
-    pub tollgate: &'a Path,
     /// Run directory. Must not exist, unless a run is resumed.
     pub out: &'a Path,
     /// Resumes the run in that directory.
     pub resumes: bool,
     pub interrupt: &'a Interrupt,
-    /// Hosts of the roles; `None` for this machine.
-    pub hosts: Option<&'a RefCell<dyn RoleHosts>>,
 }
 
 #[derive(Debug)]
@@ -108,49 +95,28 @@ pub enum NoPrices {
     NeverQuiet { reason: String },
 }
 
-/// Runs an experiment. The calling thread must live as long as the program: the kernel stops the servers of a trial when
-/// the thread that started them ends.
-pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<Ending> {
-    let RunRequest { catalog, experiment, invocation, interrupt, .. } = request;
-    let HostsDescription { layout, environment, hosts } = match request.hosts {
-        Some(hosts) => {
-            check_inputs(experiment)?;
-            hosts.borrow_mut().describe(interrupt)?
-        }
-        None => {
-            let Machine { layout, environment } = prepare(experiment)?;
-            HostsDescription { layout, environment, hosts: Vec::new() }
-        }
+/// Runs an experiment on a bench.
+pub fn run(
+    bench: &mut dyn Bench,
+    request: &RunRequest<'_>,
+    report: &mut dyn FnMut(Event<'_>),
+) -> anyhow::Result<Ending> {
+    let RunRequest { experiment, invocation, interrupt, .. } = request;
+    let BenchDescription { layout, environment, hosts, missing } =
+        describe(bench, experiment, interrupt)?;
+    let no_baseline = |missing: Missing| NoPrices::NoBaseline {
+        baseline: experiment.subjects[experiment.baseline].name.clone(),
+        missing,
     };
-    let baseline = &experiment.subjects[experiment.baseline];
-    // Its other errors are reported with those of the other subjects.
-    if request.hosts.is_none()
-        && let Ok(Err(missing)) = system::check(catalog, baseline)
-    {
-        return Err(NoPrices::NoBaseline { baseline: baseline.name.clone(), missing }.into());
+    if let Some(missing) = missing {
+        return Err(no_baseline(missing).into());
     }
-    let mut run_dir = match request.resumes {
-        false => RunDir::create(request.out)?,
-        true => RunDir::open(request.out)?,
-    };
-
-    let mut report_not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
-    let states = match request.hosts {
-        None => states(catalog, experiment, &run_dir.configs(), &mut report_not_installed),
-        Some(hosts) => {
-            let mut hosts = hosts.borrow_mut();
-            let subjects = experiment.subjects.iter();
-            let states = subjects.map(|subject| {
-                let state = hosts.state(catalog, experiment, subject, interrupt)?;
-                report_state(&state, &subject.name, &mut report_not_installed);
-                Ok(state)
-            });
-            states.collect::<anyhow::Result<_>>()?
-        }
-    };
+    let run_dir =
+        if request.resumes { RunDir::open(request.out)? } else { RunDir::create(request.out)? };
+    let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
+    let states = states(bench, experiment, &run_dir.configs(), interrupt, &mut not_installed)?;
     if let SubjectState::Skipped { missing } = &states[experiment.baseline] {
-        let (baseline, missing) = (baseline.name.clone(), missing.clone());
-        return Err(NoPrices::NoBaseline { baseline, missing }.into());
+        return Err(no_baseline(missing.clone()).into());
     }
     let present: BTreeMap<usize, Installed> = (0..)
         .zip(&states)
@@ -160,123 +126,176 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
         })
         .collect();
     let manifest = experiment.manifest(states, &layout, environment, hosts, invocation);
-    let mut run = match request.resumes {
-        false => {
-            run_dir.write_manifest(&manifest)?;
-            RunRecords { manifest, trials: Vec::new(), cut_off: false }
-        }
+    let records = if request.resumes {
         // After `open` has locked the directory.
-        true => resume(RunRecords::read(run_dir.path())?, &manifest, report)?,
+        resume(RunRecords::read(run_dir.path())?, &manifest, report)?
+    } else {
+        run_dir.write_manifest(&manifest)?;
+        RunRecords { manifest, trials: Vec::new(), cut_off: false }
     };
-
-    let context = RunContext {
-        catalog,
-        tollgate: request.tollgate,
+    let context = TrialContext {
         configs: run_dir.configs(),
         logs: run_dir.logs(),
-        layout: &layout,
         limits: &experiment.limits,
         corpus: &experiment.corpus,
         interrupt,
-        hosts: request.hosts,
     };
-    let Replay { mut schedule, mut pending, .. } = replay(&run);
-    // Other hosts are exclusive, and this machine measures nothing.
-    let _lock = match request.hosts {
-        Some(_) => None,
-        None => {
-            let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
-            match lock.context("cannot lock the machine for measuring")? {
-                Ok(lock) => Some(lock),
-                Err(Interrupted) => {
-                    let dir = run_dir.path().to_owned();
-                    return Ok(Ending { dir, ended_by: EndedBy::Interrupted });
+    let dir = run_dir.path().to_owned();
+    let resumed_trials = records.trials.len();
+    let mut blocks =
+        Blocks { bench, experiment, context, present, run_dir, records, resumed_trials };
+    match blocks.run(report) {
+        Ok(ended_by) => Ok(Ending { dir, ended_by }),
+        Err(error) if error.is::<Interrupted>() => {
+            Ok(Ending { dir, ended_by: EndedBy::Interrupted })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks the requests of an experiment, and the servers that run already.
+pub fn check_inputs(experiment: &Experiment) -> anyhow::Result<()> {
+    requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
+    external::check(experiment)
+}
+
+/// Checks an experiment, and takes the machines for it.
+pub fn describe(
+    bench: &mut dyn Bench,
+    experiment: &Experiment,
+    interrupt: &Interrupt,
+) -> anyhow::Result<BenchDescription> {
+    check_inputs(experiment)?;
+    bench.describe(experiment, interrupt)
+}
+
+/// Finds the systems of all subjects.
+pub fn states(
+    bench: &mut dyn Bench,
+    experiment: &Experiment,
+    configs: &Path,
+    interrupt: &Interrupt,
+    report: &mut dyn FnMut(NotInstalled<'_>),
+) -> anyhow::Result<Vec<SubjectState>> {
+    let state = |subject: &Subject| {
+        let state = bench.state(experiment, subject, configs, interrupt)?;
+        report_state(&state, &subject.name, report);
+        Ok(state)
+    };
+    experiment.subjects.iter().map(state).collect()
+}
+
+/// The blocks of a run.
+struct Blocks<'a> {
+    bench: &'a mut dyn Bench,
+    experiment: &'a Experiment,
+    context: TrialContext<'a>,
+    /// Installed subjects, by index.
+    present: BTreeMap<usize, Installed>,
+    run_dir: RunDir,
+    records: RunRecords,
+    resumed_trials: usize,
+}
+
+impl Blocks<'_> {
+    /// Runs trials until the run ends. The error may be [`Interrupted`].
+    fn run(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<EndedBy> {
+        let Replay { mut schedule, mut pending, .. } = replay(&self.records);
+        self.ready(report)?;
+        report(Event::Begun { trials: trials(&self.records), done: &self.records.trials });
+        loop {
+            let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
+                let so_far = so_far(&self.records, &schedule);
+                if let Some(ended_by) = ending(&self.records, &schedule, &so_far) {
+                    return Ok(ended_by);
                 }
+                self.wait_if_nothing_counts(report)?;
+                schedule.begin_block();
+                let half_width = so_far.half_width;
+                report(Event::Block { block: schedule.block(), half_width });
+                continue;
+            };
+            let Some(installed) = self.present.get(&trial.subject).cloned() else { continue };
+            self.ready(report)?;
+            let record = self.trial(&trial, &installed, report)?;
+            self.run_dir.append(&record)?;
+            report(Event::Recorded(&record));
+            if schedule.note(&trial, TrialStatus::of(&record.outcome)) {
+                report(Event::GivenUp { case: &record.case, subject: &record.subject });
+            }
+            self.records.trials.push(record);
+        }
+    }
+
+    fn ready(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
+        self.bench.ready(self.context.interrupt, &mut |text| report(Event::Waiting(text)))
+    }
+
+    fn trial(
+        &mut self,
+        plan: &TrialPlan,
+        installed: &Installed,
+        report: &mut dyn FnMut(Event<'_>),
+    ) -> anyhow::Result<TrialRecord> {
+        self.context.interrupt.check()?;
+        let case = &self.experiment.cases[plan.case];
+        let subject = &self.experiment.subjects[plan.subject];
+        report(Event::Trial { block: plan.block, case: &case.name, subject: &subject.name });
+        let trial = Trial { plan, case, subject, installed };
+        let Some(rate_of) = &case.rate_of else {
+            return trial::run(self.bench, &self.context, &trial);
+        };
+        let Some(rate) = rate(rate_of.share.0, &valid_throughputs(&self.records, &rate_of.case))
+        else {
+            let reason = format!(
+                "its rate is {} of the throughput of the slowest subject in case {}, which has no valid \
+                 trial yet",
+                rate_of.share, rate_of.case
+            );
+            return Ok(trial::failed_at_once(&trial, Step::Configure, reason));
+        };
+        let load = LoadFile { rate: Some(rate), ..case.load };
+        let case = Case { load, ..case.clone() };
+        trial::run(self.bench, &self.context, &Trial { case: &case, ..trial })
+    }
+
+    /// Waits for a quiet machine if all trials so far were disturbed, and fails if it does not become quiet.
+    fn wait_if_nothing_counts(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
+        // A budget ends the run anyway.
+        if self.resumed_trials > 0 || self.experiment.stop.budget_s.is_some() {
+            return Ok(());
+        }
+        let trials = self.records.trials.iter();
+        let measured = trials.filter_map(|trial| trial.outcome.measurement());
+        let Some(reason) = why_nothing_counts(measured.map(|one| &one.invalid)) else {
+            return Ok(());
+        };
+        let mut is_reported = false;
+        for _ in 0..QUIET_WAIT_S {
+            let noise = self.bench.noise(Duration::from_secs(1), self.context.interrupt)?;
+            if noise.is_none_or(|noise| is_quiet(&noise, self.context.limits)) {
+                return Ok(());
+            }
+            if !is_reported {
+                is_reported = true;
+                report(Event::Waiting(&format!(
+                    "no trial of the first block is valid; waiting up to {QUIET_WAIT_S} s for a quiet machine"
+                )));
             }
         }
-    };
-    report(Event::Begun { trials: trials(&run), done: &run.trials });
-    let resumed_trials = run.trials.len();
-    let ended_by = loop {
-        let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
-            let so_far = so_far(&run, &schedule);
-            if let Some(ended_by) = ending(&run, &schedule, &so_far) {
-                break ended_by;
-            }
-            let measured = run.trials.iter().filter_map(|trial| trial.outcome.measurement());
-            let invalid = measured.map(|measurement| &measurement.invalid);
-            // A budget ends the run anyway.
-            let may_stop = resumed_trials == 0
-                && experiment.stop.budget_s.is_none()
-                && request.hosts.is_none();
-            if let (true, Some(reason)) = (may_stop, why_nothing_counts(invalid)) {
-                match wait_until_quiet(&layout, &experiment.limits, interrupt, report) {
-                    Ok(true) => {}
-                    Ok(false) => return Err(NoPrices::NeverQuiet { reason }.into()),
-                    Err(Interrupted) => break EndedBy::Interrupted,
-                }
-            }
-            schedule.begin_block();
-            report(Event::Block { block: schedule.block(), half_width: so_far.half_width });
-            continue;
-        };
-        let Some(installed) = present.get(&trial.subject) else {
-            continue;
-        };
-        if let Some(hosts) = request.hosts {
-            let mut waiting = |text: &str| report(Event::Waiting(text));
-            match hosts.borrow_mut().replace_lost(interrupt, &mut waiting) {
-                Ok(()) => {}
-                Err(error) if error.is::<Interrupted>() => break EndedBy::Interrupted,
-                Err(error) => return Err(error.context("cannot replace the lost hosts")),
-            }
-        }
-        let Some(record) = run_trial(&context, &run, experiment, &trial, installed, report) else {
-            break EndedBy::Interrupted;
-        };
-        run_dir.append(&record)?;
-        report(Event::Recorded(&record));
-        if schedule.note(&trial, TrialStatus::of(&record.outcome)) {
-            report(Event::GivenUp { case: &record.case, subject: &record.subject });
-        }
-        run.trials.push(record);
-    };
-    Ok(Ending { dir: run_dir.path().to_owned(), ended_by })
+        Err(NoPrices::NeverQuiet { reason }.into())
+    }
 }
 
 /// Returns the last disturbance if no measured trial was valid and one was disturbed. `invalid` are the violated rules of
 /// each measured trial.
 fn why_nothing_counts<'a>(mut invalid: impl Iterator<Item = &'a Vec<Invalid>>) -> Option<String> {
     invalid
-        .try_fold(None, |last: Option<&Invalid>, rules| match rules.is_empty() {
-            true => None,
-            false => Some(rules.iter().find(|rule| rule.is_disturbance()).or(last)),
+        .try_fold(None, |last: Option<&Invalid>, rules| {
+            let disturbance = || rules.iter().find(|rule| rule.is_disturbance()).or(last);
+            (!rules.is_empty()).then(disturbance)
         })?
         .map(ToString::to_string)
-}
-
-/// Waits for one second with noise within the limits, for at most [`QUIET_WAIT_S`]. Returns false if there was none.
-fn wait_until_quiet(
-    layout: &CpuLayout,
-    limits: &Limits,
-    interrupt: &Interrupt,
-    report: &mut dyn FnMut(Event<'_>),
-) -> Result<bool, Interrupted> {
-    report(Event::Waiting(&format!(
-        "no trial of the first block is valid; waiting up to {QUIET_WAIT_S} s for a quiet machine"
-    )));
-    let cpus = layout.all();
-    for _ in 0..QUIET_WAIT_S {
-        let (before, start) = (Counters::read(&cpus), Instant::now());
-        interrupt.sleep(Duration::from_secs(1))?;
-        // If the counters cannot be read, the next trial reports the error.
-        let (Ok(before), Ok(after)) = (before, Counters::read(&cpus)) else { return Ok(true) };
-        let noise = before.until(&after, start.elapsed(), cpus.len(), Duration::ZERO);
-        if is_quiet(&noise, limits) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn is_quiet(noise: &Noise, limits: &Limits) -> bool {
@@ -319,37 +338,6 @@ fn resume(
     Ok(records)
 }
 
-fn run_trial(
-    context: &RunContext<'_>,
-    run: &RunRecords,
-    experiment: &Experiment,
-    trial: &TrialPlan,
-    installed: &Installed,
-    report: &mut dyn FnMut(Event<'_>),
-) -> Option<TrialRecord> {
-    context.interrupt.check().ok()?;
-    let case = &experiment.cases[trial.case];
-    let subject = &experiment.subjects[trial.subject];
-    report(Event::Trial { block: trial.block, case: &case.name, subject: &subject.name });
-    let Some(rate_of) = &case.rate_of else {
-        return trial::run(context, trial, case, subject, installed).ok();
-    };
-    match rate(rate_of.share.0, &valid_throughputs(run, &rate_of.case)) {
-        Some(rate) => {
-            let load = LoadFile { rate: Some(rate), ..case.load };
-            trial::run(context, trial, &Case { load, ..case.clone() }, subject, installed).ok()
-        }
-        None => {
-            let reason = format!(
-                "its rate is {} of the throughput of the slowest subject in case {}, which has no valid \
-                 trial yet",
-                rate_of.share, rate_of.case
-            );
-            Some(trial::failed_at_once(trial, case, subject, Step::Configure, reason))
-        }
-    }
-}
-
 fn valid_throughputs<'a>(run: &'a RunRecords, case: &str) -> Vec<ValidThroughput<'a>> {
     let of_case = run.trials.iter().filter(|trial| trial.case == case);
     let valid = of_case.filter(|trial| trial.outcome.is_valid()).filter_map(|trial| {
@@ -370,186 +358,4 @@ pub fn shortest_time(experiment: &Experiment) -> Duration {
     };
     let a_block: Duration = experiment.cases.iter().map(of_case).sum();
     a_block * experiment.stop.blocks
-}
-
-#[derive(Debug)]
-pub struct Machine {
-    pub layout: CpuLayout,
-    pub environment: Environment,
-}
-
-#[derive(Debug, Clone, Copy, Error)]
-pub enum NotInstalled<'a> {
-    #[error("{subject} is skipped: {missing}")]
-    Skipped { subject: &'a str, missing: &'a Missing },
-    /// Its configuration cannot be rendered.
-    #[error("{subject} cannot run: {reason}")]
-    Broken { subject: &'a str, reason: &'a str },
-}
-
-fn check_inputs(experiment: &Experiment) -> anyhow::Result<()> {
-    requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
-    external::check(experiment)
-}
-
-/// Checks the requests of the experiment, and prepares this process.
-pub fn prepare(experiment: &Experiment) -> anyhow::Result<Machine> {
-    check_inputs(experiment)?;
-    let layout = layout(experiment.cpus.as_ref())?;
-    let environment = environment::read().context("cannot read the limits of the machine")?;
-    Ok(Machine { layout, environment })
-}
-
-/// Chooses the CPUs of each role, and prepares this process.
-pub fn layout(cpus: Option<&CpuLayout>) -> anyhow::Result<CpuLayout> {
-    let available = available_cpus().context("cannot read the available CPUs")?;
-    let layout = CpuLayout::choose(cpus, &available)?;
-    prepare_process(&layout)?;
-    Ok(layout)
-}
-
-/// Finds the systems of all subjects.
-pub fn states(
-    catalog: &Catalog,
-    experiment: &Experiment,
-    configs: &Path,
-    report: &mut dyn FnMut(NotInstalled<'_>),
-) -> Vec<SubjectState> {
-    let subjects = experiment.subjects.iter();
-    let state = |subject: &Subject| {
-        let state = state(catalog, subject, &FixedPlace::of(experiment, subject), configs);
-        report_state(&state, &subject.name, report);
-        state
-    };
-    subjects.map(state).collect()
-}
-
-fn report_state(state: &SubjectState, subject: &str, report: &mut dyn FnMut(NotInstalled<'_>)) {
-    match state {
-        SubjectState::Present { .. } => {}
-        SubjectState::Skipped { missing } => report(NotInstalled::Skipped { subject, missing }),
-        SubjectState::Broken { reason } => report(NotInstalled::Broken { subject, reason }),
-    }
-}
-
-/// Variables of a configuration that is rendered to be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FixedPlace {
-    pub connections: u32,
-    pub origins: u16,
-    pub protocol: Protocol,
-}
-
-impl FixedPlace {
-    /// Returns the variables of a subject for all cases of an experiment.
-    pub fn of(experiment: &Experiment, subject: &Subject) -> Self {
-        let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
-        let origins = match subject.recipe.file.origin {
-            true => experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1),
-            false => 0,
-        };
-        let of_subject = |case: &&Case| {
-            case.subjects.iter().any(|at| experiment.subjects[*at].name == subject.name)
-        };
-        let first = experiment.cases.iter().find(of_subject);
-        let protocol = first.map_or(Protocol::H1, |case| case.protocol);
-        Self { connections: connections.unwrap_or(1), origins, protocol }
-    }
-}
-
-/// Finds the system of a subject and renders its configuration with fixed ports: hashes can be compared between runs, and
-/// template errors are found before the first trial.
-pub fn state(
-    catalog: &Catalog,
-    subject: &Subject,
-    fixed: &FixedPlace,
-    configs: &Path,
-) -> SubjectState {
-    let broken = |reason: String| SubjectState::Broken { reason };
-    let installed = match system::check(catalog, subject) {
-        Ok(Ok(installed)) => installed,
-        Ok(Err(missing)) => return SubjectState::Skipped { missing },
-        Err(error) => return broken(format!("{error:#}")),
-    };
-    let dir = config_dir(configs, subject);
-    if let Err(error) = fs::create_dir_all(&dir) {
-        return broken(format!("cannot create {}: {error}", dir.display()));
-    }
-    let ports = subject.recipe.file.ports.iter().zip(3..);
-    let ports = ports
-        .map(|(name, port)| (name.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
-        .collect();
-    let origins: Vec<SocketAddr> = (0..fixed.origins)
-        .map(|number| SocketAddr::from((Ipv4Addr::LOCALHOST, 2 + 1_000 * number)))
-        .collect();
-    let place = Place {
-        dir: &dir,
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        origins: &origins,
-        connections: fixed.connections,
-        protocol: fixed.protocol,
-        ports: &ports,
-        installed: &installed,
-    };
-    let rendered = match render::render(catalog, subject, &place) {
-        Ok(rendered) => rendered,
-        Err(error) => return broken(format!("{error:#}")),
-    };
-    let mut hashes = BTreeMap::new();
-    let recipe = &subject.recipe.file;
-    for file in recipe.templates.iter().chain(&recipe.files) {
-        match fs::read_to_string(dir.join(file)) {
-            Ok(text) => {
-                // The folder differs between runs.
-                let text = text.replace(&dir.display().to_string(), "RUN");
-                hashes.insert(file.clone(), hash_text(&text))
-            }
-            Err(error) => return broken(format!("cannot read {file}: {error}")),
-        };
-    }
-    SubjectState::Present { installed, configs: hashes, referenced: rendered.referenced }
-}
-
-/// Keeps this process off the CPUs of the system, raises its file limit, and makes it the parent of orphaned descendants.
-fn prepare_process(layout: &CpuLayout) -> anyhow::Result<()> {
-    let cpus = [&layout.generator[..], &layout.origin].concat();
-    pin_current_thread(&cpus).context("cannot pin the process to CPUs")?;
-    process::raise_file_limit().context("cannot raise the limit on open files")?;
-    set_child_subreaper(true).context("cannot become a subreaper")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tollgate_records::units::Percent;
-
-    #[test]
-    fn nothing_counts_if_every_measured_trial_is_disturbed() {
-        let steal = vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }];
-        let own = vec![Invalid::NoResponse];
-        let why = |trials: &[&Vec<Invalid>]| why_nothing_counts(trials.iter().copied());
-        let text = "the hypervisor took 7.0 % of the CPUs (limit `steal`: 5 %)";
-        assert_eq!(why(&[&steal, &own]).as_deref(), Some(text));
-        assert_eq!(why(&[&own, &steal]).as_deref(), Some(text));
-        // A valid trial, a fault of the subjects alone, and no trial.
-        assert_eq!(why(&[&steal, &vec![], &steal]), None);
-        assert_eq!(why(&[&own, &own]), None);
-        assert_eq!(why(&[]), None);
-    }
-
-    #[test]
-    fn machine_is_quiet_within_the_limits() {
-        let noise = |steal_percent, background_cpu_percent| Noise {
-            steal_percent,
-            background_cpu_percent,
-            cpu_pressure_percent: None,
-            context_switches: 0,
-        };
-        let limits = Limits::default();
-        assert!(is_quiet(&noise(5.0, 10.0), &limits));
-        assert!(!is_quiet(&noise(5.1, 0.0), &limits));
-        assert!(!is_quiet(&noise(0.0, 10.1), &limits));
-        let open = Limits { background_cpu: Percent(0.5), ..limits };
-        assert!(is_quiet(&noise(0.0, 49.0), &open));
-    }
 }

@@ -5,6 +5,7 @@ pub mod go;
 mod own_config;
 pub mod packages;
 pub mod render;
+pub mod state;
 
 use crate::process::{Interrupt, command};
 use anyhow::{Context, anyhow, bail};

@@ -6,7 +6,7 @@ use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::load_shape::{RateOfFile, Window};
-use tollgate_runner::trial::requests;
+use tollgate_runner::probe::requests;
 
 fn load(name: &str, adjustments: &Adjustments) -> Experiment {
     Experiment::load(&Catalog::new(vec![]), name, adjustments)

@@ -3,7 +3,6 @@
 use crate::bracket::{Bracket, Progress};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
-use anyhow::Context;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,10 +15,12 @@ use tollgate_experiment::manifest::Invocation;
 use tollgate_records::run_dir::{RunDir, SearchEnd};
 use tollgate_records::schedule::TrialPlan;
 use tollgate_records::subject::{Installed, SubjectState};
-use tollgate_runner::process::Interrupt;
-use tollgate_runner::process::machine_lock::MachineLock;
-use tollgate_runner::run::{self, Machine, NotInstalled};
-use tollgate_runner::trial::{self, RunContext};
+use tollgate_runner::bench::local::LocalBench;
+use tollgate_runner::bench::{Bench, BenchDescription};
+use tollgate_runner::process::{Interrupt, Interrupted};
+use tollgate_runner::run;
+use tollgate_runner::system::state::NotInstalled;
+use tollgate_runner::trial::{self, Trial, TrialContext};
 
 #[derive(Debug)]
 pub struct SearchRequest<'a> {
@@ -59,45 +60,43 @@ pub fn search(
 ) -> anyhow::Result<PathBuf> {
     let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
     let experiment = request.experiment;
-    let Machine { layout, environment } = run::prepare(experiment)?;
+    let mut bench = LocalBench::new(catalog, request.tollgate, experiment.cpus.as_ref())?;
+    let BenchDescription { layout, environment, .. } =
+        run::describe(&mut bench, experiment, interrupt)?;
     let mut run_dir = RunDir::create(request.out)?;
     let mut record = parameters.to_record(searched(experiment, request.only));
     run_dir.write_search(&record)?;
 
     let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
-    let states = run::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
+    let configs = run_dir.configs();
+    let states = run::states(&mut bench, experiment, &configs, interrupt, &mut not_installed)?;
     let mut searches = searches(experiment, &states, &record.subjects, parameters);
     let open_loop = as_open_loop(experiment, parameters);
     let manifest = open_loop.manifest(states, &layout, environment, Vec::new(), invocation);
     run_dir.write_manifest(&manifest)?;
 
-    let context = RunContext {
-        catalog,
-        tollgate: request.tollgate,
-        configs: run_dir.configs(),
+    let context = TrialContext {
+        configs,
         logs: run_dir.logs(),
-        layout: &layout,
         limits: &experiment.limits,
         // Each trial would send it again.
         corpus: &Corpus::default(),
         interrupt,
-        hosts: None,
     };
-    let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
-    let Ok(_lock) = lock.context("cannot lock the machine for measuring")? else {
-        record.ended_by = Some(SearchEnd::Interrupted);
-        run_dir.write_search(&record)?;
-        return Ok(run_dir.path().to_owned());
-    };
-    let trials = Trials { context: &context, experiment, parameters };
+    let mut trials = Trials { bench: &mut bench, context: &context, experiment, parameters };
     let mut rng = ChaCha8Rng::seed_from_u64(invocation.seed);
-    record.ended_by = Some(run_steps(&trials, &mut searches, &mut run_dir, &mut rng, report)?);
+    let end = run_steps(&mut trials, &mut searches, &mut run_dir, &mut rng, report);
+    record.ended_by = Some(match end {
+        Err(error) if error.is::<Interrupted>() => SearchEnd::Interrupted,
+        end => end?,
+    });
     run_dir.write_search(&record)?;
     Ok(run_dir.path().to_owned())
 }
 
 struct Trials<'a> {
-    context: &'a RunContext<'a>,
+    bench: &'a mut dyn Bench,
+    context: &'a TrialContext<'a>,
     experiment: &'a Experiment,
     parameters: &'a SearchParameters,
 }
@@ -150,12 +149,13 @@ fn searches(
 
 /// Runs steps until every search is finished, the budget is spent, or a stop is requested.
 fn run_steps(
-    trials: &Trials<'_>,
+    trials: &mut Trials<'_>,
     searches: &mut [SubjectSearch],
     run_dir: &mut RunDir,
     rng: &mut ChaCha8Rng,
     report: &mut dyn FnMut(Event<'_>),
 ) -> anyhow::Result<SearchEnd> {
+    trials.bench.ready(trials.context.interrupt, &mut |text| report(Event::Waiting(text)))?;
     let started = Instant::now();
     for step in 1.. {
         let mut order: Vec<usize> = (0..searches.len())
@@ -184,9 +184,8 @@ fn run_steps(
             };
             let subject = &trials.experiment.subjects[*subject];
             let case = at_rate(trials, *case, rate);
-            let Ok(record) = trial::run(trials.context, &plan, &case, subject, installed) else {
-                return Ok(SearchEnd::Interrupted);
-            };
+            let trial = Trial { plan: &plan, case: &case, subject, installed };
+            let record = trial::run(trials.bench, trials.context, &trial)?;
             run_dir.append(&record)?;
             let judgement = trials.parameters.goals.judge(&record.outcome);
             bracket.record(rate, judgement.verdict);

@@ -16,12 +16,12 @@ use tollgate_load::{Expectation, Request};
 use tollgate_net::available_cpus;
 use tollgate_records::case::Protocol;
 use tollgate_records::subject::Installed;
+use tollgate_runner::probe::exchange;
 use tollgate_runner::process::group::Launch;
 use tollgate_runner::process::{Interrupt, Ports};
+use tollgate_runner::role::servers::Servers;
 use tollgate_runner::system;
 use tollgate_runner::system::render::{Place, render};
-use tollgate_runner::trial;
-use tollgate_runner::trial::servers::Servers;
 
 /// A server of the experiment `site`, stopped when dropped.
 pub(super) struct Site {
@@ -94,7 +94,7 @@ impl Site {
         let text = RequestText { method: "GET", target: "/method", headers: &headers, body: b"" };
         let message = text.render().expect("a valid request");
         let request = Request { message, expect: Expectation::default(), template: 0 };
-        let plain = trial::Site::plain(address);
+        let plain = exchange::Site::plain(address);
         let ready = servers.wait_until_ready(&plain, &request, READY, &Interrupt::default());
         ready.expect("the server responds");
         Self { address, name, _servers: servers }

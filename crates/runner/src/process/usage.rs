@@ -172,6 +172,41 @@ impl Reading {
     }
 }
 
+/// CPU time of each thread of a set of processes at one moment.
+#[derive(Debug)]
+pub(crate) struct ThreadReading {
+    at: Instant,
+    /// By process and thread.
+    threads: BTreeMap<(i32, i32), Duration>,
+}
+
+impl ThreadReading {
+    /// Reads the CPU time of all threads. Takes as long as there are threads; leaves out those that end meanwhile.
+    pub(crate) fn take(pids: &BTreeSet<i32>) -> Self {
+        let at = Instant::now();
+        let mut threads = BTreeMap::new();
+        let tasks = |pid: &i32| Process::new(*pid).and_then(|process| process.tasks()).ok();
+        for task in pids.iter().filter_map(tasks).flatten().flatten() {
+            if let Ok(times) = task.schedstat() {
+                threads.insert((task.pid, task.tid), Duration::from_nanos(times.sum_exec_runtime));
+            }
+        }
+        Self { at, threads }
+    }
+
+    /// Returns the share of the time from this reading until `end` in which the busiest thread used a CPU. `later` is read
+    /// after `end`, when no thread works any more.
+    pub(crate) fn busiest_until(&self, later: &Self, end: Instant) -> f64 {
+        let time_s = end.saturating_duration_since(self.at).as_secs_f64();
+        let used = later.threads.iter().map(|(thread, time)| {
+            let before = self.threads.get(thread).copied().unwrap_or_default();
+            time.saturating_sub(before).as_secs_f64()
+        });
+        let busiest_s = used.fold(0.0, f64::max);
+        if time_s > 0.0 { (busiest_s / time_s).min(1.0) } else { 0.0 }
+    }
+}
+
 /// A process is idle if its share of the CPU time is below one in this number.
 const IDLE_DIVISOR: u64 = 50;
 
@@ -266,6 +301,23 @@ mod tests {
         start.processes.extend(reading(2, 0, 0, 0).processes);
         end.processes.extend(reading(2, 9_900, 0, 0).processes);
         assert_eq!(start.working_threads(&end), 3);
+    }
+
+    #[test]
+    fn busiest_thread_is_found_among_idle_ones() {
+        let at = Instant::now();
+        let reading = |times: &[u64]| ThreadReading {
+            at,
+            threads: (1..)
+                .zip(times)
+                .map(|(tid, ms)| ((7, tid), Duration::from_millis(*ms)))
+                .collect(),
+        };
+        let end = at + Duration::from_millis(200);
+        // A thread that started in between counts in full.
+        assert_eq!(reading(&[50, 9]).busiest_until(&reading(&[60, 9, 100]), end), 0.5);
+        assert_eq!(reading(&[50, 9]).busiest_until(&reading(&[250]), end), 1.0);
+        assert_eq!(reading(&[]).busiest_until(&reading(&[]), end), 0.0);
     }
 
     #[test]

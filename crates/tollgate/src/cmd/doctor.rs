@@ -23,6 +23,7 @@ use tollgate_records::trial::TrialRecord;
 use tollgate_report as report;
 use tollgate_report::noise;
 use tollgate_report::source::Source;
+use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
 use tollgate_runner::run::{self, Event, RunRequest};
@@ -158,9 +159,11 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
         time.as_secs()
     ));
     let seed = Timestamp::now().as_second().unsigned_abs();
+    let tollgate = std::env::current_exe().context("cannot find the tollgate binary")?;
+    let mut bench = LocalBench::new(catalog, &tollgate, experiment.cpus.as_ref())?;
     let ending = run::run(
+        &mut bench,
         &RunRequest {
-            catalog,
             experiment: &experiment,
             invocation: Invocation {
                 seed,
@@ -168,11 +171,9 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
                 command: format!("tollgate doctor --noise --seconds {}", time.as_secs()),
                 directory: std::env::current_dir().context("cannot read the working directory")?,
             },
-            tollgate: &std::env::current_exe().context("cannot find the tollgate binary")?,
             out: dir,
             interrupt: &interrupt,
             resumes: false,
-            hosts: None,
         },
         &mut |event| {
             if let Event::Recorded(record) = event {
@@ -180,6 +181,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
             }
         },
     )?;
+    drop(bench);
 
     let source = Source::read(dir)?;
     if out.is_some() {

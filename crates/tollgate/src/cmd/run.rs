@@ -7,11 +7,10 @@ use crate::console::{self, Exit, Failure};
 use crate::{Cli, Command};
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_cluster::carrier::Carrier;
-use tollgate_cluster::role_hosts::{self, RemoteHosts};
+use tollgate_cluster::remote::{self, RemoteBench};
 use tollgate_cluster::staging::Binary;
 use tollgate_experiment::adjust::{Adjustments, Limit};
 use tollgate_experiment::catalog::{Catalog, Kind};
@@ -27,9 +26,10 @@ use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
 use tollgate_report::source::Source;
 use tollgate_runner::ablation::{self, Selection as Ablate};
+use tollgate_runner::bench::Bench;
+use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
-use tollgate_runner::trial::hosts::RoleHosts;
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -226,19 +226,19 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
     let thresholds = args.threshold.parse(&subjects, &cases)?;
     let process = Process::start(&catalog)?;
-    let hosts = args.on.as_ref().map(|carrier| {
-        role_hosts::check_experiment(&experiment).map_err(Failure::bad_input)?;
-        let (generators, binary) = (args.generators.into(), Binary::read(&process.tollgate)?);
-        let catalog = args.catalog.open()?;
-        let notify = console::eprint_line;
-        let hosts = RemoteHosts::new(carrier.clone(), generators, binary, catalog, notify);
-        Ok::<_, Failure>(RefCell::new(hosts))
-    });
-    let hosts = hosts.transpose()?;
+    let mut bench: Box<dyn Bench> = match &args.on {
+        None => Box::new(LocalBench::new(&catalog, &process.tollgate, experiment.cpus.as_ref())?),
+        Some(carrier) => {
+            remote::check_experiment(&experiment).map_err(Failure::bad_input)?;
+            let (generators, binary) = (args.generators.into(), Binary::read(&process.tollgate)?);
+            let (catalog, notify) = (args.catalog.open()?, console::eprint_line);
+            Box::new(RemoteBench::new(carrier.clone(), generators, binary, catalog, notify))
+        }
+    };
     let mut progress = Progress::new(&experiment);
     let ending = run::run(
+        &mut *bench,
         &RunRequest {
-            catalog: &catalog,
             experiment: &experiment,
             invocation: Invocation {
                 seed,
@@ -246,18 +246,16 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
                 command: args.command(seed, adjustments.baseline.as_deref()),
                 directory: process.directory,
             },
-            tollgate: &process.tollgate,
             out: &out,
             interrupt: &process.interrupt,
             resumes,
-            hosts: hosts.as_ref().map(|hosts| hosts as &RefCell<dyn RoleHosts>),
         },
         &mut |event| progress.show(&event),
     )
     .map_err(|error| run_error(error, &out))?;
     progress.end();
     // Gives the hosts back before the reports are made.
-    drop(hosts);
+    drop(bench);
 
     let source = Source::read(&ending.dir)?;
     let analysis = &source.analysis;

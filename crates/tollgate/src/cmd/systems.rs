@@ -19,7 +19,6 @@ use tollgate_records::files::hash_file;
 use tollgate_records::subject::{Installed, OptionValue, Options};
 use tollgate_records::trial::ProbeResponse;
 use tollgate_runner::process::{Interrupt, Interrupted, group};
-use tollgate_runner::run::layout;
 use tollgate_runner::system::{self, Versions, build, go, packages, render};
 use tollgate_runner::trial::{self, CheckRequest, Checked};
 use tollgate_traffic::Class;
@@ -311,7 +310,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
         case: &trial::case_for_check(mix, sources)?,
         subject: &subject,
         installed: &installed,
-        layout: &layout(None)?,
+        cpus: None,
         tollgate: &std::env::current_exe().context("cannot find the tollgate binary")?,
         dir: &dir,
         interrupt: &interrupt,

@@ -148,16 +148,16 @@ fn skew(evidence: &Evidence) -> f64 {
 
 /// CPU utilization of each role: 1 is all of its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Utilization {
+pub(crate) struct Utilization {
     /// `None` for a subject without processes.
-    pub system: Option<f64>,
-    pub generator: f64,
+    pub(crate) system: Option<f64>,
+    pub(crate) generator: f64,
     /// 0 without an origin.
-    pub origin: f64,
+    pub(crate) origin: f64,
     /// True if generator and origin share CPUs.
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// Open loop: true if the generator itself was late.
-    pub late: bool,
+    pub(crate) late: bool,
 }
 
 /// Returns the role that limited the throughput. A late generator comes first, because latencies then include its own

@@ -4,11 +4,14 @@
 //! that its recipe says it blocks, and passes benign requests. If it detects attacks without blocking them, its own
 //! counter of detections must increase with each attack.
 
-use super::exchange::{Reply, Site, exchange, exchange_with_body, get};
-use super::requests::Requests;
+pub mod exchange;
+pub mod requests;
+
 use crate::process::{Interrupt, Interrupted};
 use crate::system::render;
 use anyhow::{Context, bail};
+use exchange::{Reply, Site, exchange, exchange_with_body, get};
+use requests::Requests;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

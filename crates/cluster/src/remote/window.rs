@@ -1,25 +1,23 @@
 //! One window of a trial on all hosts: warm-up, common start and end, and the measurement made of the readings.
 
+use super::roles::{ORIGIN, SERVERS, SYSTEM};
 use crate::clock::{self, ClockOffset};
 use crate::connection::{Agent, AgentError, COMMAND_LIMIT, Ticket};
 use crate::load::{SKEW_MAX, SharedLoad, WINDOW_LEAD, receive_all};
 use crate::protocol::{Command, Reply};
-use crate::role_hosts::{SERVERS, SYSTEM};
 use crate::shard::LoadPlan;
 use anyhow::Context;
 use std::time::{Duration, Instant};
 use tollgate_experiment::load_shape::WarmUp;
-use tollgate_load::{
-    GeneratorResult, LATENESS_MAX, ThreadUsage, becomes_steady, clock_skew, window_skew,
-};
+use tollgate_load::{GeneratorResult, LATENESS_MAX, ThreadUsage, clock_skew, window_skew};
 use tollgate_records::trial::{
-    CpuRecord, CpuTime, GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise, WarmUpRecord,
+    GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise, WarmUpRecord,
 };
 use tollgate_records::validity::Invalid;
+use tollgate_runner::bench::MeasureRequest;
+use tollgate_runner::measurement::{Readings, assemble, generator_busy};
 use tollgate_runner::process::Interrupt;
-use tollgate_runner::trial::hosts::MeasureRequest;
-use tollgate_runner::trial::role::RoleReadings;
-use tollgate_runner::trial::{Readings, Utilization, assemble, steady_figures};
+use tollgate_runner::role::window::WindowReadings;
 
 /// Time between the window and the readings of a generator's host, which take a few milliseconds.
 const READINGS_LEAD: Duration = Duration::from_millis(30);
@@ -28,19 +26,19 @@ const READINGS_LEAD: Duration = Duration::from_millis(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Readings of all hosts over one window.
-pub(crate) struct WindowOnHosts {
+pub(super) struct WindowOnHosts {
     sum: tollgate_load::Summary,
     generators: Vec<GeneratorResult>,
     warm_up: WarmUpRecord,
     /// Readings with the record of each host: system, origin, generators.
-    hosts: Vec<(RoleReadings, HostRecord)>,
+    hosts: Vec<(WindowReadings, HostRecord)>,
     /// Limit of the difference between two hosts of times that are equal by their clocks.
     clock_skew: Duration,
 }
 
 impl WindowOnHosts {
     /// Loads from the agents of the generators, which come after those of the servers.
-    pub(crate) fn run(
+    pub(super) fn run(
         agents: &mut [Agent],
         plans: Vec<LoadPlan>,
         request: &MeasureRequest<'_>,
@@ -100,7 +98,7 @@ impl WindowOnHosts {
             let record = HostRecord {
                 host: agent.host().to_owned(),
                 busy_us: readings.busy_us,
-                agent_us: readings.agent_us,
+                agent_us: readings.own_us,
                 clock_error_us: error.as_secs_f64() * 1e6,
                 clock_drift_us: drift.change_ns as f64 / 1e3,
             };
@@ -110,62 +108,49 @@ impl WindowOnHosts {
         Ok(Self { sum: result.sum, generators: result.generators, warm_up, hosts, clock_skew })
     }
 
-    pub(crate) fn measurement(self, request: &MeasureRequest<'_>) -> anyhow::Result<Measurement> {
+    /// True if the origin ended within the window.
+    pub(super) fn origin_died(&self) -> bool {
+        self.hosts[ORIGIN].0.roles.iter().any(|role| role.died.is_some())
+    }
+
+    /// `cpus`: number of CPUs of the host of each generator.
+    pub(super) fn measurement(
+        self,
+        request: &MeasureRequest<'_>,
+        cpus: &[usize],
+    ) -> anyhow::Result<Measurement> {
         let Self { sum, generators, warm_up, mut hosts, clock_skew } = self;
+        let noise = worst(hosts.iter().map(|(readings, _)| &readings.noise));
+        let noisiest = hosts.iter().map(|(readings, _)| readings).max_by(|a, b| {
+            a.noise.background_cpu_percent.total_cmp(&b.noise.background_cpu_percent)
+        });
+        let heaviest = noisiest.and_then(|readings| readings.heaviest.clone());
+        let late_s = hosts.iter().map(|(readings, _)| readings.lateness_s).fold(0.0, f64::max);
         let of_generators = hosts.split_off(SERVERS);
-        let [(system, system_host), (origin, origin_host)] =
-            <[_; SERVERS]>::try_from(hosts).ok().context("readings are missing")?;
-        let all = || [&system, &origin].into_iter().chain(of_generators.iter().map(|one| &one.0));
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let cpu = CpuRecord {
-            servers_window_s: system.window_s,
-            system: system.cpu,
-            // Packets come from other hosts.
-            system_softirq_us: None,
-            is_unknown: false,
-            origin: origin.cpu,
-            origin_polled_us: origin.polled_us,
-            generator: sum.threads.iter().fold(CpuTime::default(), |total, thread| CpuTime {
-                user_us: total.user_us + micros(thread.user),
-                system_us: total.system_us + micros(thread.system),
-            }),
-            generator_polled_us: sum.threads.iter().map(|thread| micros(thread.polled)).sum(),
-        };
-        let share = |readings: &RoleReadings, cpu: CpuTime, polled_us: u64| {
-            let worked_us = cpu.total_us().saturating_sub(polled_us);
-            worked_us as f64 / 1e6 / readings.window_s / readings.usable_cpus as f64
-        };
-        let busiest = |result: &GeneratorResult| {
-            result.summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max)
-        };
+        let mut servers =
+            hosts.into_iter().map(|(mut readings, host)| Some((readings.roles.pop()?, host)));
+        let mut next = || servers.next().flatten().context("readings are missing");
+        let ((system, system_host), (origin, origin_host)) = (next()?, next()?);
         let is_late = |result: &GeneratorResult| {
             let lateness = result.summary.lateness.as_ref();
             lateness.and_then(|lateness| lateness.value_at(0.99)).map(Duration::from_nanos)
                 > Some(LATENESS_MAX)
         };
-        let utilization = Utilization {
-            system: system.cpu.map(|cpu| share(&system, cpu, 0)),
-            generator: generators.iter().map(busiest).fold(0.0, f64::max),
-            origin: origin.cpu.map_or(0.0, |cpu| share(&origin, cpu, origin.polled_us)),
-            shared: false,
-            late: generators.iter().any(is_late),
-        };
-        let noisiest = all().max_by(|a, b| {
-            a.noise.background_cpu_percent.total_cmp(&b.noise.background_cpu_percent)
-        });
+        let busy = generators.iter().zip(cpus);
+        let busy = busy.map(|(result, cpus)| generator_busy(&result.summary, *cpus, false));
         let readings = Readings {
-            noise: worst(all().map(|readings| &readings.noise)),
-            heaviest: noisiest.and_then(|readings| readings.heaviest.clone()),
-            died: system.died.clone().or_else(|| origin.died.clone()),
-            memory_peak_bytes: system.memory_peak_bytes,
-            origin_requests: origin.origin_requests.clone(),
-            lateness: Duration::from_secs_f64(
-                all().map(|readings| readings.lateness_s).fold(0.0, f64::max),
-            ),
-            cpu,
-            warm_up,
-            utilization,
+            // Packets come from other hosts.
+            system_softirq_us: None,
+            generator_busy: busy.fold(0.0, f64::max),
+            is_shared: false,
+            is_late: generators.iter().any(is_late),
+            noise,
+            heaviest,
+            lateness: Duration::from_secs_f64(late_s),
             summary: sum,
+            warm_up,
+            system,
+            origin,
         };
         let mut measurement = assemble(&request.expected, readings)?;
         let length_s = request.expected.load.window().longest().as_secs_f64();
@@ -181,7 +166,10 @@ impl WindowOnHosts {
             measurement.invalid.push(Invalid::WindowSkew { percent, limit_percent });
         }
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
-        let record = |((_, host), result): ((RoleReadings, HostRecord), &GeneratorResult)| {
+        let busiest = |result: &GeneratorResult| {
+            result.summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max)
+        };
+        let record = |((_, host), result): ((WindowReadings, HostRecord), &GeneratorResult)| {
             let GeneratorResult { summary, .. } = result;
             GeneratorRecord {
                 host,
@@ -244,8 +232,8 @@ fn wait_until_steady(
     load: &mut SharedLoad<'_>,
     request: &MeasureRequest<'_>,
 ) -> Result<bool, AgentError> {
-    let MeasureRequest { expected, interrupt, .. } = request;
-    let sample = |due: Instant| {
+    let interrupt = request.interrupt;
+    request.wait_until_steady(|due| {
         watch(servers, load, due, interrupt)?;
         let system = &mut servers[SYSTEM];
         let cpu_us = match system.call(Command::ServersCpu, COMMAND_LIMIT, interrupt)? {
@@ -254,10 +242,6 @@ fn wait_until_steady(
         };
         let (progress, _) = load.progress()?;
         Ok((Instant::now(), progress, cpu_us))
-    };
-    becomes_steady(expected.load.warmup_longest(), sample, |slice, before, now| {
-        let cpu_us = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
-        steady_figures(slice, cpu_us, expected.load.rate.is_some())
     })
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn exchange(
 }
 
 /// As [`exchange`]; also returns the first `max_bytes` of the response body.
-pub(super) fn exchange_with_body(
+pub(crate) fn exchange_with_body(
     site: &Site,
     request: &Request,
     timeout: Duration,
@@ -256,7 +256,7 @@ fn exchange_http2(
 }
 
 /// Returns a GET without expectations, which closes the connection.
-pub(super) fn get(path: &str, host: SocketAddr) -> anyhow::Result<Request> {
+pub(crate) fn get(path: &str, host: SocketAddr) -> anyhow::Result<Request> {
     let headers = [("Host", host.to_string()), ("Connection", "close".to_owned())];
     let text = RequestText { method: "GET", target: path, headers: &headers, body: b"" };
     let message = text.render().with_context(|| format!("cannot request `{path}`"))?;

@@ -1,10 +1,10 @@
 //! Servers that run already: their address, certificate and processes.
 
-use super::exchange::Site;
+use super::servers::Servers;
+use crate::probe::exchange::Site;
 use crate::process::Interrupt;
 use crate::process::attach::{Attached, allowed_cpus};
 use crate::process::usage::ProcessTable;
-use crate::trial::servers::Servers;
 use anyhow::{Context, anyhow};
 use std::io;
 use std::net::TcpStream;
@@ -13,7 +13,6 @@ use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::external::External;
 use tollgate_records::case::Protocol;
 use tollgate_records::error::bad_input;
-use tollgate_records::machine::CpuLayout;
 use tollgate_tls::{Rejection, Trust, certificate_rejection, describe_failure};
 
 /// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,
@@ -54,7 +53,7 @@ fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Returns the server as clients reach it.
-pub(super) fn site(external: &External, protocol: Protocol) -> anyhow::Result<Site> {
+pub(crate) fn site(external: &External, protocol: Protocol) -> anyhow::Result<Site> {
     Ok(Site {
         address: external.resolve()?,
         protocol,
@@ -72,10 +71,8 @@ fn attached(external: &External, interrupt: &Interrupt) -> anyhow::Result<Option
     external.attach.as_ref().map(|attach| Attached::find(attach, interrupt)).transpose()
 }
 
-/// Returns the layout with the CPUs that an attached server may use as those of the system, or without CPUs of a system
-/// for a server whose processes are not known.
-pub(super) fn layout(layout: &CpuLayout, system: &Servers) -> anyhow::Result<CpuLayout> {
+/// Returns the CPUs that an attached server may use; none if its processes are not known.
+pub(super) fn cpus(system: &Servers) -> anyhow::Result<Vec<usize>> {
     let table = ProcessTable::read().context("cannot list processes")?;
-    let system = allowed_cpus(&system.pids(&table)).into_iter().collect();
-    Ok(CpuLayout { system, ..layout.clone() })
+    Ok(allowed_cpus(&system.pids(&table)).into_iter().collect())
 }

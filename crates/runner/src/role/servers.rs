@@ -1,11 +1,12 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
-use super::exchange::{Site, exchange};
+use crate::probe::exchange::{Site, exchange};
 use crate::process::attach::Attached;
 use crate::process::group::{self, Launch, ProcessGroup};
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted};
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tollgate_load::Request;
@@ -23,27 +24,44 @@ pub struct Servers {
 
 /// Reason for a trial without measurement.
 #[derive(Debug)]
-pub enum Stop {
+pub enum TrialEnd {
     Failed(Failure),
     Interrupted(Interrupted),
 }
 
-impl From<Interrupted> for Stop {
+impl From<Interrupted> for TrialEnd {
     fn from(interrupted: Interrupted) -> Self {
         Self::Interrupted(interrupted)
     }
 }
 
-impl Stop {
+impl TrialEnd {
     /// The failure of a step, or the interruption in the chain of the error.
-    pub(crate) fn at(step: Step, error: &anyhow::Error, log: Vec<String>) -> Self {
+    pub fn at(step: Step, error: &anyhow::Error, log: Vec<String>) -> Self {
         match error.downcast_ref() {
             Some(interrupted) => Self::Interrupted(*interrupted),
             None => Self::Failed(Failure { step, reason: format!("{error:#}"), log }),
         }
     }
 
-    fn not_started(reason: String, log: Vec<String>) -> Self {
+    /// Converts errors to the failure of a step.
+    pub fn failed<E: Into<anyhow::Error>>(step: Step) -> impl Fn(E) -> Self {
+        move |error| Self::at(step, &error.into(), Vec::new())
+    }
+
+    pub(super) fn not_started(error: io::Error) -> Self {
+        Self::at(Step::Start, &error.into(), Vec::new())
+    }
+
+    /// The same reason, in another step.
+    pub(super) fn in_step(self, step: Step) -> Self {
+        match self {
+            Self::Failed(failure) => Self::Failed(Failure { step, ..failure }),
+            Self::Interrupted(interrupted) => Self::Interrupted(interrupted),
+        }
+    }
+
+    fn before_response(reason: String, log: Vec<String>) -> Self {
         Self::Failed(Failure { step: Step::Start, reason, log })
     }
 }
@@ -67,7 +85,7 @@ impl Servers {
         Self { groups: Vec::new(), adopts_orphans: false, attached }
     }
 
-    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), Stop> {
+    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), TrialEnd> {
         self.groups.push(launched(launch)?);
         Ok(())
     }
@@ -80,7 +98,7 @@ impl Servers {
         request: &Request,
         timeout: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Ready, Stop> {
+    ) -> Result<Ready, TrialEnd> {
         let deadline = Instant::now() + timeout;
         let mut unexpected_since = None;
         loop {
@@ -118,7 +136,7 @@ impl Servers {
         address: SocketAddr,
         timeout: Duration,
         interrupt: &Interrupt,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), TrialEnd> {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(ended) = self.ended() {
@@ -135,10 +153,10 @@ impl Servers {
         }
     }
 
-    fn not_ready(&self, address: SocketAddr, timeout: Duration, last: &str) -> Stop {
+    fn not_ready(&self, address: SocketAddr, timeout: Duration, last: &str) -> TrialEnd {
         let seconds = timeout.as_secs_f64();
         let reason = format!("no response from {address} within {seconds} s: {last}");
-        Stop::not_started(reason, self.log_tail())
+        TrialEnd::before_response(reason, self.log_tail())
     }
 
     pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
@@ -159,19 +177,16 @@ impl Servers {
     }
 
     /// Returns the error if a process ended during the start.
-    fn ended(&mut self) -> Option<Stop> {
+    fn ended(&mut self) -> Option<TrialEnd> {
         let process_exit = self.process_exit()?;
-        let is_success = |group: &mut ProcessGroup| {
-            group.exit_status().is_ok_and(|it| it.is_some_and(|it| it.success()))
-        };
-        let hint = match self.groups.iter_mut().any(is_success) {
-            true => {
-                "; start a server in the foreground (nginx: `daemon off;`, Apache: -DFOREGROUND)"
-            }
-            false => "",
+        let is_success = |group: &mut ProcessGroup| matches!(group.exit_status(), Ok(Some(status)) if status.success());
+        let hint = if self.groups.iter_mut().any(is_success) {
+            "; start a server in the foreground (nginx: `daemon off;`, Apache: -DFOREGROUND)"
+        } else {
+            ""
         };
         let reason = format!("{process_exit} before the first response{hint}");
-        Some(Stop::not_started(reason, self.log_tail()))
+        Some(TrialEnd::before_response(reason, self.log_tail()))
     }
 
     /// Returns the last lines of all log files.
@@ -194,7 +209,7 @@ pub(crate) fn run_to_end(
     launch: &Launch<'_>,
     timeout: Duration,
     interrupt: &Interrupt,
-) -> Result<(), Stop> {
+) -> Result<(), TrialEnd> {
     let mut group = launched(launch)?;
     let reason = match interrupt.wait(timeout, || group.exit_status()) {
         Ok(Some(status)) if status.success() => return Ok(()),
@@ -203,11 +218,11 @@ pub(crate) fn run_to_end(
         Err(error) if error.is::<Interrupted>() => return Err(Interrupted.into()),
         Err(error) => format!("cannot be waited for ({error})"),
     };
-    Err(Stop::not_started(format!("`{}` {reason}", launch.command.join(" ")), tail(&group)))
+    Err(TrialEnd::before_response(format!("`{}` {reason}", launch.command.join(" ")), tail(&group)))
 }
 
-fn launched(launch: &Launch<'_>) -> Result<ProcessGroup, Stop> {
-    ProcessGroup::start(launch).map_err(|error| Stop::at(Step::Start, &error, Vec::new()))
+fn launched(launch: &Launch<'_>) -> Result<ProcessGroup, TrialEnd> {
+    ProcessGroup::start(launch).map_err(|error| TrialEnd::at(Step::Start, &error, Vec::new()))
 }
 
 fn tail(group: &ProcessGroup) -> Vec<String> {
@@ -235,17 +250,17 @@ const LOG_LINES: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::exchange::get;
+    use crate::probe::exchange::get;
     use std::collections::BTreeMap;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
     use tollgate_load::Expectation;
 
-    fn reason(stop: Stop) -> String {
-        match stop {
-            Stop::Failed(failure) => failure.reason,
-            Stop::Interrupted(interrupted) => interrupted.to_string(),
+    fn reason(end: TrialEnd) -> String {
+        match end {
+            TrialEnd::Failed(failure) => failure.reason,
+            TrialEnd::Interrupted(interrupted) => interrupted.to_string(),
         }
     }
 

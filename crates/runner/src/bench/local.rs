@@ -1,0 +1,276 @@
+//! The bench of this machine: origin, system and generator as its processes and threads.
+
+mod load;
+
+use super::{Bench, BenchDescription, MeasureRequest, StartRequest, Started};
+use crate::environment::{self, Counters};
+use crate::measurement::{self, Readings};
+use crate::probe::exchange::{SERVER_NAME, Site};
+use crate::process::idle_poll::IdlePoll;
+use crate::process::machine_lock::MachineLock;
+use crate::process::{self, Interrupt, Interrupted};
+use crate::role::external;
+use crate::role::servers::TrialEnd;
+use crate::role::{OriginStart, Role, SystemStart};
+use crate::system::render;
+use crate::system::state::{self, FixedPlace};
+use crate::system::{self, Versions};
+use anyhow::Context;
+use nix::sys::prctl::set_child_subreaper;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::{Experiment, Subject};
+use tollgate_experiment::external::External;
+use tollgate_net::{available_cpus, pin_current_thread};
+use tollgate_records::case::Protocol;
+use tollgate_records::error::io_error;
+use tollgate_records::machine::CpuLayout;
+use tollgate_records::subject::SubjectState;
+use tollgate_records::trial::{Failure, Measurement, Noise, Step};
+use tollgate_tls::SelfSigned;
+
+/// This machine. The thread that calls it must live as long as the program: the kernel stops the servers of a trial when
+/// the thread that started them ends.
+#[derive(Debug)]
+pub struct LocalBench<'a> {
+    catalog: &'a Catalog,
+    /// The `tollgate` binary, for origins.
+    tollgate: &'a Path,
+    layout: CpuLayout,
+    origin: Role,
+    system: Role,
+    /// One run at a time measures on a machine.
+    lock: Option<MachineLock>,
+}
+
+impl<'a> LocalBench<'a> {
+    /// Chooses the CPUs of each role, and prepares this process: keeps it off the CPUs of the system, raises its file limit,
+    /// and makes it the parent of orphaned descendants.
+    pub fn new(
+        catalog: &'a Catalog,
+        tollgate: &'a Path,
+        cpus: Option<&CpuLayout>,
+    ) -> anyhow::Result<Self> {
+        let available = available_cpus().context("cannot read the available CPUs")?;
+        let layout = CpuLayout::choose(cpus, &available)?;
+        let own = [&layout.generator[..], &layout.origin].concat();
+        pin_current_thread(&own).context("cannot pin the process to CPUs")?;
+        process::raise_file_limit().context("cannot raise the limit on open files")?;
+        set_child_subreaper(true).context("cannot become a subreaper")?;
+        let (origin, system) = (Role::new(layout.origin.clone()), Role::new(layout.system.clone()));
+        Ok(Self { catalog, tollgate, layout, origin, system, lock: None })
+    }
+
+    /// Peak memory of the started system; `None` without processes.
+    pub(crate) fn memory_peak_bytes(&self) -> anyhow::Result<Option<u64>> {
+        self.system.memory_peak_bytes().context("cannot read the memory of the system")
+    }
+
+    /// Waits for a server that runs already, which the origins of the run are not behind.
+    fn reach(
+        &mut self,
+        external: &External,
+        request: &StartRequest<'_>,
+    ) -> Result<Started, TrialEnd> {
+        let site = external::site(external, request.case.protocol);
+        let site = site.map_err(TrialEnd::failed(Step::Reach))?;
+        let within = request.subject.recipe.file.ready.timeout.0;
+        self.system.reach(external, &site, request.ready, within, request.interrupt)?;
+        Ok(Started { site, ports: BTreeMap::new(), startup: None })
+    }
+
+    fn start_servers(&mut self, request: &StartRequest<'_>) -> Result<Started, TrialEnd> {
+        let StartRequest { case, subject, installed, files, ready, interrupt } = *request;
+        let recipe = &subject.recipe.file;
+        let certificate = render::certificate_file(&files.dir);
+        if case.protocol.is_tls() {
+            write_certificate(&certificate).map_err(TrialEnd::failed(Step::Configure))?;
+        }
+        // An origin behind a system gets HTTP/1.1 in the clear.
+        let is_direct = recipe.process.is_empty();
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let origins = OriginStart {
+            tollgate: self.tollgate,
+            ip,
+            count: if recipe.origin { case.origins } else { 0 },
+            protocol: if is_direct { case.protocol } else { Protocol::H1 },
+            certificate: &certificate,
+            busy_poll: case.load.busy_poll,
+            files,
+            ready,
+        };
+        let origins = self.origin.start_origins(&origins, interrupt)?;
+        if let (true, Some(first)) = (is_direct, origins.first()) {
+            let site = first.clone();
+            return Ok(Started { site, ports: BTreeMap::new(), startup: None });
+        }
+        let origins: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
+        let start = SystemStart {
+            catalog: self.catalog,
+            subject,
+            installed,
+            ip,
+            origins: &origins,
+            connections: case.load.connections_most(),
+            protocol: case.protocol,
+            certificate: &certificate,
+            files,
+            ready,
+        };
+        let started = self.system.start_system(&start, interrupt)?;
+        let site = Site::own(started.address, case.protocol, certificate);
+        Ok(Started { site, ports: started.ports, startup: started.startup })
+    }
+
+    /// CPUs of the trial, with those of an attached server.
+    fn trial_layout(&self) -> CpuLayout {
+        CpuLayout { system: self.system.cpus().to_vec(), ..self.layout.clone() }
+    }
+
+    fn window(&mut self, request: &MeasureRequest<'_>) -> anyhow::Result<Measurement> {
+        let layout = self.trial_layout();
+        let load = request.expected.load;
+        let idle_poll = if load.idle_poll {
+            // CPUs that may halt.
+            let cpus = if load.busy_poll { layout.system.clone() } else { layout.all() };
+            IdlePoll::start(&cpus)?
+        } else {
+            IdlePoll::default()
+        };
+        let plan = request.plan(layout.generator.clone())?;
+        let roles = [&self.system, &self.origin];
+        let finished = load::run(request, &plan, roles, &layout.all())?;
+        drop(idle_poll);
+        let mut readings = finished.window.read(&mut [&mut self.system, &mut self.origin])?;
+        let [system, origin] =
+            <[_; 2]>::try_from(std::mem::take(&mut readings.roles)).expect("readings of two roles");
+        let summary = finished.generator.finish().context(load::FAILED)?;
+        let shares = |cpus: &[usize]| layout.system.iter().any(|cpu| cpus.contains(cpu));
+        let is_alone = !shares(&layout.generator) && !shares(&layout.origin);
+        let is_shared = layout.shared_cpu().is_some();
+        let readings = Readings {
+            system_softirq_us: system.softirq_us.filter(|_| is_alone),
+            generator_busy: measurement::generator_busy(
+                &summary,
+                layout.generator.len(),
+                is_shared,
+            ),
+            is_shared,
+            is_late: false,
+            summary,
+            warm_up: finished.warm_up,
+            system,
+            origin,
+            noise: readings.noise,
+            heaviest: readings.heaviest,
+            lateness: finished.lateness,
+        };
+        let mut measurement = measurement::assemble(&request.expected, readings)?;
+        if let Some(external) = &request.subject.external {
+            measurement.cpu.is_unknown = external.attach.is_none();
+            measurement.attached_cpus = layout.system;
+        }
+        Ok(measurement)
+    }
+}
+
+impl Bench for LocalBench<'_> {
+    fn describe(
+        &mut self,
+        experiment: &Experiment,
+        _: &Interrupt,
+    ) -> anyhow::Result<BenchDescription> {
+        let baseline = &experiment.subjects[experiment.baseline];
+        Ok(BenchDescription {
+            layout: self.layout.clone(),
+            environment: environment::read().context("cannot read the limits of the machine")?,
+            hosts: Vec::new(),
+            // Its other errors are reported with those of the other subjects.
+            missing: system::find(self.catalog, baseline, &Versions::default())
+                .ok()
+                .and_then(Result::err),
+        })
+    }
+
+    fn state(
+        &mut self,
+        experiment: &Experiment,
+        subject: &Subject,
+        configs: &Path,
+        _: &Interrupt,
+    ) -> anyhow::Result<SubjectState> {
+        let fixed = FixedPlace::of(experiment, subject);
+        Ok(state::state(self.catalog, subject, &fixed, configs))
+    }
+
+    fn ready(
+        &mut self,
+        interrupt: &Interrupt,
+        waiting: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
+        if self.lock.is_none() {
+            let lock = MachineLock::wait(interrupt, waiting);
+            self.lock = Some(lock.context("cannot lock the machine for measuring")??);
+        }
+        Ok(())
+    }
+
+    fn noise(
+        &mut self,
+        time: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Noise>, Interrupted> {
+        let cpus = self.layout.all();
+        let (before, start) = (Counters::read(&cpus), Instant::now());
+        interrupt.sleep(time)?;
+        // If the counters cannot be read, the next trial reports the error.
+        let (Ok(before), Ok(after)) = (before, Counters::read(&cpus)) else { return Ok(None) };
+        Ok(Some(before.until(&after, start.elapsed(), cpus.len(), Duration::ZERO)))
+    }
+
+    fn start(&mut self, request: &StartRequest<'_>) -> Result<Started, TrialEnd> {
+        self.stop();
+        match &request.subject.external {
+            Some(external) => self.reach(external, request),
+            None => self.start_servers(request),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), TrialEnd> {
+        // Without its origin, responses of the system mean nothing.
+        for (role, step) in [(&mut self.origin, Step::Origin), (&mut self.system, Step::Probe)] {
+            if let Some((reason, log)) = role.exit() {
+                return Err(TrialEnd::Failed(Failure { step, reason, log }));
+            }
+        }
+        Ok(())
+    }
+
+    fn system_log(&mut self) -> Vec<String> {
+        self.system.log_tail()
+    }
+
+    fn measure(&mut self, request: &MeasureRequest<'_>) -> Result<Measurement, TrialEnd> {
+        let measured = self.window(request);
+        if let Some((reason, log)) = self.origin.exit() {
+            return Err(TrialEnd::Failed(Failure { step: Step::Origin, reason, log }));
+        }
+        measured.map_err(|error| TrialEnd::at(Step::Load, &error, self.system.log_tail()))
+    }
+
+    fn stop(&mut self) {
+        // The system first: it may report a lost origin.
+        self.system = Role::new(self.layout.system.clone());
+        self.origin = Role::new(self.layout.origin.clone());
+    }
+}
+
+/// Writes a self-signed certificate and its key.
+fn write_certificate(path: &Path) -> anyhow::Result<()> {
+    let SelfSigned { certificate, key } = SelfSigned::new(&[SERVER_NAME, "127.0.0.1"])?;
+    fs::write(path, certificate + &key).map_err(io_error("write", path))
+}

@@ -1,0 +1,146 @@
+//! The load of a trial on this machine: warm-up, and the window with the clocks at both of its ends.
+
+use crate::bench::{CONNECT_TIMEOUT, MeasureRequest};
+use crate::process::{Interrupt, Interrupted};
+use crate::role::Role;
+use crate::role::window::{ClosedWindow, PreparedWindow};
+use anyhow::Context;
+use std::time::{Duration, Instant};
+use tollgate_experiment::load_shape::{WarmUp, Window};
+use tollgate_load::{Generator, Plan};
+use tollgate_records::trial::WarmUpRecord;
+
+/// Context of errors.
+pub(super) const FAILED: &str = "cannot send the load";
+
+pub(super) struct Finished {
+    pub(super) window: ClosedWindow,
+    /// The generator, which has stopped sending.
+    pub(super) generator: Generator,
+    pub(super) warm_up: WarmUpRecord,
+    /// Longest delay of a wake-up of this process during the window.
+    pub(super) lateness: Duration,
+}
+
+/// Warms up and runs the window. `roles`: system and origin; `cpus`: those of all roles. The error may be [`Interrupted`].
+pub(super) fn run(
+    request: &MeasureRequest<'_>,
+    plan: &Plan,
+    roles: [&Role; 2],
+    cpus: &[usize],
+) -> anyhow::Result<Finished> {
+    let trial = LoadRun { request, plan, roles, cpus };
+    match request.expected.load.window() {
+        Window::For(time) => trial.run_for_time(time),
+        Window::Requests { requests, within: timeout } => {
+            trial.run_requests(requests.into(), timeout)
+        }
+    }
+}
+
+struct LoadRun<'a> {
+    request: &'a MeasureRequest<'a>,
+    plan: &'a Plan,
+    roles: [&'a Role; 2],
+    cpus: &'a [usize],
+}
+
+impl LoadRun<'_> {
+    /// The window is part of a load that continues before and after it.
+    fn run_for_time(&self, time: Duration) -> anyhow::Result<Finished> {
+        let generator = self.start_warm_up()?;
+        let warm_up = self.warm_up(&generator)?;
+        let window = PreparedWindow::new(&self.roles, self.cpus)?.open(Instant::now())?;
+        generator.open_window();
+        let slept = self.request.interrupt.sleep(time);
+        let window = window.close(Instant::now())?;
+        generator.close_window();
+        Ok(Finished { window, generator, warm_up, lateness: slept? })
+    }
+
+    /// The window contains a load of exactly these requests: it begins after the last response of the warm-up and ends
+    /// with its own last response, so that the servers' CPU time is the cost of these requests.
+    fn run_requests(&self, requests: u64, timeout: Duration) -> anyhow::Result<Finished> {
+        let warm_up = self.warm_up_and_drain()?;
+        let window = PreparedWindow::new(&self.roles, self.cpus)?.open(Instant::now())?;
+        let generator = start(Plan { requests: Some(requests), ..self.plan.clone() })?;
+        let lateness = wait(&generator, timeout, self.request.interrupt)?;
+        let window = window.close(Instant::now())?;
+        generator.close_window();
+        Ok(Finished { window, generator, warm_up, lateness })
+    }
+
+    /// Warms up and waits for the last responses, so that the system does not work on them in the window.
+    fn warm_up_and_drain(&self) -> anyhow::Result<WarmUpRecord> {
+        let load = self.request.expected.load;
+        if load.warmup == WarmUp::For(Duration::ZERO) {
+            return Ok(WarmUpRecord { duration_s: 0.0, steady: None });
+        }
+        let generator = self.start_warm_up()?;
+        let warm_up = self.warm_up(&generator)?;
+        generator.drain();
+        // The requests that are left then have timed out.
+        wait(&generator, CONNECT_TIMEOUT + load.timeout.0, self.request.interrupt)?;
+        generator.finish().context(FAILED)?;
+        Ok(warm_up)
+    }
+
+    fn start_warm_up(&self) -> anyhow::Result<Generator> {
+        start(Plan { warm_up: true, ..self.plan.clone() })
+    }
+
+    /// Waits for the fixed time of the case, or until the load is steady.
+    fn warm_up(&self, generator: &Generator) -> anyhow::Result<WarmUpRecord> {
+        // The schedule starts after the connections are open.
+        let begin = generator.starts_at();
+        let lead = begin.saturating_duration_since(Instant::now());
+        let steady = match self.request.expected.load.warmup {
+            WarmUp::For(time) => {
+                self.request.interrupt.sleep(lead + time)?;
+                None
+            }
+            WarmUp::Steady => {
+                self.request.interrupt.sleep(lead)?;
+                Some(self.wait_until_steady(generator)?)
+            }
+        };
+        Ok(WarmUpRecord { duration_s: begin.elapsed().as_secs_f64(), steady })
+    }
+
+    fn wait_until_steady(&self, generator: &Generator) -> anyhow::Result<bool> {
+        let [system, _] = self.roles;
+        self.request.wait_until_steady(|due| {
+            self.request.interrupt.sleep(due.saturating_duration_since(Instant::now()))?;
+            let cpu_us = system.cpu_us()?;
+            Ok((Instant::now(), generator.progress(), cpu_us))
+        })
+    }
+}
+
+fn start(plan: Plan) -> anyhow::Result<Generator> {
+    Generator::start(plan).context(FAILED)
+}
+
+/// Waits until a generator ends, up to `timeout`. Returns the longest delay of a wake-up of this process.
+fn wait(
+    generator: &Generator,
+    timeout: Duration,
+    interrupt: &Interrupt,
+) -> Result<Duration, Interrupted> {
+    let start = Instant::now();
+    let mut latest = Duration::ZERO;
+    let mut now = start;
+    loop {
+        interrupt.check()?;
+        let step = CHECK_INTERVAL.min(timeout.saturating_sub(now - start));
+        if step.is_zero() || generator.wait(step) {
+            return Ok(latest);
+        }
+        let woken = Instant::now();
+        latest = latest.max((woken - now).saturating_sub(step));
+        now = woken;
+    }
+}
+
+/// Interval between checks of the interrupt.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
