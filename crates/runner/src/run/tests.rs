@@ -7,7 +7,8 @@ use std::fs;
 use tempfile::TempDir;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::toml_file::Source;
+use tollgate_experiment::loading::WrittenExperiment;
+use tollgate_experiment::toml_file::{self, Source};
 use tollgate_records::units::Percent;
 
 const EXPERIMENT: &str = r#"
@@ -38,7 +39,8 @@ fn memory_folder() -> TempDir {
 fn experiment() -> Experiment {
     let catalog = Catalog::new(vec![]);
     let source = Source { name: "x.toml".to_owned(), text: EXPERIMENT.to_owned() };
-    Experiment::from_source(&catalog, "x", source, &Adjustments::default()).unwrap()
+    let written = WrittenExperiment::new("x", "x.toml", toml_file::parse(&source).unwrap());
+    Experiment::from_written(&catalog, written.unwrap(), &Adjustments::default()).unwrap()
 }
 
 /// Runs or resumes the experiment. Returns what ended it, and the events.
