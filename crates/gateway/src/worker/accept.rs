@@ -170,7 +170,9 @@ impl Worker {
         let limits = &self.shared.upstreams.current_config().config.limits;
         if limits.connections_per_client.is_some() {
             let clients = self.exchanges.values().map(|exchange| &exchange.client);
-            for ip in clients.filter(|it| !it.link.is_stream()).filter_map(|it| it.ip) {
+            for ip in
+                clients.filter(|client| !client.link.is_stream()).filter_map(|client| client.ip)
+            {
                 *self.connections_per_client.entry(network(ip)).or_default() += 1;
             }
         }

@@ -89,11 +89,12 @@ impl Turn<'_> {
                 self.shared.take_stream(place, streams_max, summary, *needs_new_connection)
             }
             Protocol::Http1 => {
-                let idle = match needs_new_connection {
-                    true => None,
-                    false => self.shared.take_idle(place, !summary.is_idempotent),
-                };
-                idle.map_or_else(|| self.shared.connect(place), Ok)
+                if !needs_new_connection
+                    && let Some(at) = self.shared.take_idle(place, !summary.is_idempotent)
+                {
+                    return Ok(at);
+                }
+                self.shared.connect(place)
             }
         }
     }

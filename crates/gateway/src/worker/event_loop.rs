@@ -186,7 +186,8 @@ impl Worker {
             Source::Upstream(id) => {
                 let key = UpstreamKey::new(id.key);
                 let upstream = self.shared.upstreams.connections().get(key);
-                let work = upstream.filter(|it| it.serial == id.serial).map(|it| it.work);
+                let upstream = upstream.filter(|upstream| upstream.serial == id.serial);
+                let work = upstream.map(|upstream| upstream.work);
                 match work {
                     Some(Work::Carries(connection)) => self.shared.read_backend(key, connection),
                     Some(Work::Serves(client)) => self.turn(client.key),

@@ -135,7 +135,8 @@ impl Exchange {
             ..Limits::default()
         };
         let connection = shared.http2.insert(Carrier::Client(self.id.key), limits, shared.now);
-        shared.http2[connection].tls = client.transport().and_then(|it| TlsFacts::of(it));
+        shared.http2[connection].tls =
+            client.transport().and_then(|transport| TlsFacts::of(transport));
         self.stage = Stage::Http2(connection);
     }
 

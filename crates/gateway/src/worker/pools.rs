@@ -92,7 +92,8 @@ impl Shared {
             Work::Idle => true,
             Work::Serves(_) => false,
         };
-        let over = self.upstreams.connections().keys(|it| is_idle(it) && is_over(it));
+        let is_over = |upstream: &Upstream| is_idle(upstream) && is_over(upstream);
+        let over = self.upstreams.connections().keys(is_over);
         over.into_iter().for_each(|at| self.close_idle(at));
     }
 

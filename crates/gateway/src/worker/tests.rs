@@ -11,18 +11,20 @@ use tollgate_tls::Transport;
 
 use super::client::Client;
 use super::event_loop::Worker;
-use super::exchange::{Exchange, Stage};
+use super::exchange::{Exchange, Next, Stage};
 use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
 use super::scratch::STREAM_PIECE_BYTES;
-use super::transaction::Transaction;
-use super::turn::Turn;
+use super::transaction::{HeldResponse, Hold, Transaction};
+use super::turn::{Flow, Turn};
+use super::upstreams::Upstream;
 use crate::command::{Command, CommandQueue};
 use crate::config::{Address, Config, Listener, Protocol, Timeouts};
 use crate::counters::Counters;
 use crate::firewall::Verdict;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
+use crate::local_response::LocalResponse;
 
 /// Deadline that turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -496,10 +498,88 @@ fn late_bytes_of_a_backend_are_no_response_to_the_next_request() {
         scene.events = Events::with_capacity(1);
         client.write_all(request.as_bytes()).unwrap();
         peer.write_all(format!("{response}no").as_bytes()).unwrap();
-        scene.worker.run_once(&mut scene.events, Some(PATIENCE)).unwrap();
+        let is_new = |upstream: &Upstream| !upstream.is_reused && upstream.client().is_some();
+        scene.run_until(|worker| worker.shared.upstreams.connections().values().any(is_new));
         let (mut next, _) = scene.backend.accept().unwrap();
         scene.read_message(&mut next);
         next.write_all(format!("{response}ok").as_bytes()).unwrap();
         assert!(scene.read_message(&mut client).ends_with("ok"), "{method}");
     }
+}
+
+#[test]
+fn verdict_to_respond_replaces_a_response_of_which_nothing_is_sent_and_closes_otherwise() {
+    let response = || LocalResponse::new(403, "No", Vec::new(), b"no".to_vec());
+    let held = |has_head| Some(Box::new(HeldResponse { bytes: b"part".to_vec(), has_head }));
+    for (has_begun, held, expected) in [
+        (false, None, Next::Continue),
+        (true, held(true), Next::Continue),
+        (true, held(false), Next::Close),
+        (true, None, Next::Close),
+    ] {
+        let mut scene = Scene::new(|_| {});
+        let mut client = scene.client();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        scene.run_until(|worker| !worker.shared.upstreams.connections().is_empty());
+        let (mut peer, _) = scene.backend.accept().unwrap();
+        scene.read_message(&mut peer);
+        if has_begun {
+            peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi").unwrap();
+            let head = |exchange: &Exchange| exchange.transaction().unwrap().is_head_missing();
+            scene.run_until(|worker| !worker.exchanges.values().any(head));
+        }
+        let key = scene.worker.exchanges.keys(|_| true)[0];
+        let Worker { exchanges, shared, .. } = &mut scene.worker;
+        let next = exchanges[key].in_transaction(shared, |turn| {
+            turn.transaction.hold = held.map_or(Hold::Nothing, Hold::Parked);
+            turn.resume(Verdict::Respond(Box::new(response())))
+        });
+        assert_eq!(next, expected);
+        let is_over = scene.worker.exchanges[key].transaction().is_none();
+        assert_eq!(is_over, expected == Next::Continue, "an aborted one ends with its client");
+    }
+}
+
+#[test]
+fn room_that_is_granted_to_a_client_that_leaves_goes_to_the_next() {
+    let mut scene =
+        Scene::new(|config| config.pools[0].connections_max = std::num::NonZeroU32::new(1));
+    let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut clients = [scene.client(), scene.client(), scene.client()];
+    for (at, client) in clients.iter_mut().enumerate() {
+        client.write_all(request).unwrap();
+        scene.run_until(|worker| {
+            worker.exchanges.values().filter(|other| other.transaction().is_some()).count() > at
+        });
+    }
+    let (mut peer, _) = scene.backend.accept().unwrap();
+    scene.read_message(&mut peer);
+    // The first one leaves, and so does the second one before it continues.
+    let keys = scene.worker.exchanges.keys(|_| true);
+    scene.worker.remove(keys[0]);
+    scene.worker.remove(keys[1]);
+    let (mut next, _) = loop {
+        scene.worker.run_once(&mut scene.events, Some(Duration::ZERO)).unwrap();
+        scene.backend.set_nonblocking(true).unwrap();
+        match scene.backend.accept() {
+            Ok(accepted) => break accepted,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    };
+    next.set_nonblocking(false).unwrap();
+    scene.read_message(&mut next);
+    next.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+    assert!(scene.read_message(&mut clients[2]).ends_with("hi"));
+}
+
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "a release build goes on after the report")]
+#[should_panic(expected = "a client has no transaction when it is to act")]
+fn impossible_state_is_reported() {
+    let mut scene = Scene::new(|_| {});
+    let _client = scene.client();
+    scene.run_until(|worker| !worker.exchanges.is_empty());
+    let key = scene.worker.exchanges.keys(|_| true)[0];
+    let Worker { exchanges, shared, .. } = &mut scene.worker;
+    exchanges[key].in_transaction(shared, |_| Flow::Wait);
 }

@@ -136,6 +136,10 @@ pub(super) struct RequestBuffer {
     is_incomplete: bool,
 }
 
+/// Clients that wait for a response have one each.
+const _: () = assert!(size_of::<Transaction>() <= TRANSACTION_BYTES_MAX);
+const TRANSACTION_BYTES_MAX: usize = 488;
+
 impl RequestBuffer {
     pub(super) fn start(&mut self, head: &[u8]) {
         self.clear();

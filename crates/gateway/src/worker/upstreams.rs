@@ -258,6 +258,11 @@ impl Upstreams {
         &mut pool.http2[place.backend.0]
     }
 
+    pub(super) fn http2_connections(&self, place: Place) -> &[UpstreamKey] {
+        let pool = &self.generations[place.generation].pools[place.pool.0];
+        &pool.http2[place.backend.0].connections
+    }
+
     /// Forgets that an HTTP/2 connection may take further requests.
     pub(super) fn unlist_http2(&mut self, at: UpstreamKey) {
         let place = self.connections[at].place;

@@ -178,8 +178,8 @@ impl Shared {
         if let Err((reason, cause)) = read {
             return self.fail_backend(at, connection, reason, &cause);
         }
-        let it = &self.http2[connection];
-        if it.framing.is_spent() {
+        let state = &self.http2[connection];
+        if state.framing.is_spent() {
             self.upstreams.unlist_http2(at);
             if self.http2[connection].requests == 0 {
                 return self.close_backend(at, connection);
@@ -214,9 +214,9 @@ impl Shared {
                 Err(error) => return Err((closed, format!("{failed}: {error}"))),
             };
             upstream.is_connecting = false;
-            let it = &mut self.http2[connection];
-            it.last_received = self.now;
-            let is_http1 = !it.is_ready && input.starts_with(b"HTTP/1.");
+            let state = &mut self.http2[connection];
+            state.last_received = self.now;
+            let is_http1 = !state.is_ready && input.starts_with(b"HTTP/1.");
             let mut bytes = &input[..count];
             loop {
                 match self.http2.next_event(connection, &mut bytes, self.now) {
@@ -312,9 +312,9 @@ impl Shared {
 
     /// The first settings establish a connection. Requests for which it has no room get another one.
     fn on_backend_settings(&mut self, at: UpstreamKey, connection: Http2Key) {
-        let it = &mut self.http2[connection];
-        let streams = it.framing.peer_streams();
-        let was_ready = std::mem::replace(&mut it.is_ready, true);
+        let state = &mut self.http2[connection];
+        let streams = state.framing.peer_streams();
+        let was_ready = std::mem::replace(&mut state.is_ready, true);
         let place = self.upstreams[at].place;
         self.upstreams.http2_backend(place).streams = streams;
         let surplus = self.http2[connection].requests.saturating_sub(streams as usize);
@@ -383,22 +383,22 @@ impl Shared {
     pub(in crate::worker) fn release_request(&mut self, stream: &Stream) {
         let connection = stream.connection;
         self.http2.release(stream);
-        let it = &self.http2[connection];
-        if it.requests > 0 {
+        let state = &self.http2[connection];
+        if state.requests > 0 {
             return;
         }
-        let at = match it.carrier {
+        let at = match state.carrier {
             Carrier::Upstream(at) => at,
             Carrier::Client(_) | Carrier::Closed => {
                 self.http2.remove(connection);
                 return;
             }
         };
-        let has_room = it.framing.can_open();
-        let can_serve = it.is_ready && has_room && self.stop_by.is_none();
+        let has_room = state.framing.can_open();
+        let can_serve = state.is_ready && has_room && self.stop_by.is_none();
         let place = self.upstreams[at].place;
         let keepalive_max = self.upstreams[place.generation].pool(place.pool).keepalive_max;
-        let others = self.upstreams.http2_backend(place).connections.clone();
+        let others = self.upstreams.http2_connections(place);
         let is_idle = |other: &&UpstreamKey| match self.upstreams[**other].work {
             Work::Carries(connection) => self.http2[connection].requests == 0,
             Work::Idle | Work::Serves(_) => false,
@@ -417,9 +417,9 @@ impl Shared {
     /// gone without having closed it.
     pub(in crate::worker) fn avoid_silent_connection(&mut self, at: UpstreamKey) {
         let Link::Stream(stream) = &self.upstreams[at].link else { return };
-        let it = &self.http2[stream.connection];
-        let silence = self.now.saturating_duration_since(it.last_received);
-        if let Carrier::Upstream(at) = it.carrier
+        let state = &self.http2[stream.connection];
+        let silence = self.now.saturating_duration_since(state.last_received);
+        if let Carrier::Upstream(at) = state.carrier
             && silence >= self.timeouts.response.min(self.timeouts.body)
         {
             self.upstreams.unlist_http2(at);

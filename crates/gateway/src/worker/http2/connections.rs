@@ -594,13 +594,18 @@ impl Connections {
 
     /// Number of streams that wait for room on a connection.
     pub(super) fn waiting(&self, at: Http2Key) -> usize {
-        self.arena.get(at).map_or(0, |it| it.opening.len() + it.waiting.len())
+        self.arena
+            .get(at)
+            .map_or(0, |connection| connection.opening.len() + connection.waiting.len())
     }
 
     /// Takes the stream, by its token, that has waited longest for room, if there is room. Streams to open precede. A stream
     /// may have only trailers left, which need no window.
     pub(super) fn next_waiting(&mut self, at: Http2Key) -> Option<usize> {
-        let connection = self.arena.get_mut(at).filter(|it| it.has_room() && it.can_send())?;
+        let connection = self
+            .arena
+            .get_mut(at)
+            .filter(|connection| connection.has_room() && connection.can_send())?;
         if connection.framing.can_open()
             && let Some(token) = connection.opening.pop_front()
         {

@@ -77,7 +77,8 @@ impl Worker {
                 // Reading shows why, after what the backend has sent before, unless it has ended only its receiving side.
                 transport.assume_readable();
                 self.shared.read_backend(at, connection);
-                let is_open = |it: &Upstream| it.serial == serial && !it.link.is_readable();
+                let is_open =
+                    |other: &Upstream| other.serial == serial && !other.link.is_readable();
                 if self.shared.upstreams.connections().get(at).is_some_and(is_open) {
                     let reason = Reason::BackendClosed;
                     self.shared.fail_backend(at, connection, reason, "cannot send");
@@ -86,7 +87,7 @@ impl Worker {
             }
         }
         self.resume_waiting(connection);
-        let is_readable = |it: &Upstream| it.serial == serial && it.link.is_readable();
+        let is_readable = |other: &Upstream| other.serial == serial && other.link.is_readable();
         if self.shared.upstreams.connections().get(at).is_some_and(is_readable) {
             self.shared.read_backend(at, connection);
         }
