@@ -10,12 +10,12 @@ run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 
 install: ## the program with completions, manual pages, unit and configuration, in PREFIX (/usr/local), below DESTDIR
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
 	@scripts/install "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 deb: ## the same as a Debian package, in target/
 	@scripts/setup dpkg-dev
-	@cargo build --quiet --release --locked -p tollgate
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
 	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 packages: ## the Debian packages of all systems under test

@@ -69,6 +69,10 @@ mod cluster;
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
 
+// The library for ModSecurity's connectors.
+#[cfg(feature = "e2e")]
+mod drop_in; // In Debian's nginx, beside libmodsecurity.
+
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
 mod h2spec;

@@ -58,6 +58,14 @@ pub struct Settings {
     pub audit_log: Option<String>,
     /// `SecAuditLogFormat JSON`
     pub audit_log_json: bool,
+    /// `SecAuditLogType Concurrent`: one file for each entry
+    pub audit_log_concurrent: bool,
+    /// `SecAuditLogStorageDir`: folder of these files
+    pub audit_log_folder: Option<String>,
+    /// `SecAuditLogDirMode`: permissions of folders
+    pub audit_log_folder_mode: u32,
+    /// `SecAuditLogFileMode`: permissions of files
+    pub audit_log_file_mode: u32,
     /// `SecComponentSignature`
     pub component_signatures: Vec<String>,
     /// `SecUnicodeMapFile`
@@ -87,6 +95,10 @@ impl Default for Settings {
             audit_log_parts: "ABCFHZ".into(),
             audit_log: None,
             audit_log_json: false,
+            audit_log_concurrent: false,
+            audit_log_folder: None,
+            audit_log_folder_mode: 0o750,
+            audit_log_file_mode: 0o640,
             component_signatures: Vec::new(),
             unicode: Arc::default(),
         }

@@ -83,13 +83,20 @@ fn own_firewall_blocks_what_modsecurity_blocks() {
     for (mix, crs) in
         ["browse", "realistic", "bodies.toml"].iter().flat_map(|mix| sets.map(|crs| (mix, crs)))
     {
-        let verdicts = ["nginx-modsecurity", "tollgate-waf"].map(|system| {
-            let output = check(&workspace, system, &["rules=crs", "response_bodies=off", crs], mix);
+        let engines = [
+            ("nginx-modsecurity", None),
+            ("nginx-modsecurity", Some("library=tollgate")),
+            ("tollgate-waf", None),
+        ];
+        let [theirs, drop_in, gateway] = engines.map(|(system, library)| {
+            let with = ["rules=crs", "response_bodies=off", crs].into_iter().chain(library);
+            let output = check(&workspace, system, &with.collect::<Vec<_>>(), mix);
             assert_eq!(output.status.code(), Some(0), "{}", show(&output));
             responses(&output)
         });
-        assert!(verdicts[0].len() >= 4, "{verdicts:?}");
-        assert_eq!(verdicts[0], verdicts[1], "{mix} {crs}");
+        assert!(theirs.len() >= 4, "{theirs:?}");
+        assert_eq!(drop_in, theirs, "{mix} {crs}");
+        assert_eq!(gateway, theirs, "{mix} {crs}");
     }
 }
 

@@ -20,6 +20,7 @@ use dialect::naxsi::Naxsi;
 use dialect::seclang::directive::Include;
 use dialect::{appsec, naxsi, seclang};
 use draft::Draft;
+use written::Entry;
 
 /// Depth of nested files.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -83,6 +84,22 @@ impl Builder {
     ///
     /// A file cannot be read, or a directive is invalid or not supported.
     pub fn build(self) -> Result<RuleSet, LoadError> {
+        resolve::resolve(self.read()?)
+    }
+
+    /// Reads everything without resolving it, so that rules may name those of another source. Returns the number of rules, and
+    /// the files on which they depend.
+    ///
+    /// # Errors
+    ///
+    /// As of [`build`](Self::build).
+    pub fn check(self) -> Result<(usize, Vec<PathBuf>), LoadError> {
+        let draft = self.read()?;
+        let is_rule = |entry: &&Entry| matches!(entry, Entry::Rule(..));
+        Ok((draft.entries.iter().filter(is_rule).count(), draft.shared.files_read))
+    }
+
+    fn read(self) -> Result<Draft, LoadError> {
         let mut loader =
             Loader { draft: Draft::new(self.skip_unsupported), naxsi: Naxsi::default() };
         // From the outermost place on, so that the last setting is that of the innermost.
@@ -100,7 +117,7 @@ impl Builder {
         }
         let Loader { mut draft, naxsi } = loader;
         naxsi.compile(&mut draft)?;
-        resolve::resolve(draft)
+        Ok(draft)
     }
 }
 

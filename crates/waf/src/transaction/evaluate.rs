@@ -193,7 +193,7 @@ impl Evaluation<'_> {
                 Some(self.state.highest_severity.map_or(severity, |s| s.min(severity)));
         }
         let disruptive = self.disrupt(rule);
-        if rule.log || self.state.record_silent {
+        if rule.log || rule.audit_log || self.state.record_silent {
             self.record(rule, index, disruptive, first_matches);
         }
         true

@@ -160,7 +160,7 @@ pub struct Match {
     pub message: Vec<u8>,
     /// `logdata`, expanded.
     pub log_data: Vec<u8>,
-    /// False for rules with `nolog`, which are recorded on request only.
+    /// False for rules with `nolog`, which are recorded on request only, or with `auditlog`.
     pub logged: bool,
     /// True if the rule's disruptive action ran.
     pub disruptive: bool,
@@ -399,7 +399,7 @@ impl Transaction {
             AuditEngine::Off => false,
             AuditEngine::RelevantOnly => {
                 let rules = &self.rules.rules;
-                self.state.matches.iter().any(|m| m.logged && rules[m.rule].audit_log)
+                self.state.matches.iter().any(|m| rules[m.rule].audit_log)
                     || self.rules.is_relevant_status(status)
             }
         }

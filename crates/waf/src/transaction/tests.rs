@@ -525,12 +525,15 @@ fn match_names_the_last_operator_of_its_chain() {
     let text = "SecRuleEngine On\n\
         SecRule ARGS:q \"@rx ^a\" \"id:1,phase:1,pass,ver:'V',rev:'2',maturity:3,accuracy:4,noauditlog,chain,setvar:tx.a=%{ARGS.q}\"\n\
         SecRule ARGS:r \"!@streq %{tx.a}\" \"t:none\"\n\
-        SecAction \"id:2,phase:1,pass\"";
+        SecAction \"id:2,phase:1,pass\"\n\
+        SecRule ARGS:q \"@rx \\\"|a|\\\"\" \"id:3,phase:1,pass\"";
     let rules = RuleSet::builder().text("t.conf", text).build().unwrap_or_else(|e| panic!("{e}"));
     let mut transaction = Transaction::new(Arc::new(rules));
     transaction.request_line(b"GET", b"/?q=ab&r=c", b"HTTP/1.1");
     transaction.process_request_headers(&mut Worker::new());
-    let [chain, action] = transaction.matches() else { panic!("{:?}", transaction.matches()) };
+    let [chain, action, quoted] = transaction.matches() else {
+        panic!("{:?}", transaction.matches())
+    };
     assert_eq!(chain.argument.as_deref(), Some(&b"ab"[..]));
     assert_eq!(action.argument, None);
     let info = |index| transaction.rules().rule(index).unwrap_or_else(|| panic!("no rule {index}"));
@@ -538,6 +541,7 @@ fn match_names_the_last_operator_of_its_chain() {
     assert_eq!((first.operator, first.argument), ("StrEq", &b"%{tx.a}"[..]));
     assert_eq!((first.version, first.revision, first.maturity, first.accuracy), ("V", "2", 3, 4));
     assert!(!first.audit_log);
+    assert_eq!(info(quoted.rule).argument, b"\\\"|a|\\\"");
     let second = info(action.rule);
     assert_eq!((second.operator, second.argument), ("", &b""[..]));
     assert!(second.audit_log);

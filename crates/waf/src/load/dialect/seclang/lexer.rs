@@ -65,6 +65,18 @@ impl Argument {
     pub(crate) fn as_str(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
+
+    /// The text from an offset on as the file has it, with the backslashes before its quotes.
+    pub(crate) fn as_written(&self, offset: usize) -> Box<[u8]> {
+        let (mut written, mut from) = (Vec::new(), offset);
+        for &quote in self.removed.iter().filter(|&&quote| quote >= offset) {
+            written.extend_from_slice(&self.text[from..quote]);
+            written.push(b'\\');
+            from = quote;
+        }
+        written.extend_from_slice(&self.text[from..]);
+        written.into()
+    }
 }
 
 /// Splits a file into directives. Lines that end with a backslash continue on the next line;

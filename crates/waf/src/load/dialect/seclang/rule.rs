@@ -108,7 +108,10 @@ impl Draft {
             return Err(invalid(&place, "no target that is not excluded"));
         }
         let operator = operator::parse(&argument.text, folder, &mut self.shared);
-        let operator = at_argument(directive, argument, operator)?;
+        let mut operator = at_argument(directive, argument, operator)?;
+        // It is the end of the text. Logs have it as it was written, like those of ModSecurity.
+        let offset = argument.text.len() - operator.written.argument.len();
+        operator.written.argument = argument.as_written(offset);
         if let Some((offset, message)) = operator.unavailable {
             let place = directive.place_in(argument, offset);
             self.never_matching.push(Skipped { place, message });

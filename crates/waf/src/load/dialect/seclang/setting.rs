@@ -12,7 +12,7 @@ use super::lexer::Directive;
 use super::{action, at_argument, at_name, one};
 
 /// Directives without an effect on this engine, with the reason.
-const INERT: [(&str, &str); 28] = [
+const INERT: [(&str, &str); 24] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
     (
         "SecPcreMatchLimit",
@@ -31,10 +31,6 @@ const INERT: [(&str, &str); 28] = [
     ("SecStatusEngine", "nothing is sent home"),
     ("SecCookieFormat", "cookies are of version 0"),
     ("SecCollectionTimeout", "persistent collections last for one transaction"),
-    ("SecAuditLogStorageDir", "audit entries are written by the program that runs the engine"),
-    ("SecAuditLogDirMode", "audit entries are written by the program that runs the engine"),
-    ("SecAuditLogFileMode", "audit entries are written by the program that runs the engine"),
-    ("SecAuditLogType", "audit entries are written by the program that runs the engine"),
     ("SecAuditLog2", "audit entries are written by the program that runs the engine"),
     ("SecResponseBodyMimeTypesClear", "use SecResponseBodyMimeType, which replaces the list"),
     ("SecXmlExternalEntity", "external entities are never loaded"),
@@ -63,7 +59,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 39] = [
     "Include",
     "IncludeOptional",
     "SecAction",
@@ -71,9 +67,13 @@ const NAMES: [&str; 35] = [
     "SecArgumentsLimit",
     "SecAuditEngine",
     "SecAuditLog",
+    "SecAuditLogDirMode",
+    "SecAuditLogFileMode",
     "SecAuditLogFormat",
     "SecAuditLogParts",
     "SecAuditLogRelevantStatus",
+    "SecAuditLogStorageDir",
+    "SecAuditLogType",
     "SecComponentSignature",
     "SecDefaultAction",
     "SecInspectionLimit",
@@ -181,6 +181,19 @@ impl Draft {
             }
             "secauditlogparts" => settings.audit_log_parts = value(directive, text)?,
             "secauditlog" => settings.audit_log = Some(value(directive, text)?),
+            "secauditlogtype" => {
+                settings.audit_log_concurrent =
+                    value(directive, |text| Ok(text.eq_ignore_ascii_case("concurrent")))?;
+            }
+            "secauditlogstoragedir" => {
+                settings.audit_log_folder = Some(value(directive, text)?);
+            }
+            "secauditlogdirmode" => {
+                settings.audit_log_folder_mode = value(directive, |text| mode(text, 0o750))?;
+            }
+            "secauditlogfilemode" => {
+                settings.audit_log_file_mode = value(directive, |text| mode(text, 0o640))?;
+            }
             "secauditlogformat" => {
                 settings.audit_log_json = value(directive, |t| Ok(t.eq_ignore_ascii_case("json")))?;
             }
@@ -224,6 +237,17 @@ fn separator(text: &str) -> Result<u8, Fault> {
         [byte] => Ok(*byte),
         _ => Err(Fault::invalid(0, format!("separator \"{text}\" is not one byte"))),
     }
+}
+
+/// Permissions as an octal number, or the default.
+fn mode(text: &str, default: u32) -> Result<u32, Fault> {
+    if text.eq_ignore_ascii_case("default") {
+        return Ok(default);
+    }
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
+    mode.ok_or_else(|| {
+        Fault::invalid(0, format!("\"{text}\" is neither an octal mode nor default"))
+    })
 }
 
 fn limit_action(text: &str) -> Result<LimitAction, Fault> {

@@ -1,0 +1,332 @@
+//! Rules of one place in a server's configuration, merged with those of the places around it.
+//!
+//! A server creates a set for each of its places, thousands perhaps, most of which end up with the same rules. So sources are
+//! kept as they were named, and compiled once for all sets that have the same ones ([`Memo`]), before the server forks.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::hash::Hash;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tollgate_waf::{AuditEngine, Builder, RuleSet};
+
+use crate::audit_log::{AuditLog, AuditTarget};
+use crate::inspection::warm_up;
+
+/// Like libmodsecurity, the engine only detects unless a directive sets its mode.
+const DEFAULTS: &str = "SecRuleEngine DetectionOnly";
+
+/// Name of rules that have no file, as libmodsecurity logs it.
+const NO_FILE: &str = "<<reference missing or not informed>>";
+
+/// Files are compared with those that were read at most this often, so that a configuration is read in one go.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    File(PathBuf),
+    Text(Vec<u8>),
+}
+
+/// The sources of a set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleSources {
+    /// Those of the place itself, then those of the places around it. None is empty.
+    places: Vec<Vec<Source>>,
+    compiled: OnceLock<Arc<Compiled>>,
+}
+
+/// Rules ready to run, with their audit log.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) audit_log: Option<Arc<AuditLog>>,
+}
+
+impl RuleSources {
+    /// Adds rules from a text. Returns their number.
+    pub(crate) fn add_text(&mut self, text: &[u8]) -> Result<usize, String> {
+        self.add(Source::Text(text.to_vec()))
+    }
+
+    /// Adds rules from a file. Returns their number.
+    pub(crate) fn add_file(&mut self, path: &[u8]) -> Result<usize, String> {
+        self.add(Source::File(PathBuf::from(OsStr::from_bytes(path))))
+    }
+
+    fn add(&mut self, source: Source) -> Result<usize, String> {
+        let count = checked(&source)?;
+        match self.places.first_mut() {
+            Some(place) => place.push(source),
+            None => self.places.push(vec![source]),
+        }
+        self.compiled = OnceLock::new();
+        Ok(count)
+    }
+
+    /// Adds the rules of the place around. Returns the number of all rules. After an error the set is as before.
+    pub(crate) fn merge(&mut self, around: &Self) -> Result<usize, String> {
+        let merged = if self.places.is_empty() {
+            around.clone()
+        } else {
+            let places = [self.places.as_slice(), &around.places].concat();
+            Self { places, compiled: OnceLock::new() }
+        };
+        let count = merged.compile()?.rules.rules().count();
+        *self = merged;
+        Ok(count)
+    }
+
+    /// The compiled rules.
+    pub(crate) fn compile(&self) -> Result<Arc<Compiled>, String> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(Arc::clone(compiled));
+        }
+        let compiled = compiled(&self.places)?;
+        Ok(Arc::clone(self.compiled.get_or_init(|| compiled)))
+    }
+}
+
+/// Checks a source by itself. Returns the number of its rules.
+fn checked(source: &Source) -> Result<usize, String> {
+    static CHECKED: LazyLock<Memo<Source, usize>> = LazyLock::new(Memo::default);
+    CHECKED.get(source, |source| {
+        let check = with_source(RuleSet::builder(), source).check();
+        check.map_err(|error| error.to_string())
+    })
+}
+
+fn compiled(places: &[Vec<Source>]) -> Result<Arc<Compiled>, String> {
+    static COMPILED: LazyLock<Memo<Vec<Vec<Source>>, Weak<Compiled>>> =
+        LazyLock::new(Memo::default);
+    // Until the caller has it.
+    let mut made = None;
+    let weak = COMPILED.get(&places.to_vec(), |places| {
+        let mut builder = RuleSet::builder();
+        for place in places {
+            builder = place.iter().fold(builder, with_source).around();
+        }
+        let rules =
+            builder.text("defaults", DEFAULTS).build().map_err(|error| error.to_string())?;
+        let rules = Arc::new(rules);
+        warm_up(&rules);
+        let files = rules.files().to_vec();
+        let compiled = made.insert(Arc::new(Compiled { audit_log: audit_log(&rules)?, rules }));
+        Ok((Arc::downgrade(compiled), files))
+    })?;
+    Ok(made
+        .or_else(|| weak.upgrade())
+        .unwrap_or_else(|| unreachable!("the memo has live values only")))
+}
+
+fn with_source(builder: Builder, source: &Source) -> Builder {
+    match source {
+        Source::File(path) => builder.file(path),
+        Source::Text(text) => builder.text(NO_FILE, text.clone()),
+    }
+}
+
+fn audit_log(rules: &RuleSet) -> Result<Option<Arc<AuditLog>>, String> {
+    let settings = rules.settings();
+    let Some(path) = &settings.audit_log else { return Ok(None) };
+    if settings.audit_engine == AuditEngine::Off {
+        return Ok(None);
+    }
+    let folder = match (settings.audit_log_concurrent, &settings.audit_log_folder) {
+        (false, _) => None,
+        (true, Some(folder)) => Some(PathBuf::from(folder)),
+        (true, None) => {
+            return Err(
+                "cannot open audit log: SecAuditLogType Concurrent needs SecAuditLogStorageDir"
+                    .to_owned(),
+            );
+        }
+    };
+    let target = AuditTarget {
+        path: PathBuf::from(path),
+        folder,
+        is_json: settings.audit_log_json,
+        folder_mode: settings.audit_log_folder_mode,
+        file_mode: settings.audit_log_file_mode,
+    };
+    AuditLog::open(target).map(|log| Some(Arc::new(log)))
+}
+
+/// Values that are made once for each key, until a file on which they depend changes.
+#[derive(Debug)]
+struct Memo<K, V>(Mutex<HashMap<K, Known<V>>>);
+
+#[derive(Debug)]
+struct Known<V> {
+    value: V,
+    files: Vec<(PathBuf, Option<Stamp>)>,
+    checked_at: Instant,
+}
+
+/// Identity and state of a file: device, inode, size, and the nanoseconds of the last changes of content and inode.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+/// Value of a [`Memo`].
+trait Kept: Clone {
+    /// False if the value is gone, since nobody uses it.
+    fn is_alive(&self) -> bool;
+}
+
+impl Kept for usize {
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+impl<T> Kept for Weak<T> {
+    fn is_alive(&self) -> bool {
+        self.strong_count() > 0
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
+    /// Returns the known value of the key. `make` returns it with the files on which it depends.
+    fn get(
+        &self,
+        key: &K,
+        make: impl FnOnce(&K) -> Result<(V, Vec<PathBuf>), String>,
+    ) -> Result<V, String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get_mut(key)
+            && known.value.is_alive()
+            && known.is_current(Instant::now())
+        {
+            return Ok(known.value.clone());
+        }
+        known.retain(|_, known| known.value.is_alive());
+        let (value, files) = make(key)?;
+        let files =
+            files.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp));
+        let entry =
+            Known { value: value.clone(), files: files.collect(), checked_at: Instant::now() };
+        known.insert(key.clone(), entry);
+        Ok(value)
+    }
+}
+
+impl<V> Known<V> {
+    fn is_current(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.checked_at) < CHECK_INTERVAL {
+            return true;
+        }
+        self.checked_at = now;
+        self.files.iter().all(|(path, known)| stamp(path) == *known)
+    }
+}
+
+fn stamp(path: &PathBuf) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Some((file.dev(), file.ino(), file.size(), times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_waf::EngineMode;
+
+    fn sources(texts: &[&str]) -> RuleSources {
+        let mut sources = RuleSources::default();
+        for text in texts {
+            sources.add_text(text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+        }
+        sources
+    }
+
+    fn compiled(sources: &RuleSources) -> Arc<Compiled> {
+        sources.compile().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn ids(sources: &RuleSources) -> Vec<u64> {
+        compiled(sources).rules.rules().map(|rule| rule.id).collect()
+    }
+
+    const A: &str = "SecAction \"id:1,phase:1,pass\"";
+    const B: &str = "SecAction \"id:2,phase:1,pass\"";
+
+    #[test]
+    fn engine_only_detects_unless_a_place_sets_its_mode() {
+        let mode = |sources: &RuleSources| compiled(sources).rules.settings().engine;
+        assert_eq!(mode(&sources(&[A])), EngineMode::DetectionOnly);
+        let mut inner = sources(&[A]);
+        let merged = inner.merge(&sources(&["SecRuleEngine On"]));
+        assert_eq!((merged, mode(&inner)), (Ok(1), EngineMode::On));
+        let mut inner = sources(&["SecRuleEngine Off"]);
+        assert_eq!(inner.merge(&sources(&["SecRuleEngine On", A])), Ok(1));
+        assert_eq!(mode(&inner), EngineMode::Off);
+    }
+
+    #[test]
+    fn rules_of_the_place_around_follow() {
+        let mut inner = sources(&[B]);
+        assert_eq!(inner.merge(&sources(&[A])), Ok(2));
+        assert_eq!(ids(&inner), [2, 1]);
+        let mut innermost = sources(&["SecRuleRemoveById 1"]);
+        assert_eq!(innermost.merge(&inner), Ok(1));
+        assert_eq!(ids(&innermost), [2]);
+    }
+
+    #[test]
+    fn merge_that_fails_changes_nothing() {
+        let mut inner = sources(&[A]);
+        let error = inner.merge(&sources(&[B, A])).unwrap_err();
+        assert!(error.contains("rule id 1 is used twice"), "{error}");
+        assert_eq!(ids(&inner), [1]);
+        assert!(inner.add_text(b"SecRuel").is_err());
+        assert_eq!(ids(&inner), [1]);
+    }
+
+    #[test]
+    fn equal_rules_are_compiled_once() {
+        let around = sources(&[A]);
+        let merged = |own: &[&str]| {
+            let mut inner = sources(own);
+            inner.merge(&around).unwrap_or_else(|error| panic!("{error}"));
+            compiled(&inner)
+        };
+        let (first, second, other) = (merged(&[B]), merged(&[B]), merged(&[]));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(!Arc::ptr_eq(&first, &other));
+        assert!(Arc::ptr_eq(&other, &compiled(&around)));
+    }
+
+    #[test]
+    fn file_that_changed_is_read_again() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("rules.conf");
+        std::fs::write(&path, A)?;
+        let memo: Memo<u8, usize> = Memo::default();
+        let get = |value| memo.get(&0, |_| Ok((value, vec![path.clone()])));
+        assert_eq!(get(1), Ok(1));
+        assert_eq!(get(2), Ok(1));
+        std::fs::write(&path, format!("{A}\n{B}"))?;
+        // The file is compared again once the interval is over.
+        let expire = |memo: &Memo<u8, usize>| {
+            let mut known = memo.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for known in known.values_mut() {
+                known.checked_at =
+                    known.checked_at.checked_sub(CHECK_INTERVAL).unwrap_or(known.checked_at);
+            }
+        };
+        expire(&memo);
+        assert_eq!(get(3), Ok(3));
+        expire(&memo);
+        assert_eq!(get(4), Ok(3));
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! The library for ModSecurity's connectors in Debian's nginx, beside libmodsecurity in the same nginx with the same configuration:
+//! the same responses, the same lines in the error log, the same audit log.
+
+use crate::support::{Workspace, wait_until};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const CONFIG: &str = r#"
+load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;
+daemon off;
+worker_processes 2;
+pid FOLDER/nginx.pid;
+error_log FOLDER/error.log info;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path FOLDER/body;
+    client_body_buffer_size 1k;
+    proxy_temp_path FOLDER/proxy;
+    fastcgi_temp_path FOLDER/fastcgi;
+    uwsgi_temp_path FOLDER/uwsgi;
+    scgi_temp_path FOLDER/scgi;
+    root FOLDER/site;
+    modsecurity on;
+    modsecurity_rules_file FOLDER/rules.conf;
+    server {
+        listen 127.0.0.1:PORT;
+        location / { }
+        location /post { proxy_pass http://127.0.0.1:PORT/index.html; proxy_method GET; proxy_pass_request_body off; proxy_set_header Content-Length ""; }
+        location /off { modsecurity off; return 200 off; }
+        location /own {
+            modsecurity_rules 'SecRuleRemoveById 941100 941110 941160 941390
+                SecRule ARGS:own "@streq yes" "id:100,phase:1,deny,status:418,msg:own"';
+            try_files /index.html =404;
+        }
+        location /detect {
+            modsecurity_rules 'SecRuleEngine DetectionOnly';
+            try_files /index.html =404;
+        }
+        error_page 406 /blocked.html;
+    }
+}
+"#;
+
+const RULES: &str = r#"
+SecRuleEngine On
+SecRequestBodyAccess On
+SecRequestBodyLimit 20000
+SecRequestBodyLimitAction Reject
+SecRequestBodyNoFilesLimit 20000
+SecResponseBodyAccess On
+SecResponseBodyMimeType text/html
+SecAuditEngine RelevantOnly
+SecAuditLogRelevantStatus "^(?:4|5)"
+SecAuditLogParts ABCEFHZ
+SecAuditLogFormat JSON
+SecAuditLog FOLDER/audit.log
+Include /etc/modsecurity/crs/crs-setup.conf
+SecRule ARGS:denied "@rx ^(y|n)" "id:1,phase:1,deny,status:406,msg:'denied %{MATCHED_VAR}',logdata:'%{TX.0} %{MATCHED_VAR}',capture,severity:WARNING,ver:'1.2',rev:'3',maturity:'4',accuracy:'5',tag:'a',tag:'b/c'"
+SecRule ARGS:moved "@streq yes" "id:2,phase:2,redirect:http://www.example.com/%{ARGS.moved},log"
+SecRule RESPONSE_HEADERS:Content-Type "@beginsWith text/html" "id:3,phase:3,pass,log,msg:'page',chain"
+    SecRule ARGS:page "@within %{ARGS.page} other" "t:none"
+SecAction "id:4,phase:2,pass,nolog,setvar:tx.four=4"
+SecRule TX:four "@ge %{tx.four}" "id:5,phase:2,pass,log,msg:'four'"
+SecRule &ARGS "@gt 2" "id:6,phase:2,pass,log"
+"#;
+
+/// nginx with one of the libraries.
+struct Nginx {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // TERM, so that the workers end as well.
+        Command::new("kill").arg(self.process.id().to_string()).status().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Nginx {
+    fn start(workspace: &Workspace, name: &str, library: Option<&Path>) -> Self {
+        let folder = workspace.path(name);
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();
+        let fill = |text: &str| {
+            text.replace("FOLDER", folder.to_str().unwrap()).replace("PORT", &port.to_string())
+        };
+        let mut rules = fill(RULES);
+        let mut files: Vec<PathBuf> = fs::read_dir("/usr/share/modsecurity-crs/rules")
+            .expect("modsecurity-crs is not installed; run `make packages`")
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
+            .collect();
+        files.sort();
+        for file in files {
+            rules.push_str(&format!("Include {}\n", file.display()));
+        }
+        workspace.write(&format!("{name}/rules.conf"), &rules);
+        workspace.write(&format!("{name}/nginx.conf"), &fill(CONFIG));
+        workspace.write(&format!("{name}/site/index.html"), "<html><p>page</p></html>\n");
+        workspace.write(&format!("{name}/site/blocked.html"), "blocked\n");
+        // The workers of a master that root starts run as another user.
+        Command::new("chmod").args(["-R", "a+rX"]).arg(&folder).status().unwrap();
+        let mut command = Command::new("/usr/sbin/nginx");
+        command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
+        command.arg("-c").arg(folder.join("nginx.conf"));
+        if let Some(library) = library {
+            command.env("LD_LIBRARY_PATH", library);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().expect("nginx is not installed; run `make packages`");
+        let mut nginx = Self { process, port, folder };
+        let is_up = wait_until(Duration::from_secs(60), || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+                || nginx.process.try_wait().is_ok_and(|status| status.is_some())
+        });
+        assert!(is_up && nginx.process.try_wait().unwrap().is_none(), "{}", nginx.log("start.log"));
+        let maps = fs::read_to_string(format!("/proc/{}/maps", nginx.process.id())).unwrap();
+        let expected = library.map_or("/usr/lib/", |_| "libmodsecurity.so");
+        let loaded = maps.lines().find(|line| line.contains("libmodsecurity.so")).unwrap_or("");
+        assert!(loaded.contains(expected), "{loaded}");
+        assert_eq!(loaded.contains("/usr/lib/"), library.is_none(), "{loaded}");
+        nginx
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(name)).unwrap_or_default()
+    }
+
+    /// Sends a request and returns the response's status, the header `Location` and the body.
+    fn request(&self, request: &[u8]) -> (String, String, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        let text = String::from_utf8_lossy(&response).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let location = head.lines().find_map(|line| line.strip_prefix("Location: "));
+        let status = head.split(' ').nth(1).unwrap_or("").to_owned();
+        (status, location.unwrap_or("").to_owned(), body.to_owned())
+    }
+
+    /// The last line of the error log for each request and rule. libmodsecurity writes several for a rule with `multiMatch`, and
+    /// runs rules of later phases behind one that blocks.
+    fn lines(&self) -> BTreeMap<(String, String), String> {
+        let (mut lines, mut blocked) = (BTreeMap::new(), HashSet::new());
+        for line in self.shown("error.log").lines() {
+            let Some(at) = line.find("ModSecurity: ") else { continue };
+            let level = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+            let level = level.map_or("", |(level, _)| level);
+            let line = without(&without(&line[at..], "ref"), "unique_id");
+            // libmodsecurity logs the value before transformations.
+            let line = line.split_once(" (Value: `").map_or_else(
+                || line.clone(),
+                |(start, rest)| {
+                    format!("{start}{}", rest.split_once("' )").map_or("", |(_, end)| end))
+                },
+            );
+            let part = |before: &str, end: char| {
+                let rest = line.split_once(before).map_or("", |(_, rest)| rest);
+                rest.split(end).next().unwrap_or("").to_owned()
+            };
+            let (request, id) = (part("request: \"", '"'), part("[id \"", '"'));
+            if blocked.contains(&request) || level.is_empty() || id.is_empty() {
+                continue;
+            }
+            if line.contains("Access denied") {
+                blocked.insert(request.clone());
+            }
+            lines.insert((request, id), format!("[{level}] {line}"));
+        }
+        lines
+    }
+
+    /// A log without what differs from process to process.
+    fn shown(&self, name: &str) -> String {
+        let log = self.log(name).replace(self.folder.to_str().unwrap(), "FOLDER");
+        let log = log.replace(&format!("127.0.0.1:{}", self.port), "127.0.0.1:PORT");
+        log.lines().map(|line| with_lower_tx(line) + "\n").collect()
+    }
+
+    fn audit_entries(&self) -> Vec<Value> {
+        let entry = |line: &str| {
+            let mut entry: Value = serde_json::from_str(line).expect(line);
+            let transaction = &mut entry["transaction"];
+            for member in ["time_stamp", "server_id", "unique_id", "client_port", "host_port"] {
+                transaction[member] = Value::Null;
+            }
+            transaction["producer"]["modsecurity"] = Value::Null;
+            // libmodsecurity keeps a quote of the directive.
+            transaction["producer"]["components"] = Value::Null;
+            for message in transaction["messages"].as_array_mut().unwrap() {
+                message["details"]["reference"] = Value::Null;
+                let cause = message["details"]["match"].as_str().unwrap_or("").to_owned();
+                message["details"]["match"] = cause.split(" (Value: `").next().into();
+            }
+            // libmodsecurity leaves out a body above the limit.
+            if transaction["request"]["headers"]["Content-Length"] == "24000" {
+                transaction["request"]["body"] = Value::Null;
+            }
+            for header in ["Date", "ETag", "Last-Modified"] {
+                transaction["response"]["headers"][header] = Value::Null;
+            }
+            entry
+        };
+        self.shown("audit.log").lines().map(entry).collect()
+    }
+}
+
+/// Lowers the names of TX variables, which libmodsecurity logs as the rule has them.
+fn with_lower_tx(text: &str) -> String {
+    let mut parts = text.split("variable `TX:");
+    let mut lowered = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let (name, end) = part.split_once('\'').unwrap_or((part, ""));
+        lowered.push_str(&format!("variable `TX:{}'{end}", name.to_lowercase()));
+    }
+    lowered
+}
+
+/// Removes the value of `[name "value"]`.
+fn without(line: &str, name: &str) -> String {
+    let start = format!("[{name} \"");
+    let Some(at) = line.find(&start) else { return line.to_owned() };
+    let value = at + start.len();
+    let end = line[value..].find('"').map_or(line.len(), |length| value + length);
+    format!("{}{}", &line[..value], &line[end..])
+}
+
+fn get(target: &str, headers: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: test\r\nAccept: */*\r\nConnection: close\r\n{headers}\r\n").into_bytes()
+}
+
+fn post(content_type: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("POST /post HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: test\r\nAccept: */*\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+#[test]
+fn nginx_responds_and_logs_as_with_libmodsecurity() {
+    let workspace = Workspace::concurrent();
+    let library = workspace.path("library");
+    fs::create_dir(&library).unwrap();
+    let built = assert_cmd::cargo::cargo_bin!("tollgate").with_file_name("deps/libmodsecurity.so");
+    assert!(
+        built.exists(),
+        "no {}; run `cargo test --workspace`, which builds it",
+        built.display()
+    );
+    std::os::unix::fs::symlink(built, library.join("libmodsecurity.so.3")).unwrap();
+    let both = [("theirs", None), ("ours", Some(&*library))]
+        .map(|(name, library)| Nginx::start(&workspace, name, library));
+    // Larger than the buffer: in a file. Larger than the limit: refused.
+    let (in_file, too_long) = ("x=1&".repeat(2_000), "x=1&".repeat(6_000));
+    let requests = [
+        get("/", ""),
+        get("/?q=%3Cscript%3Ealert(1)%3C/script%3E", ""),
+        get("/own?q=%3Cscript%3Ealert(1)%3C/script%3E", ""),
+        get("/own?own=yes", ""),
+        get("/detect?q=1'+or+'1'='1", ""),
+        get("/off?q=%3Cscript%3Ealert(1)%3C/script%3E", ""),
+        get("/?denied=y%22%5C%0a", ""),
+        get("/?moved=yes", ""),
+        get("/?page=p&a=1&b=2", ""),
+        get("/p%20q?q=..%2f..%2fetc%2fpasswd", ""),
+        get("/missing", "Cookie: a=b; c=%3Cimg%20src%3Dx%20onerror%3Da%3E\r\n"),
+        get("/", "Content-Type: \r\nX-Forwarded-For: 192.0.2.1\r\n"),
+        post("application/x-www-form-urlencoded", "q=1+union+select+1,2,3&r=%27"),
+        post("application/x-www-form-urlencoded", &in_file),
+        post("application/x-www-form-urlencoded", &format!("{in_file}q=;cat+/etc/passwd")),
+        post("application/x-www-form-urlencoded", &too_long),
+        post("text/plain", "hello"),
+    ];
+    for request in &requests {
+        let [theirs, ours] = both.each_ref().map(|nginx| nginx.request(request));
+        let shown = String::from_utf8_lossy(&request[..request.len().min(200)]);
+        assert!(!theirs.0.is_empty(), "{shown}");
+        assert_eq!(ours, theirs, "{shown}");
+    }
+    let [theirs, ours] = both.each_ref().map(Nginx::lines);
+    assert!(theirs.len() > 30, "{theirs:#?}");
+    for (key, theirs) in &theirs {
+        let ours = ours.get(key).unwrap_or_else(|| panic!("no line for {key:?}"));
+        // For rules with `multiMatch` libmodsecurity logs another value, without tags.
+        if !theirs.contains("OWASP_CRS/") || theirs.contains("[tag ") {
+            assert_eq!(ours, theirs, "{key:?}");
+        }
+    }
+    assert_eq!(ours.len(), theirs.len());
+    // A worker writes its entry after the response.
+    let entries = || both.each_ref().map(Nginx::audit_entries);
+    wait_until(Duration::from_secs(30), || entries()[0].len() == entries()[1].len());
+    let [theirs, ours] = entries();
+    assert!(theirs.len() > 8, "{theirs:#?}");
+    assert_eq!(ours.len(), theirs.len());
+    for (mut ours, mut theirs) in ours.into_iter().zip(theirs) {
+        let messages = |entry: &mut Value| match entry["transaction"]["messages"].take() {
+            Value::Array(messages) => messages,
+            other => panic!("{other}"),
+        };
+        let (our_messages, their_messages) = (messages(&mut ours), messages(&mut theirs));
+        assert_eq!(ours, theirs);
+        // libmodsecurity runs rules behind one that blocks, and has other messages for rules with `multiMatch`.
+        let id = |message: &Value| message["details"]["ruleId"].clone();
+        for message in &our_messages {
+            let mut same =
+                their_messages.iter().filter(|theirs| id(theirs) == id(message)).peekable();
+            assert!(same.peek().is_some(), "{message}");
+            if same.all(|theirs| theirs["details"]["tags"] == message["details"]["tags"]) {
+                assert!(their_messages.contains(message), "{message}\n{their_messages:#?}");
+            }
+        }
+        assert_eq!(our_messages.is_empty(), their_messages.is_empty());
+    }
+}
