@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run install deb packages test lint format documentation systems cluster-test fidelity fuzz differential bench soak truth batch clean
+.PHONY: run install deb packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
@@ -26,7 +26,7 @@ packages: ## the Debian packages of all systems under test
 test: ## formatting, lints and all tests; the first time it builds Caddy, Coraza and CrowdSec: a quarter of an hour
 	@scripts/test
 
-lint: format documentation ## formatting, lints and documentation, where every warning is an error
+lint: format circles documentation ## formatting, lints and documentation, where every warning is an error
 	cargo clippy --workspace --all-targets --features e2e --locked -- -D warnings
 	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
 
@@ -34,6 +34,11 @@ format:
 	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+
+# The crates that have none. Three have one: load, report and traffic.
+circles: ## files of a crate that use each other in a circle
+	@scripts/setup python3
+	@scripts/check-circles $(filter-out load report traffic,$(notdir $(wildcard crates/*)))
 
 documentation:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet

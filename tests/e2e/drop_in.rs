@@ -89,15 +89,18 @@ impl Drop for Nginx {
 impl Nginx {
     fn start(workspace: &Workspace, name: &str, library: Option<&Path>) -> Self {
         let folder = workspace.path(name);
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|one| one.local_addr())
+            .expect("a file, process or socket of the test")
+            .port();
         let fill = |text: &str| {
-            text.replace("FOLDER", folder.to_str().unwrap()).replace("PORT", &port.to_string())
+            text.replace("FOLDER", folder.to_str().expect("a file, process or socket of the test"))
+                .replace("PORT", &port.to_string())
         };
         let mut rules = fill(RULES);
         let mut files: Vec<PathBuf> = fs::read_dir("/usr/share/modsecurity-crs/rules")
             .expect("modsecurity-crs is not installed; run `make packages`")
-            .map(|entry| entry.unwrap().path())
+            .map(|entry| entry.expect("a file, process or socket of the test").path())
             .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
             .collect();
         files.sort();
@@ -109,7 +112,11 @@ impl Nginx {
         workspace.write(&format!("{name}/site/index.html"), "<html><p>page</p></html>\n");
         workspace.write(&format!("{name}/site/blocked.html"), "blocked\n");
         // The workers of a master that root starts run as another user.
-        Command::new("chmod").args(["-R", "a+rX"]).arg(&folder).status().unwrap();
+        Command::new("chmod")
+            .args(["-R", "a+rX"])
+            .arg(&folder)
+            .status()
+            .expect("a file, process or socket of the test");
         let mut command = Command::new("/usr/sbin/nginx");
         command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
         command.arg("-c").arg(folder.join("nginx.conf"));
@@ -123,8 +130,18 @@ impl Nginx {
             TcpStream::connect(("127.0.0.1", port)).is_ok()
                 || nginx.process.try_wait().is_ok_and(|status| status.is_some())
         });
-        assert!(is_up && nginx.process.try_wait().unwrap().is_none(), "{}", nginx.log("start.log"));
-        let maps = fs::read_to_string(format!("/proc/{}/maps", nginx.process.id())).unwrap();
+        assert!(
+            is_up
+                && nginx
+                    .process
+                    .try_wait()
+                    .expect("a file, process or socket of the test")
+                    .is_none(),
+            "{}",
+            nginx.log("start.log")
+        );
+        let maps = fs::read_to_string(format!("/proc/{}/maps", nginx.process.id()))
+            .expect("a file, process or socket of the test");
         let expected = library.map_or("/usr/lib/", |_| "libmodsecurity.so");
         let loaded = maps.lines().find(|line| line.contains("libmodsecurity.so")).unwrap_or("");
         assert!(loaded.contains(expected), "{loaded}");
@@ -138,11 +155,14 @@ impl Nginx {
 
     /// Sends a request and returns the response's status, the header `Location` and the body.
     fn request(&self, request: &[u8]) -> (String, String, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.write_all(request).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))
+            .expect("a file, process or socket of the test");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a file, process or socket of the test");
+        stream.write_all(request).expect("a file, process or socket of the test");
         let mut response = Vec::new();
-        stream.read_to_end(&mut response).unwrap();
+        stream.read_to_end(&mut response).expect("a file, process or socket of the test");
         let text = String::from_utf8_lossy(&response).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let location = head.lines().find_map(|line| line.strip_prefix("Location: "));
@@ -184,7 +204,10 @@ impl Nginx {
 
     /// A log without what differs from process to process.
     fn shown(&self, name: &str) -> String {
-        let log = self.log(name).replace(self.folder.to_str().unwrap(), "FOLDER");
+        let log = self.log(name).replace(
+            self.folder.to_str().expect("a file, process or socket of the test"),
+            "FOLDER",
+        );
         let log = log.replace(&format!("127.0.0.1:{}", self.port), "127.0.0.1:PORT");
         log.lines().map(|line| with_lower_tx(line) + "\n").collect()
     }
@@ -199,7 +222,10 @@ impl Nginx {
             transaction["producer"]["modsecurity"] = Value::Null;
             // libmodsecurity keeps a quote of the directive.
             transaction["producer"]["components"] = Value::Null;
-            for message in transaction["messages"].as_array_mut().unwrap() {
+            for message in transaction["messages"]
+                .as_array_mut()
+                .expect("a file, process or socket of the test")
+            {
                 message["details"]["reference"] = Value::Null;
                 let cause = message["details"]["match"].as_str().unwrap_or("").to_owned();
                 message["details"]["match"] = cause.split(" (Value: `").next().into();
@@ -250,14 +276,15 @@ fn post(content_type: &str, body: &str) -> Vec<u8> {
 fn nginx_responds_and_logs_as_with_libmodsecurity() {
     let workspace = Workspace::concurrent();
     let library = workspace.path("library");
-    fs::create_dir(&library).unwrap();
+    fs::create_dir(&library).expect("a file, process or socket of the test");
     let built = assert_cmd::cargo::cargo_bin!("tollgate").with_file_name("deps/libmodsecurity.so");
     assert!(
         built.exists(),
         "no {}; run `cargo test --workspace`, which builds it",
         built.display()
     );
-    std::os::unix::fs::symlink(built, library.join("libmodsecurity.so.3")).unwrap();
+    std::os::unix::fs::symlink(built, library.join("libmodsecurity.so.3"))
+        .expect("a file, process or socket of the test");
     let both = [("theirs", None), ("ours", Some(&*library))]
         .map(|(name, library)| Nginx::start(&workspace, name, library));
     // Larger than the buffer: in a file. Larger than the limit: refused.

@@ -1,6 +1,5 @@
 //! One request with its response, in the order of libmodsecurity's calls.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,13 +16,10 @@ use tollgate_waf::{
 use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
 use crate::error_log::{Cause, Effect, ErrorLine};
 use crate::rules::RuleSources;
+use crate::workers::{Bound, with_bound};
 
 /// Environment variable with the reaction to a bug of the firewall.
 const ON_FAULT: &str = "TOLLGATE_WAF_ON_FAULT";
-/// Rule sets for which a thread keeps its regex caches, and transactions that it keeps for each.
-const WORKERS_MAX: usize = 32;
-const SPARE_TRANSACTIONS_MAX: usize = 64;
-
 /// Reaction to a bug of the firewall: a transaction in which it panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFault {
@@ -101,52 +97,12 @@ struct Recorded {
     response_headers: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Caches of a thread for one rule set, and transactions to use again.
-#[derive(Debug)]
-struct Bound {
-    rules: Arc<RuleSet>,
-    worker: Worker,
-    spare: Vec<Transaction>,
-}
-
-thread_local! {
-    /// The most recently used last.
-    static WORKERS: RefCell<Vec<Bound>> = const { RefCell::new(Vec::new()) };
-}
-
-fn with_bound<R>(rules: &Arc<RuleSet>, call: impl FnOnce(&mut Bound) -> R) -> R {
-    WORKERS.with_borrow_mut(|workers| {
-        match workers.iter().position(|bound| Arc::ptr_eq(&bound.rules, rules)) {
-            Some(position) if position + 1 < workers.len() => {
-                let bound = workers.remove(position);
-                workers.push(bound);
-            }
-            Some(_) => {}
-            None => {
-                if workers.len() == WORKERS_MAX {
-                    workers.remove(0);
-                }
-                let mut worker = Worker::new();
-                let transaction = worker.warm_up(rules);
-                workers.push(Bound { rules: Arc::clone(rules), worker, spare: vec![transaction] });
-            }
-        }
-        let last = workers.len() - 1;
-        call(&mut workers[last])
-    })
-}
-
-/// Prepares this thread, and the processes that it forks, for a rule set.
-pub(crate) fn warm_up(rules: &Arc<RuleSet>) {
-    with_bound(rules, |_| ());
-}
-
 impl Inspection {
     pub(crate) fn new(sources: &RuleSources, id: &[u8], connector: &Arc<str>) -> Self {
         let compiled =
             sources.compile().unwrap_or_else(|error| panic!("cannot load rules: {error}"));
         let (rules, audit_log) = (Arc::clone(&compiled.rules), compiled.audit_log.clone());
-        let spare = with_bound(&rules, |bound| bound.spare.pop());
+        let spare = with_bound(&rules, Bound::spare);
         let mut transaction = spare.unwrap_or_else(|| Transaction::new(rules));
         let now = Zoned::now();
         let unique_id = match id {
@@ -182,9 +138,7 @@ impl Inspection {
         self.transaction.reset();
         let rules = Arc::clone(self.transaction.rules());
         with_bound(&rules, |bound| {
-            if bound.spare.len() < SPARE_TRANSACTIONS_MAX {
-                bound.spare.push(self.transaction);
-            }
+            bound.keep(self.transaction);
         });
     }
 

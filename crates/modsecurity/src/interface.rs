@@ -16,6 +16,7 @@ use std::sync::{Arc, Once};
 use crate::NAME_WITH_NUL as NAME;
 use crate::inspection::{Inspection, OnFault, Verdict};
 use crate::rules::RuleSources;
+use crate::workers;
 
 /// Writes a line of text into the server's log. The first argument is the one given with the transaction.
 pub type LogCallback = unsafe extern "C" fn(*mut c_void, *const c_void);
@@ -69,6 +70,7 @@ impl Transaction {
         .map_or((None, Vec::new()), |(result, lines)| (Some(result), lines));
         if result.is_none() {
             self.state = State::Faulted;
+            workers::discard();
         }
         if let Some(LogSink { callback, data }) = self.log {
             for line in lines {

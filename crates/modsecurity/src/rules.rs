@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tollgate_waf::{AuditEngine, Builder, RuleSet};
 
 use crate::audit_log::{AuditLog, AuditTarget};
-use crate::inspection::warm_up;
+use crate::workers::warm_up;
 
 /// Like libmodsecurity, the engine only detects unless a directive sets its mode.
 const DEFAULTS: &str = "SecRuleEngine DetectionOnly";

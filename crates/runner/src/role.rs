@@ -6,7 +6,7 @@ pub mod window;
 
 use crate::probe::exchange::Site;
 use crate::process::group::Launch;
-use crate::process::usage::{ProcessTable, Reading};
+use crate::process::usage::{self, ProcessTable, Reading};
 use crate::process::{Interrupt, Ports};
 use crate::system::render::{self, Place, Rendered};
 use anyhow::Context;
@@ -25,6 +25,9 @@ use tollgate_load::{Expectation, Request};
 use tollgate_records::case::Protocol;
 use tollgate_records::subject::Installed;
 use tollgate_records::trial::{CpuTime, Step};
+
+/// Context of errors.
+const COUNTERS: &str = "cannot read the counters of the machine";
 
 /// The processes of one role on this machine. Dropping stops them.
 #[derive(Debug)]
@@ -279,11 +282,26 @@ impl Role {
 
     /// Peak memory of the servers; `None` without processes.
     pub(crate) fn memory_peak_bytes(&self) -> anyhow::Result<Option<u64>> {
-        window::memory_peak_bytes(&self.pids()?)
+        memory_peak_bytes(&self.pids()?)
     }
 
     fn pids(&self) -> anyhow::Result<BTreeSet<i32>> {
         let table: Result<_, ProcError> = ProcessTable::read();
         Ok(self.servers.pids(&table.context("cannot list processes")?))
+    }
+}
+
+/// Returns the peak memory of processes. `None` without processes, if one of them has ended, which is checked elsewhere,
+/// or if one is not readable.
+fn memory_peak_bytes(pids: &BTreeSet<i32>) -> anyhow::Result<Option<u64>> {
+    if pids.is_empty() {
+        return Ok(None);
+    }
+    match usage::memory_peak_bytes(pids) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
+        // It ended after its file was opened, or waits for its parent.
+        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
+        Err(error) => Err(error).context(COUNTERS),
     }
 }

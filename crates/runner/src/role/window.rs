@@ -3,7 +3,7 @@
 //! Lists of processes and counters of origins take tens of milliseconds on busy CPUs: they are read before the window and
 //! after it. At its two ends only clocks are read.
 
-use super::Role;
+use super::{COUNTERS, Role, memory_peak_bytes};
 use crate::environment::Counters;
 use crate::probe::exchange::{Site, exchange_with_body, get};
 use crate::process::Interrupt;
@@ -17,9 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tollgate_records::trial::{CpuTime, Noise, as_f64};
 use tollgate_records::validity::HeavyProcess;
-
-/// Context of errors.
-const COUNTERS: &str = "cannot read the counters of the machine";
 
 /// A machine before a window.
 #[derive(Debug)]
@@ -204,21 +201,6 @@ fn own_cpu_time() -> anyhow::Result<Duration> {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Returns the peak memory of processes. `None` without processes, if one of them has ended, which is checked elsewhere,
-/// or if one is not readable.
-pub(super) fn memory_peak_bytes(pids: &BTreeSet<i32>) -> anyhow::Result<Option<u64>> {
-    if pids.is_empty() {
-        return Ok(None);
-    }
-    match usage::memory_peak_bytes(pids) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
-        // It ended after its file was opened, or waits for its parent.
-        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
-        Err(error) => Err(error).context(COUNTERS),
-    }
 }
 
 /// Returns the counters of several origins, which show if a system balances the load, or of polling origins. Otherwise

@@ -1,6 +1,5 @@
 //! A user's own configuration file in place of a template of the recipe.
 
-use super::render::failed;
 use anyhow::bail;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, Value};
@@ -10,6 +9,12 @@ use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::recipe::{CONFIG_OPTION, ConfigLine, OwnConfig};
 use tollgate_records::error::io_error;
 use tollgate_records::subject::OptionValue;
+
+/// Error of a part of a recipe.
+pub(super) fn failed(subject: &Subject, part: &str) -> impl FnOnce(Error) -> anyhow::Error + use<> {
+    let context = format!("cannot render {part} of system `{}`", subject.recipe.name);
+    move |error| anyhow::Error::from(error).context(context)
+}
 
 /// Returns the path of the file that replaces a template.
 pub(super) fn path<'a>(subject: &'a Subject, template: &str) -> Option<&'a Path> {

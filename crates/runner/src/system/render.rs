@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::own_config;
+use super::own_config::{self, failed};
 use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
@@ -198,12 +198,6 @@ fn strict_environment() -> Environment<'static> {
     // Only then do errors name the undefined variable. The default of release builds is off.
     environment.set_debug(true);
     environment
-}
-
-/// Error of a part of a recipe.
-pub(super) fn failed(subject: &Subject, part: &str) -> impl FnOnce(Error) -> anyhow::Error + use<> {
-    let context = format!("cannot render {part} of system `{}`", subject.recipe.name);
-    move |error| anyhow::Error::from(error).context(context)
 }
 
 /// Returns the environments of templates and of a user's own configuration.

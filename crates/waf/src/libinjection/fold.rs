@@ -4,8 +4,8 @@
 //! (`GROUP BY`), and prefixes that do not change an expression are dropped. The order of the rules
 //! decides, so it is libinjection's.
 
-use super::table::{KEYWORD_MAX, keyword};
-use super::token::{Kind, Token, Tokenizer};
+use super::table::{KEYWORD_MAX, Kind, keyword};
+use super::token::{Token, Tokenizer};
 
 /// Tokens of a fingerprint.
 pub(super) const MAX: usize = 5;

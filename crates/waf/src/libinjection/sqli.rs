@@ -3,8 +3,8 @@
 use memchr::{memchr, memmem};
 
 use super::fold::{Folded, MAX, fold};
-use super::table::is_injection;
-use super::token::{Context, Kind, Token, Tokenizer};
+use super::table::{Kind, is_injection};
+use super::token::{Context, Token, Tokenizer};
 
 /// Types of the first five tokens of a value that is an SQL injection, such as `s&1c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

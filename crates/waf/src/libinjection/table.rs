@@ -5,7 +5,60 @@
 
 use std::sync::LazyLock;
 
-use super::token::Kind;
+/// Type of a token. The letter of each type is its symbol in a fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Bareword = b'n',
+    Backslash = b'\\',
+    Collate = b'A',
+    Colon = b':',
+    Comma = b',',
+    Comment = b'c',
+    Dot = b'.',
+    /// Input that cannot be parsed reliably; it makes the whole value suspect.
+    Evil = b'X',
+    Expression = b'E',
+    Function = b'f',
+    Group = b'B',
+    Keyword = b'k',
+    LeftBrace = b'{',
+    LeftParenthesis = b'(',
+    LogicOperator = b'&',
+    Number = b'1',
+    Operator = b'o',
+    RightBrace = b'}',
+    RightParenthesis = b')',
+    Semicolon = b';',
+    SqlType = b't',
+    String = b's',
+    Tsql = b'T',
+    Union = b'U',
+    Unknown = b'?',
+    Variable = b'v',
+}
+
+impl Kind {
+    /// Type of a keyword by its letter in the table.
+    pub(super) fn from_letter(letter: u8) -> Option<Self> {
+        const ALL: [Kind; 13] = [
+            Kind::Bareword,
+            Kind::Collate,
+            Kind::Expression,
+            Kind::Function,
+            Kind::Group,
+            Kind::Keyword,
+            Kind::LogicOperator,
+            Kind::Number,
+            Kind::Operator,
+            Kind::SqlType,
+            Kind::Tsql,
+            Kind::Union,
+            Kind::Variable,
+        ];
+        ALL.into_iter().find(|kind| *kind as u8 == letter)
+    }
+}
 
 static TABLES: LazyLock<Tables> =
     LazyLock::new(|| Tables::parse(include_str!("keywords.txt"), include_str!("fingerprints.txt")));
