@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Zoned;
 use tollgate_waf::{
-    Connection, EngineMode, Intervention, Match, RuleInfo, RuleSet, Severity, Transaction, Worker,
+    Connection, EngineMode, Intervention, Match, RuleInfo, Severity, Transaction, Worker,
 };
 
 use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
