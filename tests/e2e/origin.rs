@@ -74,8 +74,8 @@ fn curl_uses_every_endpoint() {
     ]);
     assert_eq!(stdout(&resumed), "xxxxxxxxxx 206");
     let uploaded = stdout(&curl(&["--form", &form, "--form", "note=b", &url("/upload")]));
-    let parts = "\"parts\":[{\"name\":\"file\",\"filename\":\"a.txt\",\"size\":300000},\
-        {\"name\":\"note\",\"filename\":null,\"size\":1}]}";
+    let parts = "\"parts\":[\n{\"name\":\"file\",\"filename\":\"a.txt\",\"size\":300000},\n\
+        {\"name\":\"note\",\"filename\":null,\"size\":1}\n]}";
     assert!(uploaded.ends_with(parts), "{uploaded}");
     // A body after `100 Continue`, and a chunked one.
     let data = format!("@{}", workspace.path("a.txt").display());
