@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use tollgate_accesslog::{ClientText, to_json};
+use tollgate_accesslog::{ClientText, push_json, to_json};
 use tollgate_http1::reason_phrase;
 use tollgate_http2::Field;
 
@@ -68,6 +68,23 @@ impl<'a> Response<'a> {
     /// JSON that echoes client data.
     pub(crate) fn untrusted_json(value: &impl Serialize) -> Self {
         Self { headers: NO_SNIFF.into(), ..Self::json(value) }
+    }
+
+    /// JSON that echoes client data: the members of `object`, which has some, and a list with each item on a line.
+    pub(crate) fn untrusted_json_list<T: Serialize>(
+        object: &impl Serialize,
+        name: &str,
+        items: &[T],
+    ) -> Self {
+        let mut text = to_json(SECONDS_DECIMALS, object);
+        text.pop();
+        text.extend_from_slice(format!(",\"{name}\":[").as_bytes());
+        for (at, item) in items.iter().enumerate() {
+            text.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+            push_json(&mut text, SECONDS_DECIMALS, item);
+        }
+        text.extend_from_slice(b"\n]}");
+        Self::new(200, JSON, NO_SNIFF, Body::Bytes(text))
     }
 
     pub(crate) fn without_body(status: u16, headers: impl Into<Cow<'static, [Header]>>) -> Self {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::multipart::{Multipart, MultipartError, Part};
+use super::multipart::{Multipart, MultipartError};
 use crate::request::RequestError;
 use crate::response::{Body, NO_SNIFF, Response, Seconds, error_response};
 
@@ -90,15 +90,13 @@ impl Upload {
         struct Shown {
             size: u64,
             time: Seconds,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            parts: Option<Vec<Part>>,
         }
 
         let time = Seconds(now.saturating_duration_since(self.started));
-        let shown = |parts| Shown { size: self.bytes, time, parts };
+        let shown = Shown { size: self.bytes, time };
         match self.parts.map(|parts| parts.and_then(Multipart::finish)) {
-            None => Response::json(&shown(None)),
-            Some(Ok(parts)) => Response::untrusted_json(&shown(Some(parts))),
+            None => Response::json(&shown),
+            Some(Ok(parts)) => Response::untrusted_json_list(&shown, "parts", &parts),
             Some(Err(error)) => error_response(&error.into()),
         }
     }

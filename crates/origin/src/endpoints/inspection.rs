@@ -179,13 +179,13 @@ mod tests {
             --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"\\\"q\\\".txt\"\r\n\r\n\r\n--b--\r\n";
         assert_eq!(
             text(&respond(&mut shared, "POST /upload", form, body)),
-            "{\"size\":134,\"time\":0.000000,\"parts\":[\
-             {\"name\":\"a\",\"filename\":null,\"size\":3},\
-             {\"name\":\"f\",\"filename\":\"\\\"q\\\".txt\",\"size\":0}]}"
+            "{\"size\":134,\"time\":0.000000,\"parts\":[\n\
+             {\"name\":\"a\",\"filename\":null,\"size\":3},\n\
+             {\"name\":\"f\",\"filename\":\"\\\"q\\\".txt\",\"size\":0}\n]}"
         );
         assert_eq!(
             text(&respond(&mut shared, "POST /upload", form, b"--b--")),
-            "{\"size\":5,\"time\":0.000000,\"parts\":[]}"
+            "{\"size\":5,\"time\":0.000000,\"parts\":[\n]}"
         );
         let error = respond(&mut shared, "POST /upload", form, b"--b\r\n");
         assert_eq!(error.status, 400);
