@@ -378,7 +378,7 @@ const LOCATIONS: &str = "location / { return 200 open; }\n\
     location /admin/ { return 200 admin; }\n";
 
 /// Spellings of paths with one meaning.
-const PATHS: [&str; 23] = [
+const PATHS: [&str; 21] = [
     "/",
     "/admin",
     "/admin/x",
@@ -388,7 +388,6 @@ const PATHS: [&str; 23] = [
     "/%61dmin",
     "/%61%64%6D%69%6e/x",
     "/%41dmin",
-    "/%2561dmin",
     "//admin",
     "/admin//x//",
     "/./admin",
@@ -399,13 +398,12 @@ const PATHS: [&str; 23] = [
     "/admin/..",
     "/admin/../x",
     "/admin%20",
-    "/admin%3Fx",
     "/x?/../admin",
     "/x/.../admin",
 ];
 
 /// Spellings that some servers map to `/admin`.
-const AMBIGUOUS_PATHS: [&str; 9] = [
+const AMBIGUOUS_PATHS: [&str; 11] = [
     "/x/..%2fadmin",
     "/%2Fadmin",
     "/admin%2fx",
@@ -415,6 +413,8 @@ const AMBIGUOUS_PATHS: [&str; 9] = [
     "/x\\y/..%2fadmin/secret",
     "/x%2fy/..\\admin/secret",
     "/%2F;%5Cx/admin/secret",
+    "/%2561dmin",
+    "/admin%3Fx",
 ];
 
 #[test]
