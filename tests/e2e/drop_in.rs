@@ -314,7 +314,13 @@ fn nginx_responds_and_logs_as_with_libmodsecurity() {
         assert!(!theirs.0.is_empty(), "{shown}");
         assert_eq!(ours, theirs, "{shown}");
     }
-    let [theirs, ours] = both.each_ref().map(Nginx::lines);
+    // A worker writes the last lines of a request after the response.
+    let lines = || both.each_ref().map(Nginx::lines);
+    wait_until(Duration::from_secs(60), || {
+        let [theirs, ours] = lines();
+        theirs.keys().eq(ours.keys())
+    });
+    let [theirs, ours] = lines();
     assert!(theirs.len() > 30, "{theirs:#?}");
     for (key, theirs) in &theirs {
         let ours = ours.get(key).unwrap_or_else(|| panic!("no line for {key:?}"));
@@ -324,7 +330,6 @@ fn nginx_responds_and_logs_as_with_libmodsecurity() {
         }
     }
     assert_eq!(ours.len(), theirs.len());
-    // A worker writes its entry after the response.
     let entries = || both.each_ref().map(Nginx::audit_entries);
     wait_until(Duration::from_secs(30), || entries()[0].len() == entries()[1].len());
     let [theirs, ours] = entries();

@@ -197,7 +197,10 @@ proptest! {
     #[test]
     fn refused_path_without_dots_is_read_differently(path in path(PIECES_WITHOUT_DOTS)) {
         let routes = routes_of_all_readings(&path);
-        prop_assert_eq!(found(&path).is_err(), routes.len() > 1, "{:?}", routes);
+        let is_refused = found(&path).is_err();
+        prop_assert!(is_refused || routes.len() == 1, "{:?}", routes);
+        // Behind `;` more is refused than the slow reader distinguishes: `/;\\open\\%61dmin`.
+        prop_assert!(!is_refused || routes.len() > 1 || path.contains(';'), "{:?}", routes);
     }
 }
 
