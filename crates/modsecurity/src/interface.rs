@@ -2,7 +2,7 @@
 //!
 //! Handles are pointers to boxes that the caller owns from `msc_init`, `msc_create_rules_set` and `msc_new_transaction` to the
 //! function that frees them. A null handle is accepted everywhere. A panic never reaches the caller: it is logged once on
-//! standard error, and the transaction in which it happened then blocks or passes, as [`OnFault`] says.
+//! standard error, and the transaction in which it happened then blocks or passes, as `TOLLGATE_WAF_ON_FAULT` says.
 
 #![expect(
     unsafe_code,
