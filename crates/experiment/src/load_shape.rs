@@ -309,7 +309,7 @@ pub struct ValidThroughput<'a> {
 /// Returns a share of the throughput of the slowest subject, each by its first valid trial: in requests per second, and
 /// a whole number unless it is below one. `None` without a valid trial.
 ///
-/// In each block the trials at this rate come last ([`Schedule::with_last`]), so the rate is the same for all subjects
+/// In each block the trials at this rate come last (`Schedule::with_last`), so the rate is the same for all subjects
 /// of a block. It changes between blocks only if a subject that is slower than all others gets its first valid trial.
 pub fn rate(share: f64, valid: &[ValidThroughput<'_>]) -> Option<f64> {
     let mut firsts: BTreeMap<&str, ValidThroughput<'_>> = BTreeMap::new();

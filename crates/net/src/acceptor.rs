@@ -134,7 +134,7 @@ impl Acceptor {
     }
 
     /// Pauses accepting on all listeners. Returns true if the caller should report that: once, and again after
-    /// [`REPORT_INTERVAL`] without a pause.
+    /// a minute without a pause.
     pub fn pause(&mut self, now: Instant, poller: &Poller) -> io::Result<bool> {
         for listener in self.listeners.iter_mut().flatten().filter(|listener| listener.is_watched) {
             poller.remove(&listener.socket)?;

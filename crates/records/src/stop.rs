@@ -12,7 +12,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     pub blocks: u32,
-    /// Largest relative half-width of a price in the metric of [`judged_by`].
+    /// Largest relative half-width of a price in the metric of `judged_by`.
     pub width: Option<f64>,
     /// Time of all trials, in seconds. No block starts that would exceed it.
     pub budget_s: Option<f64>,

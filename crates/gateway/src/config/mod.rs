@@ -1,4 +1,4 @@
-//! The configuration of a gateway: the file as written ([`file`]), its validation ([`validate`]) and the validated values.
+//! The configuration of a gateway: the file as written ([`file`]), its validation (`validate`) and the validated values.
 
 mod error;
 mod file;
