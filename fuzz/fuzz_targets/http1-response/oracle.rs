@@ -103,8 +103,11 @@ fn message(bytes: &[u8], to_head: bool) -> Result<Option<Message<'_>>, httparse:
     loop {
         let mut headers = vec![httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
+        // As RFC 9112 asks of clients.
+        let mut config = httparse::ParserConfig::default();
+        config.allow_obsolete_multiline_headers_in_responses(true);
         let (Status::Complete(length), Some(status)) =
-            (response.parse(&bytes[at..])?, response.code)
+            (config.parse_response(&mut response, &bytes[at..])?, response.code)
         else {
             return Ok(None);
         };

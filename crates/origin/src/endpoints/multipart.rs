@@ -3,7 +3,6 @@
 use memchr::memchr;
 use serde::{Serialize, Serializer};
 use tollgate_accesslog::ClientText;
-use tollgate_http1::header_lines;
 
 use crate::request::RequestError;
 
@@ -189,11 +188,13 @@ impl State {
 fn parse_part_head(head: &[u8]) -> Result<Part, MultipartError> {
     let mut name = None;
     let mut filename = None;
-    for (header, value) in header_lines(head) {
-        if !header.eq_ignore_ascii_case(b"content-disposition") {
+    // Lines that are no headers are skipped.
+    for line in head.split(|&byte| byte == b'\n') {
+        let Some(colon) = memchr(b':', line) else { continue };
+        if !line[..colon].eq_ignore_ascii_case(b"content-disposition") {
             continue;
         }
-        let mut parameters = Parameters::parse(value);
+        let mut parameters = Parameters::parse(&line[colon + 1..]);
         if !parameters.value.eq_ignore_ascii_case(b"form-data") {
             continue;
         }
