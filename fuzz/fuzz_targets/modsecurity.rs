@@ -64,7 +64,7 @@ unsafe extern "C" fn on_log(data: *mut c_void, text: *const c_void) {
     assert!(text.to_bytes().iter().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
 }
 
-/// What a run owns, freed at its end.
+/// Handles of a run, freed at its end.
 struct Handles {
     server: *mut msc::ModSecurity,
     rules: *mut msc::RulesSet,

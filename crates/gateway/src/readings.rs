@@ -135,7 +135,7 @@ impl Position {
 /// At most one for each place and `is_here`.
 type Positions = Vec<Position>;
 
-/// What ends a piece of a path.
+/// End of a piece of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Slash,

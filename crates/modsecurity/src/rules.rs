@@ -35,7 +35,7 @@ enum Source {
 /// The sources of a set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSources {
-    /// Those of the place itself, then those of the places around it. None is empty.
+    /// Sources of the place itself, then of the places around it. No list is empty.
     places: Vec<Vec<Source>>,
     compiled: OnceLock<Arc<Compiled>>,
 }

@@ -1,4 +1,4 @@
-//! What one thread keeps for each rule set: regex caches, and transactions to use again.
+//! State of a thread for each rule set: regex caches, and transactions to use again.
 
 use std::cell::RefCell;
 use std::sync::Arc;

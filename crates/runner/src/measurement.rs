@@ -17,7 +17,7 @@ use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
 use validity::{Evidence, Utilization};
 
-/// What a measurement is judged by.
+/// Criteria of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
     pub load: &'a LoadFile,

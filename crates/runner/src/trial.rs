@@ -29,7 +29,7 @@ use tollgate_records::trial::{
 use tollgate_records::validity::Limits;
 use tollgate_traffic::Mix;
 
-/// What all trials of a run have in common.
+/// Context of all trials of a run.
 #[derive(Debug)]
 pub struct TrialContext<'a> {
     /// Folder with one configuration folder per subject.

@@ -56,7 +56,7 @@ pub(crate) enum Limit {
     Operators,
 }
 
-/// What was dropped, by limit.
+/// Dropped items, by limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reached {
     counts: [usize; Limit::Operators as usize + 1],

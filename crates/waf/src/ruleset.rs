@@ -28,7 +28,7 @@ pub struct RuleSet {
     pub(crate) notes: Notes,
 }
 
-/// What a user should know of the loading of a rule set.
+/// Notes for the user about a loaded rule set.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pub(crate) skipped: Vec<Skipped>,

@@ -1,4 +1,4 @@
-//! What the firewall is shown of a transaction, and its decisions.
+//! Parts of a transaction that the firewall inspects, and its decisions.
 
 use std::net::IpAddr;
 use std::sync::Arc;

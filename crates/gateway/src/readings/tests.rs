@@ -70,7 +70,7 @@ impl Split {
     }
 }
 
-/// What each combination of choices makes of a path, step by step: decode, truncate, resolve dots, split into names.
+/// Results of each combination of choices for a path, step by step: decode, truncate, resolve dots, split into names.
 fn all_readings(path: &str) -> BTreeSet<String> {
     let mut decoded = vec![path.to_owned()];
     for _ in 1..DECODINGS_MAX {

@@ -1,4 +1,4 @@
-//! What the exchanges of a thread use in turn.
+//! Buffers and caches that the exchanges of a thread use in turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a thread has of backends: its connections to them, in use and idle, and its pools.
+//! Connections of a thread to backends, in use and idle, and its pools.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -385,7 +385,7 @@ fn clients_accept_folded_lines_and_a_length_that_a_coding_overrides() {
     let head = parse_response_head_for_client(both, false).unwrap().unwrap();
     assert_eq!(head.faults, HeadFaults { is_folded: false, has_two_framings: true });
     assert_eq!((head.body, head.keep_alive), (BodyFraming::Chunked, true));
-    // Nobody who forwards responses may accept them.
+    // A program that forwards responses must reject them.
     assert!(matches!(parse_response_head(folded, false), Err(ParseError::Head(_))));
     assert_eq!(parse_response_head(both, false), Err(ParseError::TwoFramings));
     let neither = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";

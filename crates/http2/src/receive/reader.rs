@@ -1,4 +1,4 @@
-//! What is kept between two reads: the part of a frame or field block that has arrived.
+//! State between two reads: the part of a frame or field block that has arrived.
 
 /// State of reading frames.
 #[derive(Debug)]

@@ -226,7 +226,7 @@ fn connection_that_the_server_does_not_close_is_closed_by_force() {
     let server = Server::responding(OK);
     let summary = run(Plan { keep_alive: false, ..scheduled(server.address, 30, 30.0) });
     assert_eq!((summary.responses, summary.connects), (30, 30));
-    // Those of the last 200 ms are open at the end.
+    // Connections of the last 200 ms are open at the end.
     assert!((10..30).contains(&summary.force_closed), "{summary:?}");
 }
 

@@ -21,7 +21,7 @@ use tollgate_records::trial::{
     CpuTime, Failure, Measurement, Noise, ProbeOutcome, ProbeResponse, Step, WarmUpRecord,
 };
 
-/// What happens in a trial.
+/// Events of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Play {
     Measured,
@@ -43,7 +43,7 @@ pub(crate) struct MockBench {
     pub(crate) interrupted_at: Option<usize>,
     /// Names of the calls so far.
     pub(crate) calls: Vec<&'static str>,
-    /// What happens in the started trial.
+    /// Events of the started trial.
     pub(crate) play: Play,
 }
 

@@ -266,7 +266,7 @@ impl Transaction {
             .unwrap_or_default()
             .to_vec();
         let form = multipart::parse(body, &content_type, &self.limits(body.len()));
-        // What is no content of files has a limit of its own.
+        // Bytes outside of files have a limit of their own.
         let files: usize = form.files.iter().map(|file| file.content.len()).sum();
         let limit = self.rules.settings.request_body_no_files_limit;
         if body.len() - files > limit {

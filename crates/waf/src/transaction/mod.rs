@@ -69,7 +69,7 @@ struct State {
     highest_severity: Option<Severity>,
     intervention: Option<Intervention>,
     matches: Vec<Match>,
-    /// What limits dropped.
+    /// Items that limits dropped.
     limits: Reached,
     record_silent: bool,
     record_details: bool,
