@@ -3,6 +3,7 @@
 use crate::body::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies};
 use crate::libinjection::{detect_sqli, detect_xss};
+use crate::settings::BareArgument;
 use crate::transformation::{Transformation, UnicodeMap};
 
 /// Applies every transformation, and checks what the gates assume about it.
@@ -32,10 +33,16 @@ pub fn parsers(content_type: &[u8], bytes: &[u8]) {
     let document = xml::parse(bytes, &limits);
     assert!(document.attributes.len() <= 100, "{} attributes", document.attributes.len());
     let mut size = 0;
-    urlencoded::parse(bytes, b'&', &mut Default::default(), &mut |name: &[u8], value: &[u8]| {
-        size += name.len() + value.len();
-        true
-    });
+    urlencoded::parse(
+        bytes,
+        b'&',
+        BareArgument::Name,
+        &mut Default::default(),
+        &mut |name: &[u8], value: &[u8]| {
+            size += name.len() + value.len();
+            true
+        },
+    );
     assert!(size <= bytes.len(), "arguments of {size} bytes");
     cookies(bytes, |name, value| assert!(name.len() + value.len() <= bytes.len()));
     let target = Target::parse(bytes);

@@ -14,6 +14,15 @@ pub enum LimitAction {
     ProcessPartial,
 }
 
+/// An argument without `=`, as in `/?debug`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BareArgument {
+    /// A name with the empty value, as in ModSecurity.
+    Name,
+    /// A value with the empty name, as in naxsi.
+    Value,
+}
+
 /// Settings that directives such as `SecRequestBodyLimit` make.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -38,6 +47,8 @@ pub struct Settings {
     pub inspection_limit_action: LimitAction,
     /// `SecArgumentSeparator`
     pub argument_separator: u8,
+    /// What an argument without `=` is
+    pub(crate) bare_argument: BareArgument,
     /// `SecUploadFileLimit`: files of a multipart body
     pub upload_file_limit: usize,
     /// `SecResponseBodyAccess`
@@ -85,6 +96,7 @@ impl Default for Settings {
             inspection_limit: u64::MAX,
             inspection_limit_action: LimitAction::Reject,
             argument_separator: b'&',
+            bare_argument: BareArgument::Name,
             upload_file_limit: 100,
             response_body_access: false,
             response_body_limit: 524_288,

@@ -172,6 +172,27 @@ fn whitelists_remove_rules_by_zone_name_and_path() {
 }
 
 #[test]
+fn arguments_without_an_equals_sign_are_values() {
+    expect(
+        &and("BasicRule wl:1000 \"mz:ARGS|NAME\"; BasicRule wl:1302 \"mz:BODY\";"),
+        &[
+            ("name", get("/?select+union=1"), &[], false),
+            ("value", get("/?select+union"), &[1000, CHECK], true),
+            ("not a name", get("/?legacy"), &[], false),
+            ("in a form", post("/", FORM, "<b"), &[], false),
+            ("not of a form", get("/?<b"), &[1302, CHECK + 1], true),
+        ],
+    );
+    // Rules of other dialects expect a name.
+    let rules = RuleSet::builder()
+        .text("t.rules", RULES)
+        .text("t.conf", "SecRule ARGS_NAMES \"@streq legacy\" \"id:1,phase:1,pass\"")
+        .build()
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(run(&Arc::new(rules), &get("/?legacy")).0, [1, 2003, CHECK + 3]);
+}
+
+#[test]
 fn whitelist_of_a_field_and_file_names_exempts_the_file_of_that_field() {
     let upload = |field: &str| {
         let part = format!(
@@ -238,10 +259,12 @@ fn learning_mode_passes_block_and_not_drop() {
         &and("LearningMode;"),
         &[
             ("BLOCK", get("/?q=select+union"), &[1000, CHECK], false),
-            ("DROP of a threshold", get("/?legacy"), &[2003, CHECK + 3], true),
+            ("DROP of a threshold", get("/?legacy="), &[2003, CHECK + 3], true),
             ("DROP of a rule", get("/target?only=probe"), &[2000], true),
             ("internal rule", post("/", "text/plain", "a"), &[11], false),
             ("internal rule of a value", get("/?a=%00"), &[10], false),
+            ("internal rule that drops", get("/?a=%c0%af"), &[20], true),
+            ("illegal host", with_header("Host: 255.255.255.255"), &[21], true),
         ],
     );
 }
@@ -268,6 +291,9 @@ fn internal_rules_block_what_cannot_be_inspected() {
             ("empty", post("/", FORM, ""), &[16], true),
             ("UTF-8", get("/?a=%c0%af"), &[20], true),
             ("host", with_header("Host: 0.0.0.0:80"), &[21], true),
+            ("host of version 6", with_header("Host: [FF02::1]"), &[21], true),
+            ("no address", with_header("Host: 0.example.com"), &[], false),
+            ("host outside of ff00::/8", with_header("Host: [ff::1]"), &[], false),
         ],
     );
     expect(

@@ -48,6 +48,8 @@ pub(crate) struct Element {
 /// UTF-8, and lone surrogates; a high one gives `?`. (In libmodsecurity it swallows the escape behind it.) An empty body
 /// is not an error.
 ///
+/// Of a body that is cut, the last value is visited as far as it goes.
+///
 /// An error if arrays and objects are nested deeper than `limits.depth`, or if the paths of all
 /// values together exceed `limits.name_bytes`.
 pub(crate) fn parse(
@@ -94,6 +96,8 @@ pub(crate) fn parse(
                 Some(Text::Input(0..0))
             }
             Some(_) => return Err(parser.error("expected a value")),
+            // The key is inspected.
+            None if parser.is_cut_behind_key() => Some(Text::Input(0..0)),
             None => return Err(parser.error(UNEXPECTED_END)),
         };
         if let Some(text) = scalar {
@@ -164,6 +168,11 @@ impl Parser<'_> {
             Text::Input(range) => &self.input[range.clone()],
             Text::Buffer => &self.buffer,
         }
+    }
+
+    /// True at the end of a cut body whose last member has a key and nothing else.
+    fn is_cut_behind_key(&self) -> bool {
+        self.limits.is_cut && self.containers.last().is_some_and(|last| last.index.is_none())
     }
 
     /// Skips whitespace and returns the byte that follows.
@@ -257,6 +266,7 @@ impl Parser<'_> {
         self.path.extend_from_slice(if key.is_empty() { EMPTY_KEY } else { key });
         match self.peek_token() {
             Some(b':') => self.at += 1,
+            None if self.limits.is_cut => {}
             Some(_) => return Err(self.error("expected `:` after the key")),
             None => return Err(self.error(UNEXPECTED_END)),
         }
@@ -264,8 +274,10 @@ impl Parser<'_> {
     }
 
     fn literal(&mut self, word: &[u8]) -> Result<Text, JsonError> {
-        if !self.input[self.at..].starts_with(word) {
-            return Err(self.error("expected a value"));
+        let rest = &self.input[self.at..];
+        if !rest.starts_with(word) {
+            let is_end = word.starts_with(rest);
+            return Err(self.error(if is_end { UNEXPECTED_END } else { "expected a value" }));
         }
         let start = self.at;
         self.at += word.len();
@@ -295,6 +307,9 @@ impl Parser<'_> {
     fn digits(&mut self, reason: &'static str) -> Result<(), JsonError> {
         let start = self.at;
         self.at += self.input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if self.at == self.input.len() && self.at == start {
+            return Err(self.error(UNEXPECTED_END));
+        }
         if self.at == start { Err(self.error(reason)) } else { Ok(()) }
     }
 
@@ -314,19 +329,28 @@ impl Parser<'_> {
                         escaped = true;
                     }
                     self.buffer.extend_from_slice(&self.input[from..self.at]);
-                    self.escape()?;
+                    match self.escape() {
+                        Err(error) if error.is_of_end() && self.limits.is_cut => {
+                            self.at = self.input.len();
+                        }
+                        other => other?,
+                    }
                     from = self.at;
                 }
                 Some(0..=0x1f) => return Err(self.error("control character within a string")),
-                Some(_) => {
-                    let length = utf8_len(&self.input[self.at..]);
-                    self.at += length.ok_or_else(|| self.error("invalid UTF-8 within a string"))?;
-                }
+                Some(_) => match utf8_len(&self.input[self.at..]) {
+                    Some(length) => self.at += length,
+                    None if self.limits.is_cut && self.input.len() - self.at < 4 => {
+                        self.at = self.input.len();
+                    }
+                    None => return Err(self.error("invalid UTF-8 within a string")),
+                },
+                None if self.limits.is_cut => break,
                 None => return Err(self.error(UNEXPECTED_END)),
             }
         }
         let end = self.at;
-        self.at += 1;
+        self.at = self.input.len().min(end + 1);
         if !escaped {
             return Ok(Text::Input(from..end));
         }
@@ -539,6 +563,31 @@ mod tests {
         // Elements of one array share their path.
         let shared = format!("{{\"{key}\":[{}]}}", ["1"; 50].join(","));
         assert!(flatten(&shared).ends_with(".array_49=1\n"));
+    }
+
+    #[test]
+    fn body_that_is_cut_is_visited_up_to_its_end() {
+        let limits = Limits { is_cut: true, ..LIMITS };
+        for (input, expected) in [
+            (&b"{\"a\":\"bc"[..], "json.a=bc\n"),
+            (b"{\"a\":\"b\\\"c\\u00", "json.a=b\\\"c\n"),
+            (b"{\"a\":\"b\xc3", "json.a=b\\xc3\n"),
+            (b"{\"a\":[1,tru", "json.a.array_0=1\n"),
+            (b"{\"a\":1.", ""),
+            (b"{\"a\":\"b\",\"<c", "json.a=b\njson.<c=\n"),
+            (b"{\"<c\":", "json.<c=\n"),
+            (b"{\"<c\"", "json.<c=\n"),
+            (b"{\"a\":\"b\"", "json.a=b\n"),
+        ] {
+            let mut text = String::new();
+            let result = parse(input, &limits, |name, value| {
+                text += &format!("{}={}\n", full(name), value.escape_ascii());
+                true
+            });
+            let name = input.escape_ascii();
+            assert!(result.is_err_and(|error| error.is_of_end()), "{name}");
+            assert_eq!(text, expected, "{name}");
+        }
     }
 
     #[test]

@@ -207,6 +207,10 @@ impl Parser<'_> {
                 }
                 None => {
                     self.end_without_line_break(window, at_line_start);
+                    let is_data = self.part.as_ref().is_some_and(|part| part.in_data);
+                    if self.limits.is_cut && !self.complete && is_data {
+                        self.content(start..self.input.len(), false)?;
+                    }
                     return Ok(());
                 }
             };
@@ -608,7 +612,7 @@ mod tests {
         let parsed = parse(body.as_bytes(), b"multipart/form-data; boundary=xx", &limits);
         assert_eq!(parsed.error, None);
         let values: Vec<_> = parsed.fields.iter().map(|field| &body[field.value.clone()]).collect();
-        assert_eq!(values, ["v", "last\r\nline"]);
+        assert_eq!(values, ["v", "last\r\nline\r\ncut"]);
     }
 
     #[test]

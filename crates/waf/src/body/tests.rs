@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{self, Target};
+use crate::settings::BareArgument;
 
 const LIMITS: Limits = Limits { depth: 10_000, parts: 1_000, name_bytes: 1 << 20, is_cut: false };
 
@@ -91,7 +92,8 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         }
         variables.insert("REQBODY_ERROR", flag(result.is_err()));
     } else if content_type.starts_with(b"application/x-www-form-urlencoded") {
-        let outcome = urlencoded::parse(body, b'&', &mut Default::default(), collect);
+        let outcome =
+            urlencoded::parse(body, b'&', BareArgument::Name, &mut Default::default(), collect);
         variables.insert("URLENCODED_ERROR", flag(outcome.invalid_encoding));
     } else {
         let parsed = multipart::parse(body, content_type, &LIMITS);
@@ -170,10 +172,16 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
 fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
     let mut arguments = Vec::new();
     let parsed = Target::parse(target);
-    let outcome = urlencoded::parse(parsed.query, b'&', &mut Default::default(), |name, value| {
-        arguments.push((name.to_vec(), value.to_vec()));
-        true
-    });
+    let outcome = urlencoded::parse(
+        parsed.query,
+        b'&',
+        BareArgument::Name,
+        &mut Default::default(),
+        |name, value| {
+            arguments.push((name.to_vec(), value.to_vec()));
+            true
+        },
+    );
     let mut pairs = Vec::new();
     head::cookies(cookies, |name, value| pairs.push((name.to_vec(), value.to_vec())));
     Variables::from([

@@ -3,6 +3,7 @@
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::operator::encoding::invalid_url_encoding;
+use crate::settings::BareArgument;
 use crate::transformation::url;
 
 /// Result of a parse.
@@ -16,12 +17,13 @@ pub(crate) struct Outcome {
 
 /// Calls `visit` with the decoded name and value of each argument until it returns false.
 ///
-/// As in libmodsecurity, an argument ends at `separator`, a name at its first `=`; a name without
-/// `=` has the empty value; `a&&b` has an argument with the empty name, but a separator at the end
-/// is followed by none; invalid escapes are kept. `scratch` is overwritten.
+/// As in libmodsecurity, an argument ends at `separator`, a name at its first `=`; `a&&b` has an
+/// argument with the empty name, but a separator at the end is followed by none; invalid escapes are
+/// kept. `scratch` is overwritten.
 pub(crate) fn parse(
     input: &[u8],
     separator: u8,
+    bare: BareArgument,
     scratch: &mut [Vec<u8>; 2],
     mut visit: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Outcome {
@@ -38,6 +40,7 @@ pub(crate) fn parse(
         start = end + 1;
         let (name, value) = match memchr(b'=', argument) {
             Some(equals) => (&argument[..equals], &argument[equals + 1..]),
+            None if bare == BareArgument::Value => (&[][..], argument),
             None => (argument, &[][..]),
         };
         let name = decode(name, name_buffer, &mut outcome.invalid_encoding);
@@ -69,10 +72,11 @@ mod tests {
 
     fn arguments(input: &[u8]) -> (String, bool) {
         let mut text = String::new();
-        let outcome = parse(input, b'&', &mut Default::default(), |name, value| {
-            text.push_str(&format!("[{}|{}]", name.escape_ascii(), value.escape_ascii()));
-            true
-        });
+        let outcome =
+            parse(input, b'&', BareArgument::Name, &mut Default::default(), |name, value| {
+                text.push_str(&format!("[{}|{}]", name.escape_ascii(), value.escape_ascii()));
+                true
+            });
         (text, outcome.invalid_encoding)
     }
 
@@ -97,14 +101,25 @@ mod tests {
     }
 
     #[test]
+    fn bare_arguments_can_be_values() {
+        let mut found = Vec::new();
+        parse(b"a&%62=c&&=", b'&', BareArgument::Value, &mut Default::default(), |name, value| {
+            found.push((name.to_vec(), value.to_vec()));
+            true
+        });
+        let pairs = [("", "a"), ("b", "c"), ("", ""), ("", "")];
+        assert_eq!(found, pairs.map(|(name, value)| (name.into(), value.into())));
+    }
+
+    #[test]
     fn stops_where_the_visitor_wants() {
         let mut count = 0;
-        let outcome = parse(b"a&b&c", b'&', &mut Default::default(), |_, _| {
+        let outcome = parse(b"a&b&c", b'&', BareArgument::Name, &mut Default::default(), |_, _| {
             count += 1;
             count < 2
         });
         assert_eq!((count, outcome.stopped), (2, true));
-        parse(b"a;b&c", b';', &mut Default::default(), |_, _| {
+        parse(b"a;b&c", b';', BareArgument::Name, &mut Default::default(), |_, _| {
             count += 1;
             true
         });
@@ -124,7 +139,7 @@ mod tests {
                 }
             }
             let mut parsed = Vec::new();
-            parse(&input, b'&', &mut Default::default(), |name, value| {
+            parse(&input, b'&', BareArgument::Name, &mut Default::default(), |name, value| {
                 parsed.push((name.to_vec(), value.to_vec()));
                 true
             });

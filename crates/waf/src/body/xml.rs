@@ -1,14 +1,14 @@
 //! XML bodies: the text of the document and the values of its attributes.
 //!
 //! Tokens come from `quick-xml`; the rules of well-formedness that it leaves to its user are
-//! checked here. Documents in UTF-8, UTF-16, ISO-8859-1 and US-ASCII are read. No DTD, entity or
-//! other file is ever loaded. A reference to an internal entity is replaced by its text, within a
+//! checked here. Documents in UTF-8, UTF-16, ISO-8859-1 and the encodings of browsers are read. No
+//! DTD, entity or other file is ever loaded. A reference to an internal entity is replaced by its text, within a
 //! limit on the sum of all replacements; markup within the text of an entity stays text.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
+use encoding_rs::{DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use memchr::memmem;
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -41,13 +41,8 @@ pub(crate) struct Xml {
 /// An error if elements are nested deeper than `limits.depth` or 256, or if there are more
 /// attributes than `limits.parts`.
 pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
-    let (document, cut) = match decode(input) {
-        Ok(decoded) => decoded,
-        Err(reason) => {
-            let error = XmlError { offset: 0, reason: reason.into() };
-            return Xml { error: Some(error), ..Xml::default() };
-        }
-    };
+    let (document, flaw) = decode(input);
+    let flaw = flaw.filter(|flaw| !(limits.is_cut && flaw.is_of_end));
     let mut parser = Parser {
         limits,
         out: Xml::default(),
@@ -61,8 +56,13 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
     let mut start = 0;
     let result = loop {
         let handled = match reader.read_event() {
+            Ok(Event::Eof) if limits.is_cut && parser.root_seen => break Ok(()),
             Ok(Event::Eof) => break parser.end(),
             Ok(event) => parser.event(&event, start),
+            // The last token of a body that is cut.
+            Err(_) if limits.is_cut && reader.buffer_position() >= document.len() as u64 => {
+                break Ok(());
+            }
             Err(error) => Err(error.to_string().into()),
         };
         if handled.is_err() {
@@ -70,13 +70,10 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
         }
         start = reader.buffer_position();
     };
-    let result = result.or_else(|reason| if limits.is_cut { Ok(()) } else { Err(reason) });
-    parser.out.error = match cut {
-        Some(reason) => Some(XmlError { offset: document.len() as u64, reason: reason.into() }),
-        None => result
-            .err()
-            .map(|reason| XmlError { offset: reader.error_position().max(start), reason }),
-    };
+    let error = result.err().map(|reason| (reader.error_position().max(start), reason));
+    let flaw = flaw.map(|flaw| (flaw.offset as u64, flaw.reason.into()));
+    let first = [flaw, error].into_iter().flatten().min_by_key(|(offset, _)| *offset);
+    parser.out.error = first.map(|(offset, reason)| XmlError { offset, reason });
     parser.out
 }
 
@@ -459,53 +456,91 @@ fn declare_entity(text: &str, entities: &mut Entities) {
     entities.entry(name.to_owned()).or_insert(value);
 }
 
-/// Converts a document to UTF-8 up to the first character that is invalid or not allowed, and
-/// returns the reason why it ends there.
-fn decode(input: &[u8]) -> Result<(Cow<'_, str>, Option<&'static str>), &'static str> {
-    let mut cut = None;
-    let utf16 = |range: Range<usize>, unit: fn([u8; 2]) -> u16| {
-        let bytes = &input[range];
-        let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
-        let text: Result<String, _> = char::decode_utf16(units).collect();
-        match text {
-            Ok(text) if bytes.len().is_multiple_of(2) => Ok(Cow::Owned(text)),
-            _ => Err("invalid UTF-16"),
-        }
-    };
-    let text = match input {
-        [0xff, 0xfe, ..] => utf16(2..input.len(), u16::from_le_bytes)?,
-        [0xfe, 0xff, ..] => utf16(2..input.len(), u16::from_be_bytes)?,
-        [b'<', 0, b'?', 0, ..] => utf16(0..input.len(), u16::from_le_bytes)?,
-        [0, b'<', 0, b'?', ..] => utf16(0..input.len(), u16::from_be_bytes)?,
-        _ => {
-            let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
+/// Bytes or a character that a document cannot have.
+struct Flaw {
+    /// Position in the converted document.
+    offset: usize,
+    reason: &'static str,
+    /// The document ends within a character.
+    is_of_end: bool,
+}
+
+/// Converts a document to UTF-8 and returns its first flaw. No byte is dropped: one that the encoding does not have becomes the
+/// character of ISO-8859-1, as do all bytes of a document whose encoding is unknown.
+fn decode(input: &[u8]) -> (Cow<'_, str>, Option<Flaw>) {
+    let (encoding, input) = match (Encoding::for_bom(input), input) {
+        (Some((encoding, length)), _) if encoding != UTF_8 => (Some(encoding), &input[length..]),
+        (_, [b'<', 0, b'?', 0, ..]) => (Some(UTF_16LE), input),
+        (_, [0, b'<', 0, b'?', ..]) => (Some(UTF_16BE), input),
+        (bom, _) => {
+            let input = &input[bom.map_or(0, |(_, length)| length)..];
             match declared_encoding(input).to_ascii_lowercase().as_slice() {
-                b"" | b"utf-8" | b"utf8" | b"us-ascii" | b"ascii" => {
-                    Cow::Borrowed(std::str::from_utf8(input).unwrap_or_else(|error| {
-                        cut = Some("invalid UTF-8");
-                        std::str::from_utf8(&input[..error.valid_up_to()]).unwrap_or_default()
-                    }))
-                }
+                b"" | b"us-ascii" | b"ascii" => (Some(UTF_8), input),
+                // Browsers take it for windows-1252.
                 b"iso-8859-1" | b"iso8859-1" | b"latin1" | b"latin-1" => {
-                    input.iter().map(|byte| char::from(*byte)).collect()
+                    return with_allowed_characters(encoding_rs::mem::decode_latin1(input), None);
                 }
-                _ => return Err("unsupported encoding"),
+                label => {
+                    let known = Encoding::for_label_no_replacement(label);
+                    (known.filter(|known| ![UTF_16LE, UTF_16BE].contains(known)), input)
+                }
             }
         }
     };
-    match text.find(|character| !allowed(character)) {
-        None => Ok((text, cut)),
-        Some(end) => {
-            let text = match text {
-                Cow::Borrowed(text) => Cow::Borrowed(&text[..end]),
-                Cow::Owned(mut text) => {
-                    text.truncate(end);
-                    Cow::Owned(text)
-                }
-            };
-            Ok((text, Some("character that XML does not allow")))
+    match encoding {
+        None => {
+            let reason = "unsupported encoding";
+            let flaw = Flaw { offset: 0, reason, is_of_end: false };
+            (encoding_rs::mem::decode_latin1(input), Some(flaw))
+        }
+        Some(encoding)
+            if encoding == UTF_8
+                && let Ok(text) = std::str::from_utf8(input) =>
+        {
+            with_allowed_characters(text.into(), None)
+        }
+        Some(encoding) => {
+            let (text, flaw) = decode_from(encoding, input);
+            with_allowed_characters(text.into(), flaw)
         }
     }
+}
+
+/// Decodes a document. Bytes that are invalid become characters of ISO-8859-1.
+fn decode_from(encoding: &'static Encoding, input: &[u8]) -> (String, Option<Flaw>) {
+    let mut decoder = encoding.new_decoder_without_bom_handling();
+    let (mut text, mut flaw, mut at) = (String::with_capacity(input.len()), None, 0);
+    loop {
+        let rest = &input[at..];
+        let (result, read) = decoder.decode_to_string_without_replacement(rest, &mut text, true);
+        at += read;
+        match result {
+            DecoderResult::InputEmpty => return (text, flaw),
+            DecoderResult::OutputFull => text.reserve(64 + 3 * (input.len() - at)),
+            DecoderResult::Malformed(length, after) => {
+                let end = at - usize::from(after);
+                flaw.get_or_insert(Flaw {
+                    offset: text.len(),
+                    reason: "bytes that are invalid in the encoding",
+                    is_of_end: end == input.len(),
+                });
+                let invalid = &input[end - usize::from(length)..end];
+                text.extend(invalid.iter().map(|&byte| char::from(byte)));
+            }
+        }
+    }
+}
+
+/// Adds the first character that XML does not allow to the flaws.
+fn with_allowed_characters<'a>(
+    text: Cow<'a, str>,
+    flaw: Option<Flaw>,
+) -> (Cow<'a, str>, Option<Flaw>) {
+    let found = text.find(|character| !allowed(character));
+    let found = found.filter(|found| flaw.as_ref().is_none_or(|flaw| *found < flaw.offset));
+    let reason = "character that XML does not allow";
+    let found = found.map(|offset| Flaw { offset, reason, is_of_end: false });
+    (text, found.or(flaw))
 }
 
 /// The encoding that an XML declaration names, or nothing.
@@ -608,9 +643,48 @@ mod tests {
     }
 
     #[test]
-    fn text_before_an_invalid_character_is_kept() {
-        assert_eq!(shown(b"<a b='1'>x\0y</a>"), "x [\"1\"] ! character that XML does not allow");
-        assert_eq!(shown(b"<a>x\xffy</a>"), "x [] ! invalid UTF-8");
+    fn text_around_invalid_bytes_is_kept() {
+        for (input, expected) in [
+            (&b"<a b='1'>x\0y</a>"[..], "x\\x00y [\"1\"] ! character that XML does not allow"),
+            (b"<a>x\xffy</a>", "x\\xc3\\xbfy [] ! bytes that are invalid in the encoding"),
+            (
+                b"\xff\xfe<\0a\0>\0\x3d\xd8x\0<\0/\0a\0>\0",
+                "=\\xc3\\x98x [] ! bytes that are invalid in the encoding",
+            ),
+            (
+                b"<?xml version='1.0' encoding='Shift_JIS'?><a>\x82<![CDATA[<b>]]>\xfd</a>",
+                "\\xc2\\x82<b>\\xc3\\xbd [] ! bytes that are invalid in the encoding",
+            ),
+            (
+                b"<?xml version='1.0' encoding='x-unknown'?><a>\xe9&lt;</a>",
+                "\\xc3\\xa9< [] ! unsupported encoding",
+            ),
+            (
+                b"<?xml version='1.0' encoding='hz-gb-2312'?><a>&lt;b</a>",
+                "<b [] ! unsupported encoding",
+            ),
+        ] {
+            assert_eq!(shown(input), expected, "{}", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn documents_are_read_in_the_encoding_that_they_declare() {
+        for (encoding, text, expected) in [
+            ("windows-1252", &b"\x8b \x80 \xe9"[..], "\u{2039} \u{20ac} \u{e9}"),
+            ("ISO-8859-15", b"\xa4 \xe9", "\u{20ac} \u{e9}"),
+            ("ISO-8859-1", b"\x8b \xe9", "\u{8b} \u{e9}"),
+            ("Shift_JIS", b"\x83\x5c <b>", "\u{30bd} <b>"),
+            ("EUC-JP", b"\xa5\xbd", "\u{30bd}"),
+            ("GB18030", b"\xd6\xd0", "\u{4e2d}"),
+            ("koi8-r", b"\xc1", "\u{430}"),
+        ] {
+            let declaration = format!("<?xml version=\"1.0\" encoding=\"{encoding}\"?>");
+            let start = [declaration.as_bytes(), b"<a><![CDATA["].concat();
+            let parsed = parse(&[&start, text, b"]]></a>"].concat(), &LIMITS);
+            let found = parsed.text.map(|text| String::from_utf8_lossy(&text).into_owned());
+            assert_eq!((found.as_deref(), parsed.error), (Some(expected), None), "{encoding}");
+        }
     }
 
     #[test]
@@ -640,8 +714,19 @@ mod tests {
     #[test]
     fn document_that_is_cut_ends_without_an_error() {
         let limits = Limits { is_cut: true, ..LIMITS };
-        let parsed = parse(b"<a b='1'><c>text</c><d", &limits);
-        assert_eq!((parsed.text.as_deref(), parsed.error), (Some(&b"text"[..]), None));
+        for end in
+            [&b"</c><d"[..], b"</c><d e='", b"", b"\xe2\x82", b"&am", b"</c><!-- x", b"<![CDATA[ "]
+        {
+            let document = [b"<a b='1'><c>text", end].concat();
+            let parsed = parse(&document, &limits);
+            let name = end.escape_ascii();
+            assert!(parsed.text.is_some_and(|text| text.starts_with(b"text")), "{name}");
+            assert_eq!(parsed.error, None, "{name}");
+        }
+        // What is wrong before its end is an error.
+        for document in [&b"<a>&nope; <b"[..], b"<a></b><c", b"<a>\xff <b", b"x<a"] {
+            assert!(parse(document, &limits).error.is_some(), "{}", document.escape_ascii());
+        }
     }
 
     #[test]

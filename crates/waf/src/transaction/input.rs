@@ -216,11 +216,13 @@ impl Transaction {
 
     /// Adds the arguments of a query or of a form.
     fn parse_arguments(&mut self, text: &[u8], get: bool) {
-        let separator = self.rules.settings.argument_separator;
+        let (separator, bare) =
+            (self.rules.settings.argument_separator, self.rules.settings.bare_argument);
         let mut adder = self.adder(get);
         let outcome = urlencoded::parse(
             text,
             separator,
+            bare,
             &mut Default::default(),
             &mut |name: &[u8], value: &[u8]| adder.add(name, value),
         );
@@ -248,14 +250,16 @@ impl Transaction {
         if body.is_empty() {
             return None;
         }
-        let document = xml::parse(body, &self.limits(body.len()));
+        let limits = self.limits(body.len());
+        let document = xml::parse(body, &limits);
         if let Some(text) = &document.text {
             self.entries.add(Variable::Xml, b"/*", text);
         }
         for attribute in &document.attributes {
             self.entries.add(Variable::Xml, b"//@*", attribute);
         }
-        self.state.is_xml = document.error.is_none();
+        // What a cut hides, such as the attributes of its last tag, is in the raw body.
+        self.state.is_xml = document.error.is_none() && !limits.is_cut;
         document.error.map(|error| format!("XML parsing error: {error}"))
     }
 

@@ -12,18 +12,20 @@ use crate::load::written::{Actions, RuleFilter, WrittenDisruptive, WrittenLink, 
 use crate::rule::{
     AllowScope, Assignment, BodyProcessor, Change, Control, Phase, Selector, Target,
 };
+use crate::settings::BareArgument;
 use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable as V;
 
 /// Ids of the thresholds, which have none in naxsi.
 const FIRST_CHECK_ID: u32 = 900;
+/// Naxsi's own rules that block in learning mode, too: invalid UTF-8 and illegal hosts.
+const FIRST_DROPPING_ID: u64 = 20;
 /// Content types whose bodies naxsi parses.
 const CONTENT_TYPES: &str = "^(?:application/(?:x-www-form-urlencoded|json|vnd\\.api\\+json|csp-report)|multipart/form-data)";
 const JSON_TYPES: &str = "^application/(?:json|vnd\\.api\\+json|csp-report)";
 /// Addresses that no client reaches.
-const ILLEGAL_HOSTS: &str =
-    "^(?:0\\.[0-9.]+|255\\.255\\.255\\.255|\\[[0:]+\\]|\\[ff[0-9a-f]{0,2}:[^\\]]*\\])(?::[0-9]*)?$";
+const ILLEGAL_HOSTS: &str = "^(?:0(?:\\.[0-9]+){3}|255\\.255\\.255\\.255|\\[[0:]+\\]|\\[ff[0-9a-f]{2}:[^\\]]*\\])(?::[0-9]*)?$";
 /// An invalid escape in the path.
 const INVALID_ESCAPE: &str = "^[^?]*%(?:[^0-9a-f]|[0-9a-f][^0-9a-f]|[0-9a-f]?\\z)";
 
@@ -34,6 +36,10 @@ impl Naxsi {
         if self.rules.is_empty() && !self.finds_sql && !self.finds_xss {
             let message = "no MainRule or BasicRule has a pattern: naxsi would drop all requests";
             return Err(LoadError::Invalid { place: place.clone(), message: message.into() });
+        }
+        if draft.entries.is_empty() {
+            // Rules of other dialects expect a name.
+            draft.settings.bare_argument = BareArgument::Value;
         }
         let mut compiler = Compiler { draft, rules: Vec::new(), is_learning: self.is_learning };
         compiler.internal_rules(place, self)?;
@@ -240,18 +246,20 @@ impl Compiler<'_> {
         for (id, message, zone, tests) in internal {
             let mut rule = WrittenRule::blocking(id, message.as_bytes(), tests);
             rule.head().tags = vec!["naxsi".into(), zone.tag(id)];
-            rule.head().disruptive = Some(Action::Block.disruptive(self.is_learning));
+            let action = if id < FIRST_DROPPING_ID { Action::Block } else { Action::Drop };
+            rule.head().disruptive = Some(action.disruptive(self.is_learning));
             self.rules.push((rule, Some(zone)));
         }
         let everywhere = || {
             let zones = [Zone::Args, Zone::Body, Zone::Headers, Zone::Url];
             Zones { zones: zones.map(|zone| (zone, Selector::All)).to_vec(), ..Zones::default() }
         };
-        for (id, message, search, score, is_used) in [
-            (10, "null byte", Search::NullByte, None, true),
-            (20, "invalid UTF-8", Search::InvalidUtf8, None, true),
-            (17, "SQL injection", Search::SqlInjection, Some("libinjection_sql"), naxsi.finds_sql),
-            (18, "script", Search::CrossSiteScripting, Some("libinjection_xss"), naxsi.finds_xss),
+        let (sql, xss) = ("libinjection_sql", "libinjection_xss");
+        for (id, message, search, score, action, is_used) in [
+            (10, "null byte", Search::NullByte, None, Action::Block, true),
+            (20, "invalid UTF-8", Search::InvalidUtf8, None, Action::Drop, true),
+            (17, "SQL injection", Search::SqlInjection, Some(sql), Action::Log, naxsi.finds_sql),
+            (18, "script", Search::CrossSiteScripting, Some(xss), Action::Log, naxsi.finds_xss),
         ] {
             if is_used {
                 self.pattern(&Pattern {
@@ -262,7 +270,7 @@ impl Compiler<'_> {
                     negated: false,
                     zones: everywhere(),
                     scores: score.map(|name| (name.to_owned(), 8)).into_iter().collect(),
-                    action: if score.is_some() { Action::Log } else { Action::Block },
+                    action,
                 })?;
             }
         }
