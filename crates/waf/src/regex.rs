@@ -263,14 +263,12 @@ impl Backtracking {
 /// needs backtracking. Compiles it only then, or if it may exceed the size limit.
 pub(crate) fn check(pattern: &str, structures: &mut Structures) -> Result<Id, String> {
     let text = portable(pattern);
-    if let Some(id) = structures.parse(&text) {
-        if structures.facts(id).states >= STATES_CHECKED {
-            Matcher::new(pattern)?;
-        }
-        return Ok(id);
-    }
     let relaxed = relaxed(&text);
-    let id = structures.add(&structure(relaxed.as_deref().unwrap_or(&text))?);
+    let linear = relaxed.as_deref().unwrap_or(&text);
+    let id = match structures.parse(linear) {
+        Some(id) => id,
+        None => structures.add(&structure(linear)?),
+    };
     if relaxed.is_some() || structures.facts(id).states >= STATES_CHECKED {
         Matcher::new(pattern)?;
     }
@@ -309,7 +307,7 @@ impl PartialEq for SelectorRegex {
 impl SelectorRegex {
     pub(crate) fn new(text: String) -> Result<Self, String> {
         check_linear(&text)?;
-        check(&text, &mut Structures::default())?;
+        check(&format!("(?i){text}"), &mut Structures::default())?;
         Ok(Self { text, is_of_json_key: false, compiled: OnceLock::new(), slots: OnceLock::new() })
     }
 
@@ -538,5 +536,17 @@ mod tests {
         assert!(error("a(?P=b)").contains("cannot compile regex"));
         assert!(error("a(?=b").contains("cannot compile regex"));
         assert!(SelectorRegex::new("a(?=b)".into()).unwrap_err().contains("lookaround"));
+    }
+
+    #[test]
+    fn a_regex_that_passes_the_check_compiles() {
+        let check = |pattern: &str| check(pattern, &mut Structures::default()).map(drop);
+        for pattern in ["a**?+", "(?:a+)*++", "x{2}{3}?+", r"(?>a)**?+"] {
+            assert_eq!(check(pattern).is_ok(), Matcher::new(pattern).is_ok(), "{pattern}");
+        }
+        assert!(check("a**?+").unwrap_err().contains("cannot compile regex"));
+        // Both cases of its letters make the regex of a name larger.
+        let large = format!("(?:{}){{900}}", "[a-z]".repeat(900));
+        assert!(SelectorRegex::new(large).is_err());
     }
 }

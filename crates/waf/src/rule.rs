@@ -80,8 +80,7 @@ impl Severity {
 pub(crate) enum Step {
     /// Index of a rule.
     Rule(usize),
-    /// Index of a marker's name.
-    Marker(usize),
+    Marker,
 }
 
 /// Rule with all links of its chain.

@@ -143,16 +143,24 @@ struct Rules {
     steps: [Vec<Step>; 5],
     tests: usize,
     markers: Vec<String>,
-    /// Rules with `skipAfter`, the name of the marker and the place.
-    skips: Vec<(usize, String, Place)>,
+    skips: Vec<Skip>,
     /// Controls of rules and links that have any.
     controls: Vec<(usize, usize, Vec<Control<RuleFilter>>)>,
 }
 
+/// A rule with `skipAfter`.
+struct Skip {
+    rule: usize,
+    /// Step of the rule in its phase.
+    step: usize,
+    /// Name of the marker.
+    marker: String,
+    place: Place,
+}
+
 impl Rules {
     fn marker(&mut self, name: String) {
-        let number = self.markers.len();
-        self.steps.iter_mut().for_each(|phase| phase.push(Step::Marker(number)));
+        self.steps.iter_mut().for_each(|phase| phase.push(Step::Marker));
         self.markers.push(name);
     }
 
@@ -167,8 +175,12 @@ impl Rules {
             None => Flow::Continue,
             Some(WrittenFlow::Skip(count)) => Flow::Skip(*count),
             Some(WrittenFlow::SkipAfter(name)) => {
-                let place = written[0].actions_place.clone();
-                self.skips.push((self.rules.len(), name.clone(), place));
+                self.skips.push(Skip {
+                    rule: self.rules.len(),
+                    step: self.steps[phase.index()].len(),
+                    marker: name.clone(),
+                    place: written[0].actions_place.clone(),
+                });
                 Flow::Continue
             }
         };
@@ -226,12 +238,29 @@ impl Rules {
         }
     }
 
-    /// Finds the markers of `skipAfter`.
+    /// Finds the markers of `skipAfter`. A marker before its rule ends the phase.
     fn with_skips(mut self) -> Result<Self, LoadError> {
-        for (rule, name, place) in std::mem::take(&mut self.skips) {
-            let steps = &self.steps[self.rules[rule].phase.index()];
-            let end = end_of_skip(steps, &self.markers, rule, &name, place)?;
-            self.rules[rule].flow = Flow::SkipAfter(end);
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (number, name) in self.markers.iter().enumerate() {
+            by_name.entry(name).or_default().push(number);
+        }
+        // Positions of the markers, in ascending order, by phase and marker.
+        let positions = |phase: &Vec<Step>| {
+            let markers = (0..).zip(phase);
+            let markers = markers.filter(|(_, step)| matches!(step, Step::Marker));
+            markers.map(|(at, _)| at).collect::<Vec<usize>>()
+        };
+        let positions: Vec<Vec<usize>> = self.steps.iter().map(positions).collect();
+        for Skip { rule, step, marker, place } in std::mem::take(&mut self.skips) {
+            let Some(numbers) = by_name.get(marker.as_str()) else {
+                let hint = nearest(&marker, self.markers.iter().map(String::as_str));
+                let message = format!("skipAfter names an unknown marker \"{marker}\"{hint}");
+                return Err(LoadError::Invalid { place, message });
+            };
+            let phase = self.rules[rule].phase.index();
+            let behind = numbers.partition_point(|&number| positions[phase][number] < step);
+            let found = numbers.get(behind).map(|&number| positions[phase][number]);
+            self.rules[rule].flow = Flow::SkipAfter(found.unwrap_or(self.steps[phase].len()));
         }
         Ok(self)
     }
@@ -253,33 +282,6 @@ fn disruptive(
         Some(WrittenDisruptive::Redirect(to)) => Disruptive::Redirect(to.clone()),
         Some(WrittenDisruptive::Allow(scope)) => Disruptive::Allow(*scope),
     }
-}
-
-/// Position of the marker after a rule. A marker before the rule ends the phase.
-fn end_of_skip(
-    steps: &[Step],
-    markers: &[String],
-    rule: usize,
-    name: &str,
-    place: Place,
-) -> Result<usize, LoadError> {
-    if !markers.iter().any(|marker| marker == name) {
-        let hint = nearest(name, markers.iter().map(String::as_str));
-        return Err(LoadError::Invalid {
-            place,
-            message: format!("skipAfter names an unknown marker \"{name}\"{hint}"),
-        });
-    }
-    let from = steps
-        .iter()
-        .position(|step| matches!(step, Step::Rule(index) if *index == rule))
-        .unwrap_or(0);
-    let behind = steps.iter().enumerate().skip(from);
-    let found = behind.filter_map(|(at, step)| match step {
-        Step::Marker(marker) if markers[*marker] == name => Some(at),
-        _ => None,
-    });
-    Ok(found.min().unwrap_or(steps.len()))
 }
 
 /// Names of TX variables with their slots, and the variables that rules read.

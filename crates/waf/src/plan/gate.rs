@@ -114,19 +114,20 @@ impl Gate {
             candidates: &mut self.candidates,
             touched: &mut self.touched,
         };
-        let mut name = Vec::new();
+        let (mut name, mut lower) = (Vec::new(), Vec::new());
         for source in &plan.sources {
             for &index in entries.list(source.variable) {
                 run.row.clear();
                 run.row.extend_from_slice(&source.all.0);
                 if !source.named.is_empty() || !source.patterns.is_empty() {
                     let name = entries.name(index, &mut name);
-                    let named =
-                        source.named.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-                    let patterns =
-                        source.patterns.iter().filter(|(selector, _)| selector.accepts(name));
-                    for bits in named.map(|(_, bits)| bits).chain(patterns.map(|(_, bits)| bits)) {
-                        run.row.iter_mut().zip(&bits.0).for_each(|(word, bits)| *word |= bits);
+                    lower.clear();
+                    lower.extend(name.iter().map(u8::to_ascii_lowercase));
+                    let named = source.named.get(&lower).into_iter().flatten();
+                    let patterns = source.patterns.iter();
+                    let patterns = patterns.filter(|(selector, _)| selector.accepts(name));
+                    for probe in named.chain(patterns.map(|(_, probe)| probe)) {
+                        run.row[probe / 64] |= 1 << (probe % 64);
                     }
                 }
                 run.row.iter_mut().zip(active).for_each(|(word, active)| *word &= active);

@@ -97,10 +97,10 @@ impl Plan {
                 Lemma::PlainLiterals => phase.quoting = 0,
                 // Every byte is taken for a part of a word.
                 Lemma::OneWord => phase.word = u128::MAX,
-                // Only the first name of a variable is looked at, and no pattern.
+                // Only targets for all names are looked at.
                 Lemma::Selectors => {
                     for source in &mut phase.sources {
-                        source.named.truncate(1);
+                        source.named.clear();
                         source.patterns.clear();
                     }
                 }

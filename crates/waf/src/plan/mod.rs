@@ -41,6 +41,8 @@ use requirement::Requirement;
 pub(crate) use requirement::Requirements;
 pub(crate) use structure::Structures;
 
+/// Rules that are treated as guards, each of which has bits for all probes. Others run like any rule.
+const GUARDS_MAX: usize = 1024;
 /// Lengths that are distinguished; longer values form one class.
 const LENGTHS: usize = 64;
 
@@ -123,9 +125,10 @@ struct SourceGate {
     variable: Variable,
     /// Probes for all names.
     all: Bits,
-    /// Probes for single names, in lower case.
-    named: Vec<(Vec<u8>, Bits)>,
-    patterns: Vec<(Selector, Bits)>,
+    /// Probes for single names, in lower case. Rule sets may have a name for each rule.
+    named: HashMap<Vec<u8>, Vec<usize>>,
+    /// Each with its probe.
+    patterns: Vec<(Selector, usize)>,
 }
 
 #[derive(Debug)]
@@ -210,8 +213,10 @@ impl Plan {
         for (at, step) in steps.iter().enumerate() {
             let &Step::Rule(guard) = step else { continue };
             let Flow::SkipAfter(end) = rules[guard].flow else { continue };
-            let number = u16::try_from(self.guards.len());
-            let (true, Ok(number)) = (is_guard(&rules[guard]), number) else { continue };
+            let number = u16::try_from(self.guards.len()).unwrap_or(u16::MAX);
+            if !is_guard(&rules[guard]) || self.guards.len() == GUARDS_MAX {
+                continue;
+            }
             let mut tests = Vec::new();
             for step in &steps[at + 1..end.max(at + 1)] {
                 if let &Step::Rule(skipped) = step {
@@ -219,9 +224,10 @@ impl Plan {
                     tests.extend(links.filter_map(|link| Some(link.test.as_ref()?.index)));
                 }
             }
+            // Both are in the order of the rules.
             let mut probes = Bits::none(phase_plan.probes.len());
             for (index, probe) in phase_plan.probes.iter().enumerate() {
-                if tests.contains(&probe.test) {
+                if tests.binary_search(&probe.test).is_ok() {
                     probes.set(index);
                 }
             }
@@ -426,7 +432,7 @@ fn sources(drafts: &[Draft<'_>]) -> Vec<SourceGate> {
                     sources.push(SourceGate {
                         variable,
                         all: Bits::none(drafts.len()),
-                        named: Vec::new(),
+                        named: HashMap::new(),
                         patterns: Vec::new(),
                     });
                     sources.len() - 1
@@ -434,20 +440,12 @@ fn sources(drafts: &[Draft<'_>]) -> Vec<SourceGate> {
                 let source = &mut sources[position];
                 match &target.selector {
                     Selector::All => source.all.set(index),
-                    Selector::Name(name, _) => {
-                        match source.named.iter_mut().find(|(known, _)| known == name) {
-                            Some((_, bits)) => bits.set(index),
-                            None => {
-                                let mut bits = Bits::none(drafts.len());
-                                bits.set(index);
-                                source.named.push((name.clone(), bits));
-                            }
-                        }
-                    }
+                    Selector::Name(name, _) => match source.named.get_mut(name) {
+                        Some(probes) => probes.push(index),
+                        None => drop(source.named.insert(name.clone(), vec![index])),
+                    },
                     pattern @ Selector::Pattern(..) => {
-                        let mut bits = Bits::none(drafts.len());
-                        bits.set(index);
-                        source.patterns.push((pattern.clone(), bits));
+                        source.patterns.push((pattern.clone(), index));
                     }
                 }
             }
@@ -570,12 +568,17 @@ mod tests {
     #[test]
     fn rules_behind_many_others_match() {
         const COUNT: u64 = 66_000;
-        let rule = |id| format!("SecRule ARGS:q \"@contains a{id}z\" \"id:{id},phase:1,pass\"\n");
+        // Each with a name and a marker of its own.
+        let rule = |id| {
+            format!(
+                "SecRule ARGS:q{id}|ARGS:q \"@contains a{id}z\" \"id:{id},phase:1,pass,skipAfter:M{id}\"\nSecMarker M{id}\n"
+            )
+        };
         let text: String = (1..=COUNT).map(rule).collect();
         let text = format!("SecRuleEngine On\n{text}");
         let rules = RuleSet::builder().text("t.conf", text).build().unwrap();
-        let target = format!("/?q=a1z-a65535z-a65536z-a{COUNT}z");
-        let expected = vec![1, 65_535, 65_536, COUNT];
+        let target = format!("/?q=a1z-a65535z-a65536z-a{COUNT}z&Q7=a7z&q8=a7z");
+        let expected = vec![1, 7, 65_535, 65_536, COUNT];
         assert_eq!(ids(&Arc::new(rules), &target), [expected.clone(), expected]);
     }
 }

@@ -100,6 +100,7 @@ impl Entries {
             return None;
         }
         let span = Span { start: self.bytes.len() as u32, length: bytes.len() as u32 };
+        reserve(&mut self.bytes, bytes.len());
         self.bytes.extend_from_slice(bytes);
         Some(span)
     }
@@ -109,14 +110,14 @@ impl Entries {
         let index = self.all.len() as u32;
         let names = names.filter(|&names| self.read.contains(names));
         if let Some(names) = names {
-            self.by_variable[names as usize].push(index | NAME);
+            push(&mut self.by_variable[names as usize], index | NAME);
         }
         let is_read = self.read.contains(variable);
         if is_read {
-            self.by_variable[variable as usize].push(index);
+            push(&mut self.by_variable[variable as usize], index);
         }
         if is_read || names.is_some() {
-            self.all.push(Entry { variable, names, name, value });
+            push(&mut self.all, Entry { variable, names, name, value });
         }
     }
 
@@ -258,6 +259,18 @@ impl Entries {
         let size = |list: &Vec<u32>| list.iter().map(|&at| self.value(at).len() as u64 + 1).sum();
         self.by_variable.iter().map(size).collect()
     }
+}
+
+/// Makes room, an eighth more at a time: doubling would hold far more memory than short values need.
+fn reserve<T>(list: &mut Vec<T>, more: usize) {
+    if list.capacity() - list.len() < more {
+        list.reserve_exact(more.max(list.len() / 8).max(64));
+    }
+}
+
+fn push<T>(list: &mut Vec<T>, value: T) {
+    reserve(list, 1);
+    list.push(value);
 }
 
 #[cfg(test)]

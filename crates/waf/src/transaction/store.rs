@@ -142,7 +142,12 @@ impl Store {
                 _ => (0..).zip(names).for_each(|(slot, _)| visit_slot(slot)),
             }
         }
-        for (name, value) in self.named.get(&variable).into_iter().flatten() {
+        let Some(values) = self.named.get(&variable) else { return };
+        if let Selector::Name(name, _) = selector {
+            values.get_key_value(name).into_iter().for_each(|(name, value)| visit(name, value));
+            return;
+        }
+        for (name, value) in values {
             if selector.accepts(name) {
                 visit(name, value);
             }

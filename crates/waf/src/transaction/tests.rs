@@ -72,7 +72,8 @@ fn a_transaction_takes_memory_and_work_in_proportion_to_its_body() {
         ("application/json", format!("[{}]", ["1"; 60_000].join(","))),
         ("application/json", format!("[{}]", ["[]"; 40_000].join(","))),
         ("application/json", format!("{}1{}", "[".repeat(400), "]".repeat(400))),
-        ("application/x-www-form-urlencoded", "a&".repeat(60_000)),
+        ("application/x-www-form-urlencoded", "a&".repeat(100_000)),
+        ("application/x-www-form-urlencoded", "&".repeat(100_000)),
         (
             "text/xml",
             format!("<a {}/>", (0..9_000).map(|i| format!("a{i}='' ")).collect::<String>()),

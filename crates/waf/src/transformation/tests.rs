@@ -17,22 +17,167 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
 }
 
-/// True if the transformation documents why libmodsecurity 3.0.9 gives another result, which mostly hides bytes.
-fn is_known_difference(name: &str, input: &[u8], ours: &[u8], theirs: &[u8]) -> bool {
-    let has = |bytes: &[u8]| input.iter().any(|byte| bytes.contains(byte));
-    let contains = |text: &[u8]| memchr::memmem::find(input, text).is_some();
-    let mut rest = ours.iter();
-    let hides = theirs.len() < ours.len() && theirs.iter().all(|byte| rest.any(|it| it == byte));
-    match name {
-        "base64Decode" | "sqlHexDecode" | "utf8toUnicode" => hides,
-        "base64DecodeExt" => has(b"-_=9"),
-        "cssDecode" => hides || !ours.is_ascii(),
-        "removeComments" => contains(b"*/") || contains(b"-->"),
-        "normalizePath" => contains(b"..") || input == b"/.",
-        "normalizePathWin" => contains(b"..") || has(b"\\"),
-        "urlDecodeUni" => contains(b"%u"),
-        _ => false,
+/// A recorded result that differs from ours.
+struct Case<'a> {
+    input: &'a [u8],
+    ours: &'a [u8],
+    theirs: &'a [u8],
+}
+
+type Explains = fn(&Case<'_>) -> bool;
+
+/// What libmodsecurity 3.0.9 does otherwise: the transformation, the defect, and the cases that it explains. Each hides bytes from
+/// rules, or shows them other bytes than a backend reads.
+const DIFFERENCES: [(&str, &str, Explains); 15] = [
+    ("base64Decode", "makes nothing of a value with a foreign byte or odd padding", |case| {
+        case.theirs.is_empty() && case.input.iter().any(|&byte| !is_base64(byte))
+    }),
+    (
+        "base64Decode",
+        "drops the last group if it is incomplete, and what follows a zero byte",
+        |case| {
+            let mut digits = until_null(case.input).to_vec();
+            digits.retain(|byte| !b"\r\n ".contains(byte));
+            digits.truncate(digits.len() / 4 * 4);
+            digits.iter().all(|&byte| is_base64(byte))
+                && apply("base64Decode", &digits) == case.theirs
+        },
+    ),
+    ("base64DecodeExt", "skips the digits - and _ of the URL alphabet", |case| {
+        let mut standard = case.input.to_vec();
+        standard.retain(|byte| !b"-_".contains(byte));
+        apply("base64DecodeExt", &standard) == case.theirs
+    }),
+    (
+        "base64DecodeExt",
+        "makes nothing of a value with padding behind the first digit of a group",
+        |case| {
+            let mut digits = 0;
+            let bytes = case.input.iter().zip(case.input.iter().skip(1).chain([&0]));
+            let is_odd = bytes.filter(|(byte, next)| {
+                digits += usize::from(is_base64(**byte));
+                **byte == b'=' && **next != b'=' && digits % 4 == 1
+            });
+            is_odd.count() > 0 && case.theirs.is_empty()
+        },
+    ),
+    ("base64DecodeExt", "takes a last digit 9 that begins a group for padding", |case| {
+        let mut digits = case.input.to_vec();
+        digits.retain(|byte| is_base64(*byte));
+        case.theirs.is_empty() && digits.len() % 4 == 1 && digits.ends_with(b"9")
+    }),
+    ("cssDecode", "gives the lower byte of a character, and ends at a zero byte", |case| {
+        css_of_3_0_9(case.input) == case.theirs
+    }),
+    ("normalizePath", "takes a segment that ends in .. for a back reference", |case| {
+        has_segment_with_dots(case, b"/")
+    }),
+    ("normalizePath", "makes nothing of the root", |case| {
+        (case.ours, case.theirs) == (&b"/"[..], &b""[..])
+    }),
+    ("normalizePathWin", "takes a segment that ends in .. for a back reference", |case| {
+        has_segment_with_dots(case, b"/\\")
+    }),
+    ("normalizePathWin", "makes nothing of the root", |case| {
+        (case.ours, case.theirs) == (&b"/"[..], &b""[..])
+    }),
+    (
+        "normalizePathWin",
+        "leaves slashes and references behind a backslash in a run of slashes",
+        |case| apply("normalizePathWin", case.theirs) == case.ours,
+    ),
+    ("normalizePathWin", "removes two segments for a back reference behind /./\\", |case| {
+        memchr::memmem::find(case.input, b"/./\\").is_some()
+    }),
+    ("sqlHexDecode", "drops the last byte, and ends at a zero byte", |case| {
+        sql_hex_of_3_0_9(case.input) == case.theirs
+    }),
+    ("urlDecodeUni", "gives the lower byte of a character, unless a map is configured", |case| {
+        let escapes =
+            case.input.windows(6).filter(|escape| escape[..2].eq_ignore_ascii_case(b"%u"));
+        let mut digits = escapes.filter_map(|escape| std::str::from_utf8(&escape[2..]).ok());
+        digits.any(|digits| u16::from_str_radix(digits, 16).is_ok_and(|code| code > 0x7f))
+    }),
+    ("utf8toUnicode", "drops zero bytes and the first bytes of broken sequences", |case| {
+        let kept = (0..case.input.len()).filter(|&at| {
+            let length = match case.input[at] {
+                0 => return false,
+                0xc0..=0xdf => 2,
+                0xe0..=0xef => 3,
+                0xf0..=0xf4 => 4,
+                _ => 1,
+            };
+            let tail = case.input.get(at + 1..at + length);
+            tail.is_some_and(|tail| tail.iter().all(|byte| byte & 0xc0 == 0x80))
+        });
+        let kept: Vec<u8> = kept.map(|at| case.input[at]).collect();
+        apply("utf8toUnicode", &kept) == case.theirs
+    }),
+];
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/".contains(&byte)
+}
+
+fn until_null(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn has_segment_with_dots(case: &Case<'_>, slashes: &[u8]) -> bool {
+    let mut segments = case.input.split(|byte| slashes.contains(byte));
+    segments.any(|segment| segment.len() > 2 && segment.ends_with(b".."))
+}
+
+/// `cssDecode` of libmodsecurity 3.0.9.
+fn css_of_3_0_9(input: &[u8]) -> Vec<u8> {
+    let mut output = Vec::new();
+    let mut rest = input;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'\\' {
+            output.push(*byte);
+            continue;
+        }
+        let length = after.iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
+        if length > 0 {
+            let digits = std::str::from_utf8(&after[..length]).unwrap();
+            let code = u32::from_str_radix(digits, 16).unwrap();
+            let is_full_width = matches!(code, 0xff01..=0xff5e);
+            output.push(code as u8 + if is_full_width { 0x20 } else { 0 });
+            rest = &after[length..];
+            rest = match rest {
+                [b' ' | b'\t'..=b'\r', behind @ ..] => behind,
+                _ => rest,
+            };
+        } else if let [b'\n', behind @ ..] = after {
+            rest = behind;
+        } else if let [escaped, behind @ ..] = after {
+            output.push(*escaped);
+            rest = behind;
+        }
     }
+    until_null(&output).to_vec()
+}
+
+/// `sqlHexDecode` of libmodsecurity 3.0.9.
+fn sql_hex_of_3_0_9(input: &[u8]) -> Vec<u8> {
+    let byte = |at: usize| input.get(at).copied().unwrap_or(0);
+    let is_pair = |at: usize| byte(at).is_ascii_hexdigit() && byte(at + 1).is_ascii_hexdigit();
+    let (mut output, mut at) = (Vec::new(), 0);
+    while at + 1 < input.len() && byte(at) != 0 {
+        if byte(at) == b'0' && byte(at + 1).eq_ignore_ascii_case(&b'x') && is_pair(at + 2) {
+            at += 2;
+            while is_pair(at) {
+                let digits = [byte(at), byte(at + 1)];
+                let digits = std::str::from_utf8(&digits).unwrap();
+                output.push(u8::from_str_radix(digits, 16).unwrap());
+                at += 2;
+            }
+        }
+        output.push(byte(at));
+        at += 1;
+    }
+    until_null(&output).to_vec()
 }
 
 /// Compares with outputs of libmodsecurity 3.0.9 that `tests/oracle/generate.py` recorded: the name,
@@ -43,14 +188,21 @@ fn equals_recorded_output_of_libmodsecurity() {
     if let Ok(path) = std::env::var("WAF_TRANSFORMATION_CASES") {
         text.push_str(&std::fs::read_to_string(path).unwrap());
     }
-    let mut compared = 0;
+    let (mut same, mut explained) = (0, [0; DIFFERENCES.len()]);
     let mut different = Vec::new();
     for line in text.lines() {
         let mut columns = line.split('\t');
         let mut column = || columns.next().unwrap_or_else(|| panic!("incomplete line `{line}`"));
         let (name, input, expected) = (column(), unhex(column()), unhex(column()));
         let output = apply(name, &input);
-        if output != expected && !is_known_difference(name, &input, &output, &expected) {
+        let case = Case { input: &input, ours: &output, theirs: &expected };
+        let known =
+            DIFFERENCES.iter().position(|(known, _, explains)| *known == name && explains(&case));
+        if output == expected {
+            same += 1;
+        } else if let Some(known) = known {
+            explained[known] += 1;
+        } else {
             different.push(format!(
                 "{name}(\"{}\") = \"{}\", expected \"{}\"",
                 input.escape_ascii(),
@@ -58,12 +210,17 @@ fn equals_recorded_output_of_libmodsecurity() {
                 expected.escape_ascii()
             ));
         }
-        compared += 1;
     }
-    assert!(compared > 1_000, "only {compared} cases");
+    assert!(same > 2_000, "only {same} cases");
+    let known = DIFFERENCES.iter().zip(explained);
+    let unused: Vec<_> = known
+        .filter(|(_, count)| *count == 0)
+        .map(|((name, reason, _), _)| (name, reason))
+        .collect();
+    assert!(unused.is_empty(), "no recorded case is explained by {unused:?}");
     assert!(
         different.is_empty(),
-        "{} of {compared}:\n{}",
+        "{} differ:\n{}",
         different.len(),
         different[..different.len().min(40)].join("\n")
     );
