@@ -140,8 +140,7 @@ fn uploads_are_measured() {
         body.len()
     ));
     assert_eq!(number(&json, "size"), body.len() as f64);
-    let parts =
-        ",\"parts\":[\n{\"name\":\"f\",\"filename\":\"a.bin\",\"size\":3000000}\n]}";
+    let parts = ",\"parts\":[\n{\"name\":\"f\",\"filename\":\"a.bin\",\"size\":3000000}\n]}";
     assert!(json.ends_with(parts), "{json}");
 }
 
