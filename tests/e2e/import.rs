@@ -460,6 +460,20 @@ fn bad_input_is_reported_with_its_place() {
     assert!(stderr(&nowhere).contains("cannot write \"nowhere/out.mix\""), "{}", show(&nowhere));
 }
 
+#[test]
+fn long_first_line_is_recognized() {
+    let workspace = Workspace::concurrent();
+    let line = |target: &str| format!("a - - [t] \"GET {target} HTTP/1.1\" 200 5\n");
+    let long = format!("/?q={}", "a".repeat(60_000));
+    workspace.write("long.log", &format!("{}{}", line(&long), line("/b")));
+    workspace.write("longer.log", &format!("{}{}", line(&long.repeat(9)), line("/b")));
+    for log in ["long.log", "longer.log"] {
+        let (lines, _) = import(&workspace, &[log]);
+        assert_eq!(lines.len(), 3, "{log}");
+        assert_eq!(lines[2]["path"], "/b", "{log}");
+    }
+}
+
 fn flate(text: &str) -> Vec<u8> {
     let mut zipped = Vec::new();
     flate2::read::GzEncoder::new(text.as_bytes(), flate2::Compression::fast())

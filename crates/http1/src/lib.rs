@@ -6,6 +6,7 @@
 
 mod body;
 mod error;
+mod escape;
 mod head;
 mod head_cache;
 mod headers;
@@ -15,6 +16,7 @@ mod status;
 
 pub use body::{BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, Pattern};
 pub use error::{MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_TRAILER_BYTES, ParseError};
+pub use escape::{escape_invalid, unescape_invalid};
 pub use head::{
     HeadFaults, RequestHead, ResponseHead, ResponseSummary, Target, parse_request_head,
     parse_response_head, parse_response_head_for_client,

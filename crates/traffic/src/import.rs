@@ -58,7 +58,7 @@ pub struct Recorded {
     pub status: Option<u16>,
     /// Length of the body of the response as sent, if known.
     pub body_bytes: Option<u64>,
-    /// True if the request had a body that the recording does not contain.
+    /// True if the request had a body that the recording does not contain, or not to its end.
     pub lacks_body: bool,
     /// Time of the request, if known.
     pub time: Option<LogTime>,
@@ -115,6 +115,7 @@ pub struct Importer {
     skipped: BTreeMap<String, Skipped>,
     masked: u64,
     without_body: u64,
+    without_response: u64,
     order: Order,
 }
 
@@ -139,6 +140,7 @@ impl Importer {
             skipped: BTreeMap::new(),
             masked: 0,
             without_body: 0,
+            without_response: 0,
             order: Order::default(),
         }
     }
@@ -169,6 +171,7 @@ impl Importer {
             .retain(|(name, _)| !without.iter().any(|one| one.eq_ignore_ascii_case(name)));
         let was_masked = !label.is_public && secrets::mask(&mut recorded, &self.options.keep);
         let lacks_body = recorded.lacks_body;
+        let lacks_response = recorded.status.is_some_and(|status| !was_received(status));
         let (time, client) = (recorded.time, recorded.client.take());
         let distinct = self.distinct(recorded, label)?;
         let index = if let Some((index, _, weight)) = self.requests.get_full_mut(&distinct) {
@@ -185,6 +188,7 @@ impl Importer {
         };
         self.order.add(time, client.as_deref(), index as u32);
         self.masked += u64::from(was_masked);
+        self.without_response += u64::from(lacks_response);
         self.without_body += u64::from(lacks_body);
         Ok(())
     }
@@ -217,9 +221,10 @@ impl Importer {
         let status = recorded.status.filter(|_| self.options.expect_status);
         let name = match (&label.name, status) {
             (Some(name), _) => name.clone(),
-            (None, Some(status)) => format!("{} {status}", recorded.method),
+            (None, Some(status)) => format!("{} {status:03}", recorded.method),
             (None, None) => recorded.method.clone(),
         };
+        let status = status.filter(|status| was_received(*status));
         let template = ListTemplate {
             name,
             class: label.class,
@@ -288,9 +293,14 @@ impl Importer {
         self.masked
     }
 
-    /// Number of requests that had a body which the recording does not contain.
+    /// Number of requests that had a body which the recording does not contain, or not to its end.
     pub fn without_body(&self) -> u64 {
         self.without_body
+    }
+
+    /// Number of requests whose status no client received, so that none is expected.
+    pub fn without_response(&self) -> u64 {
+        self.without_response
     }
 
     /// Number of requests whose order, times and clients are kept.
@@ -368,6 +378,12 @@ impl Importer {
 fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
+}
+
+/// False for a status that no client received: nginx logs 444 for a connection that it closed, 499 for one that the client
+/// closed, and 000 without a response. An informational one has another response behind it, or a tunnel.
+fn was_received(status: u16) -> bool {
+    (200..=599).contains(&status) && !matches!(status, 444 | 499)
 }
 
 /// Parts of a URL that a request needs.
@@ -481,6 +497,29 @@ mod tests {
         assert_eq!((importer.distinct_requests(), importer.requests()), (2, 3));
         let skipped = &importer.skipped()["more than 2 distinct requests; see --max-requests"];
         assert_eq!((skipped.count, skipped.first.as_str()), (1, "3: GET /3"));
+    }
+
+    #[test]
+    fn statuses_that_no_client_received_are_not_expected() {
+        let logged = [0, 101, 199, 200, 444, 499, 599, 600];
+        let requests = logged.map(|status| Recorded { status: Some(status), ..get("a", "/") });
+        let importer = imported(options(), &requests);
+        let expected: Vec<_> =
+            importer.templates.iter().map(|one| (one.name.as_str(), one.status)).collect();
+        assert_eq!(
+            expected,
+            [
+                ("GET 000", None),
+                ("GET 101", None),
+                ("GET 199", None),
+                ("GET 200", Some(200)),
+                ("GET 444", None),
+                ("GET 499", None),
+                ("GET 599", Some(599)),
+                ("GET 600", None)
+            ]
+        );
+        assert_eq!(importer.without_response(), 6);
     }
 
     #[test]

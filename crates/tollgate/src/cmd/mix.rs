@@ -21,7 +21,7 @@ const REQUESTS_MAX: usize = 250_000;
 /// Limit of a file that is read as a whole, in bytes: HAR, YAML and commands.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Length of the start of a file by which its format is recognized.
+/// Length of the start of a file by which its format is recognized. The last line is read to its end.
 const START_BYTES: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -204,7 +204,13 @@ fn report(importer: &Importer) {
     }
     if importer.without_body() > 0 {
         let bodies = requests(importer.without_body());
-        eprint_line(&format!("{bodies} had a body that the log does not contain: sent without"));
+        eprint_line(&format!(
+            "{bodies} had a body that the log does not contain whole: sent without what is missing"
+        ));
+    }
+    if importer.without_response() > 0 {
+        let requests = requests(importer.without_response());
+        eprint_line(&format!("{requests} got no response (statuses such as 499): any is expected"));
     }
     if importer.ordered() > 0 && importer.unordered() > 0 {
         let unordered = requests(importer.unordered());
@@ -313,14 +319,17 @@ fn add(
         false => Box::new(compressed),
     };
     let mut reader = BufReader::with_capacity(START_BYTES, plain);
+    let mut start = Vec::new();
+    (&mut reader).take(START_BYTES as u64).read_to_end(&mut start)?;
+    // To the end of the line.
+    (&mut reader).take(access_log::LINE_BYTES_MAX).read_until(b'\n', &mut start)?;
     let format = match args.format {
         Some(format) => format,
         // Such as a log right after its rotation.
-        None if reader.fill_buf()?.is_empty() => return Ok(()),
-        None => {
-            recognize(reader.fill_buf()?).context("the format is not known; name it with --as")?
-        }
+        None if start.is_empty() => return Ok(()),
+        None => recognize(&start).context("the format is not known; name it with --as")?,
     };
+    let reader = start.as_slice().chain(reader);
     let label = args.label();
     match format {
         Format::AccessLog => {

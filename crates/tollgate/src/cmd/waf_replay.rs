@@ -127,9 +127,12 @@ impl Totals {
 
 /// Returns the request of the engine. Missing parts get harmless values.
 fn request(logged: Logged) -> Request {
-    let Logged { method, target, protocol, mut headers, .. } = logged;
+    let Logged { method, target, protocol, mut headers, has_all_headers, has_body, .. } = logged;
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"host")) {
         headers.insert(0, (b"Host".to_vec(), b"localhost".to_vec()));
+    }
+    if has_body && !has_all_headers {
+        headers.push((b"Content-Length".to_vec(), b"0".to_vec()));
     }
     Request { method, target, protocol, headers, body: Vec::new() }
 }

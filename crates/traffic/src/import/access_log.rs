@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
+use tollgate_http1::unescape_invalid;
 
 use super::time::{LogTime, MICROS_PER_S};
 use super::{CONNECTION_HEADERS, Importer, Label, Recorded, Url};
@@ -21,6 +22,8 @@ pub struct Logged {
     pub protocol: Vec<u8>,
     /// Headers, as far as the log has them.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// True if the log has every header, so that a missing one was not sent.
+    pub has_all_headers: bool,
     pub status: Option<u16>,
     /// Length of the body of the response, if the log has it.
     pub body_bytes: Option<u64>,
@@ -258,25 +261,26 @@ fn has_body(method: &[u8]) -> bool {
 fn from_text(line: &[u8]) -> Result<Logged, Problem> {
     let no_quotes = Problem { column: 1, reason: "no request in quotes" };
     let start = line.iter().position(|&byte| byte == b'"').ok_or(no_quotes)?;
-    let mut rest = &line[start..];
-    let request = quoted(&mut rest).ok_or(Problem { column: start + 1, ..no_quotes })?;
+    let not_closed = Problem { column: start + 1, ..no_quotes };
     let origin = origin(&line[..start]);
     let time = origin.time.and_then(LogTime::from_log);
     let mut logged = Logged { time, ..Logged::default() };
-    let numbers = line.len() - rest.len();
-    let mut words = rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let Some(status) = words.next() else {
-        logged.request_line(&unescape_haproxy(&request), start + 1)?;
-        logged.status = httplog_status(&line[..start]);
-        if logged.status.is_none() {
-            return Err(Problem { column: numbers + 1, reason: "no status after the request" });
-        }
+    if let Some(status) = httplog_status(&line[..start]) {
+        // A backslash is no escape here.
+        let request = &line[start + 1..];
+        let end = request.iter().position(|&byte| byte == b'"').ok_or(not_closed)?;
+        logged.request_line(&unescape_haproxy(&request[..end]), start + 1)?;
+        logged.status = Some(status);
         logged.client = origin.words.last().map(|client| without_port(client).to_vec());
         logged.header("Accept", Some(b"*/*".to_vec()));
         return Ok(logged);
-    };
+    }
+    let mut rest = &line[start..];
+    let request = quoted(&mut rest).ok_or(not_closed)?;
+    let numbers = line.len() - rest.len();
+    let mut words = rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     logged.request_line(&request, start + 1)?;
-    logged.status = number(status);
+    logged.status = words.next().and_then(number);
     if logged.status.is_none() {
         return Err(Problem { column: numbers + 2, reason: "no status after the request" });
     }
@@ -407,23 +411,32 @@ fn quoted(rest: &mut &[u8]) -> Option<Vec<u8>> {
 }
 
 fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
-    let entry: Value = serde_json::from_slice(line)
-        .map_err(|error| Problem { column: error.column(), reason: "invalid JSON" })?;
+    let (is_escaped, entry) = match serde_json::from_slice::<Value>(line) {
+        // Only this gateway's logs have this member.
+        Ok(entry) => (entry.get("target").is_some(), entry),
+        Err(error) => {
+            let problem = Problem { column: error.column(), reason: "invalid JSON" };
+            (true, serde_json::from_str(&with_escaped_bytes(line)).map_err(|_second| problem)?)
+        }
+    };
+    let bytes = |text: &str| {
+        if is_escaped { unescape_invalid(text) } else { text.as_bytes().to_vec() }
+    };
     let problem = |reason| Problem { column: 1, reason };
     let mut logged = Logged::default();
     match (fields.text(&entry, "method"), fields.text(&entry, "target")) {
         (Some(method), Some(target)) => {
-            logged.method = latin1(method);
+            logged.method = bytes(method);
             logged.has_body = has_body(&logged.method);
             logged.protocol = match fields.text(&entry, "protocol") {
-                Some(version) if version.starts_with("HTTP/") => latin1(version),
+                Some(version) if version.starts_with("HTTP/") => bytes(version),
                 Some(version) => format!("HTTP/{version}").into_bytes(),
                 None => b"HTTP/1.1".to_vec(),
             };
-            logged.set_target(&latin1(target));
+            logged.set_target(&bytes(target));
         }
         _ => match fields.text(&entry, "request") {
-            Some(line) => logged.request_line(&latin1(line), 1)?,
+            Some(line) => logged.request_line(&bytes(line), 1)?,
             None => return Err(problem("no method and target; name their members with --field")),
         },
     }
@@ -431,8 +444,9 @@ fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
     if let Some(bytes) = size.and_then(Value::as_u64) {
         logged.has_body = bytes > 0;
     }
-    let text = |name| fields.text(&entry, name).map(latin1);
-    let headers = fields.find(&entry, "headers").map(recorded_headers);
+    let text = |name| fields.text(&entry, name).map(bytes);
+    let headers = fields.find(&entry, "headers").map(|headers| recorded_headers(headers, bytes));
+    logged.has_all_headers = headers.is_some();
     let has_host = |headers: &[(Vec<u8>, Vec<u8>)]| {
         headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"host"))
     };
@@ -458,10 +472,10 @@ fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
 }
 
 /// Headers as pairs, as in the audit log of this gateway, or as an object of lists, as in Caddy's log.
-fn recorded_headers(headers: &Value) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn recorded_headers(headers: &Value, bytes: impl Fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
     let mut add = |name: &str, value: &Value| {
-        found.extend(value.as_str().map(|value| (latin1(name), latin1(value))));
+        found.extend(value.as_str().map(|value| (bytes(name), bytes(value))));
     };
     match headers {
         Value::Array(pairs) => {
@@ -486,17 +500,37 @@ fn recorded_headers(headers: &Value) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// The bytes of a text that may have been read as Latin-1.
-fn latin1(text: &str) -> Vec<u8> {
-    if text.is_ascii() {
-        return text.as_bytes().to_vec();
+/// Makes JSON of a line of nginx, whose format writes bytes above ASCII as they are (`escape=json`) or as `\xHH`, which is no
+/// escape of JSON. The texts in it are for [`unescape_invalid`].
+fn with_escaped_bytes(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len() + 64);
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| format!(r"\x{byte:02X}")));
     }
-    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
-    match bytes {
-        // Characters above ASCII stand for bytes only if these are not UTF-8.
-        Some(bytes) if std::str::from_utf8(&bytes).is_err() => bytes,
-        _ => text.as_bytes().to_vec(),
+    let mut valid = String::with_capacity(text.len() + 64);
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find('\\') {
+        valid.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        match rest.as_bytes() {
+            [b'x', ..] => valid.push_str(r"\\"),
+            // A backslash that was sent.
+            [b'\\', b'x', ..] => {
+                valid.push_str(r"\\x5C");
+                rest = &rest[1..];
+            }
+            _ => {
+                valid.push('\\');
+                let length = rest.chars().next().map_or(0, char::len_utf8);
+                let (escaped, after) = rest.split_at(length);
+                valid.push_str(escaped);
+                rest = after;
+            }
+        }
     }
+    valid.push_str(rest);
+    valid
 }
 
 #[cfg(test)]
@@ -603,9 +637,9 @@ mod tests {
         );
         assert_eq!((caddy.status, caddy.body_bytes, caddy.has_body), (Some(201), Some(9), false));
         let audit = parsed(
-            r#"{"time":"t","method":"POST","target":"/?q=1","version":"1.1","headers":[["Host","a"],["X","\u00e9\u00ff"]],"action":"blocked","request_body_bytes":0}"#,
+            r#"{"time":"t","method":"POST","target":"/?q=1","version":"1.1","headers":[["Host","a"],["X","\u00e9\\xFF\\xC0\\xAF"]],"action":"blocked","request_body_bytes":0}"#,
         );
-        assert_eq!(headers(&audit), ["Host: a", r"X: \xe9\xff"]);
+        assert_eq!(headers(&audit), ["Host: a", r"X: \xc3\xa9\xff\xc0\xaf"]);
         assert_eq!((audit.has_body, audit.was_blocked), (false, Some(true)));
         let access = parsed(
             r#"{"client":"a","method":"POST","target":"/","version":"1.1","host":null,"referer":"r","agent":"x"}"#,
@@ -632,6 +666,41 @@ mod tests {
                 .unwrap_err()
                 .starts_with("unknown field `verb`; expected one of method,")
         );
+    }
+
+    #[test]
+    fn backslashes_of_httplog_are_kept() {
+        let line = r#"127.0.0.1:3 [23/Nov/2026:18:00:00.655] web app/s1 0/0/0/1/1 200 99 - - ---- 1/1/0/0/0 0/0 "GET /..\..\win.ini?a=\x41\ HTTP/1.1""#;
+        assert_eq!(parsed(line).target, br"/..\..\win.ini?a=\x41\");
+    }
+
+    #[test]
+    fn bytes_above_ascii_are_those_of_the_request() {
+        for (line, target) in [
+            // UTF-8, also where each character could be a byte of Latin-1.
+            (&br#"{"method":"GET","target":"/\u00e9?q=\u00c3\u00bc"}"#[..], "/é?q=Ã¼".as_bytes()),
+            ("{\"request\":{\"method\":\"GET\",\"uri\":\"/ü\"}}".as_bytes(), "/ü".as_bytes()),
+            // This gateway.
+            (br#"{"method":"GET","target":"/\\xC0\\xAF\\x5CxC0"}"#, b"/\xc0\xaf\\xC0"),
+            // Others log a backslash as it is.
+            (br#"{"request":{"method":"GET","uri":"/?q=\\x3C"}}"#, br"/?q=\x3C"),
+            // nginx with `escape=json`, and without.
+            (b"{\"request\":\"GET /\xc0\xaf\\\\xC0 HTTP/1.1\"}", b"/\xc0\xaf\\xC0"),
+            (
+                br#"{"request":"GET /\xC0\xAF\x5C\x22\x5Cx3C HTTP/1.1","agent":"\x22"}"#,
+                b"/\xc0\xaf\\\"\\x3C",
+            ),
+        ] {
+            let logged = parse(line, &Fields::default());
+            let logged =
+                logged.unwrap_or_else(|problem| panic!("{}: {problem:?}", line.escape_ascii()));
+            let found = logged.target.escape_ascii().to_string();
+            assert_eq!(found, target.escape_ascii().to_string(), "{}", line.escape_ascii());
+        }
+        let mut importer = importer();
+        let line = r#"{"request":{"method":"GET","host":"a","uri":"/caf\u00e9"},"status":200}"#;
+        import(line.as_bytes(), "a", &Fields::default(), &benign(), &mut importer).unwrap();
+        assert!(lines(&importer)[1].contains(r#""path":"/café""#), "{:?}", lines(&importer));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Commands of curl, as browsers and API documents give them, with the quoting of a shell.
 
 use std::borrow::Cow;
+use std::net::Ipv6Addr;
 
 use super::{Importer, Label, Recorded, Url};
 
 /// Options without an argument that do not change the request.
-const FLAGS: &str = "s silent S show-error L location k insecure v verbose i include f fail fail-with-body g globoff N \
+const FLAGS: &str = "s silent S show-error L location k insecure v verbose i include f fail fail-with-body N \
      no-buffer 0 http1.0 http1.1 http2 http2-prior-knowledge http3 4 ipv4 6 ipv6 # progress-bar no-progress-meter \
      path-as-is tcp-nodelay keepalive no-keepalive location-trusted tlsv1.2 tlsv1.3 ssl-no-revoke raw";
 
@@ -168,6 +169,8 @@ struct Request {
     is_get: bool,
     is_head: bool,
     is_json: bool,
+    /// True if braces and brackets of URLs are themselves.
+    is_literal: bool,
 }
 
 /// Reads the options of a command: one request for each URL.
@@ -225,6 +228,7 @@ impl Request {
         match name {
             "G" | "get" => self.is_get = true,
             "I" | "head" => self.is_head = true,
+            "g" | "globoff" => self.is_literal = true,
             "compressed" => self.defaults.push(("Accept-Encoding", "gzip, deflate".to_owned())),
             _ => return has_word(FLAGS, name),
         }
@@ -278,8 +282,11 @@ impl Request {
             None => "GET",
         };
         let mut requests = Vec::new();
-        for url in &self.urls {
-            let url = Url::parse(url).ok_or("the URL is not of http or https")?;
+        let expanded =
+            |url: &String| if self.is_literal { Ok(vec![url.clone()]) } else { expanded(url) };
+        let urls = self.urls.iter().map(expanded);
+        for url in urls.collect::<Result<Vec<_>, _>>()?.concat() {
+            let url = Url::parse(&url).ok_or("the URL is not of http or https")?;
             let mut target = url.target.into_owned();
             if self.is_get && !data.is_empty() {
                 target.push(if target.contains('?') { '&' } else { '?' });
@@ -341,6 +348,77 @@ impl Request {
         }
         Ok(headers)
     }
+}
+
+/// Limit of the URLs that one argument stands for.
+const MAX_URLS: usize = 10_000;
+
+/// Returns the URLs of an argument with sets `{one,two}` and ranges `[1-10]`, `[01-10:3]` or `[a-z]`, of which the last one
+/// changes first. A backslash makes the next of these characters literal.
+fn expanded(argument: &str) -> Result<Vec<String>, String> {
+    let mut urls = vec![String::new()];
+    let mut rest = argument;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let (choices, tail) = match c {
+            '\\' if after.starts_with(['{', '}', '[', ']', ',']) => {
+                (vec![after[..1].to_owned()], &after[1..])
+            }
+            '{' => {
+                let (set, tail) =
+                    after.split_once('}').ok_or("a brace of the URL is not closed")?;
+                (set.split(',').map(str::to_owned).collect(), tail)
+            }
+            // An address of IPv6.
+            '[' if after
+                .split(']')
+                .next()
+                .is_some_and(|inside| inside.parse::<Ipv6Addr>().is_ok()) =>
+            {
+                (vec!["[".to_owned()], after)
+            }
+            '[' => {
+                let (range, tail) =
+                    after.split_once(']').ok_or("a bracket of the URL is not closed")?;
+                let choices = range_of(range).ok_or_else(|| format!("invalid range [{range}]"))?;
+                (choices, tail)
+            }
+            _ => {
+                let end = rest.find(['\\', '{', '[']).filter(|end| *end > 0).unwrap_or(rest.len());
+                let end = if c == '\\' { 1 } else { end };
+                (vec![rest[..end].to_owned()], &rest[end..])
+            }
+        };
+        rest = tail;
+        if urls.len().saturating_mul(choices.len()) > MAX_URLS {
+            return Err(format!("the URL stands for more than {MAX_URLS}"));
+        }
+        let with = |url: &String| {
+            choices.iter().map(|choice| format!("{url}{choice}")).collect::<Vec<_>>()
+        };
+        urls = urls.iter().flat_map(with).collect();
+    }
+    Ok(urls)
+}
+
+/// Returns the values of a range: numbers, with the leading zeros of the first, or letters, and a step.
+fn range_of(range: &str) -> Option<Vec<String>> {
+    let (bounds, step) = range.split_once(':').unwrap_or((range, "1"));
+    let (first, last) = bounds.split_once('-')?;
+    let step: usize = step.parse().ok().filter(|step| *step > 0)?;
+    let is_letter = |text: &str| text.len() == 1 && text.as_bytes()[0].is_ascii_alphabetic();
+    if is_letter(first) && is_letter(last) {
+        let (first, last) = (first.as_bytes()[0], last.as_bytes()[0]);
+        return (first <= last)
+            .then(|| (first..=last).step_by(step).map(|c| char::from(c).to_string()).collect());
+    }
+    let number = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let (from, to) = (number(first)?, number(last)?);
+    let width = if first.starts_with('0') { first.len() } else { 0 };
+    let values = (from..=to).step_by(step).take(MAX_URLS + 1);
+    (from <= to).then(|| values.map(|value| format!("{value:0width$}")).collect())
 }
 
 fn basic(user: &str) -> String {
@@ -452,6 +530,41 @@ mod tests {
         ] {
             let found = words(command).and_then(|words| requests(&words)).unwrap_err();
             assert!(found.starts_with(reason), "{command}: {found}");
+        }
+    }
+
+    #[test]
+    fn sets_and_ranges_of_a_url_are_requests_of_their_own() {
+        let paths = |command: &str| -> Result<Vec<String>, String> {
+            let found = words(command).and_then(|words| requests(&words))?;
+            Ok(found
+                .into_iter()
+                .map(|request| format!("{}{}", request.headers[0].1, request.target))
+                .collect())
+        };
+        for (command, expected) in [
+            ("curl 'http://{a,b}/{c,d}'", &["a/c", "a/d", "b/c", "b/d"][..]),
+            ("curl 'http://a/[8-11]'", &["a/8", "a/9", "a/10", "a/11"]),
+            ("curl 'http://a/[08-11:2]x'", &["a/08x", "a/10x"]),
+            ("curl 'http://a/[a-e:2]'", &["a/a", "a/c", "a/e"]),
+            ("curl 'http://a/?q={,é}'", &["a/?q=", "a/?q=é"]),
+            ("curl 'http://a/' 'http://b/{1,2}'", &["a/", "b/1", "b/2"]),
+            ("curl -g 'http://a/{b,c}[1-2]'", &["a/{b,c}[1-2]"]),
+            (r"curl 'http://a/\{b\}\[1\]\x'", &[r"a/{b}[1]\x"]),
+            ("curl 'http://[::1]:80/{a}'", &["[::1]:80/a"]),
+        ] {
+            assert_eq!(paths(command).unwrap(), expected, "{command}");
+        }
+        for (command, reason) in [
+            ("curl 'http://a/{b'", "a brace of the URL is not closed"),
+            ("curl 'http://a/[1-2'", "a bracket of the URL is not closed"),
+            ("curl 'http://a/?q[]=1'", "invalid range []"),
+            ("curl 'http://a/[2-1]'", "invalid range [2-1]"),
+            ("curl 'http://a/[1-9:0]'", "invalid range [1-9:0]"),
+            ("curl 'http://a/[1-18446744073709551615]'", "the URL stands for more than 10000"),
+            ("curl 'http://a/[1-200][1-200]'", "the URL stands for more than 10000"),
+        ] {
+            assert_eq!(paths(command).unwrap_err(), reason, "{command}");
         }
     }
 

@@ -99,6 +99,9 @@ pub fn import(
 fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
     let Request { method, url, headers, cookies, post_data, body_size } = entry.request;
     let url = Url::parse(&url).ok_or("the URL is not of http or https")?;
+    let announced = headers.iter().find(|pair| pair.name.eq_ignore_ascii_case("content-length"));
+    let announced = announced.and_then(|pair| pair.value.trim().parse::<u64>().ok());
+    let sent = body_size.and_then(|bytes| u64::try_from(bytes).ok()).max(announced);
     let has_scheme = |name: &str| name.starts_with(':');
     let is_kept = |pair: &Pair| {
         let name = pair.name.to_ascii_lowercase();
@@ -117,7 +120,6 @@ fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
             cookies.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
         kept.push(("Cookie".to_owned(), cookies.join("; ")));
     }
-    let lacks_body = post_data.is_none() && body_size.is_some_and(|bytes| bytes > 0);
     let body = match post_data {
         Some(data) => {
             if !has(&kept, "content-type") && !data.mime_type.is_empty() {
@@ -134,11 +136,11 @@ fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
         method,
         target: url.target.into_owned(),
         headers: kept,
+        lacks_body: sent > Some(body.len() as u64),
         body,
         // A request without a response, such as a blocked one, has the status 0.
         status: status.filter(|status| (100..=599).contains(status)),
         body_bytes: length,
-        lacks_body,
         ..Recorded::default()
     })
 }
@@ -194,6 +196,41 @@ mod tests {
             (skipped.count, skipped.first.as_str()),
             (1, "a.har, entry 3: GET data:text/html,x")
         );
+    }
+
+    #[test]
+    fn missing_bodies_are_counted() {
+        for (request, lacks_body) in [
+            (r#""headers":[],"bodySize":0"#, false),
+            (r#""headers":[],"bodySize":-1"#, false),
+            (r#""headers":[],"bodySize":7"#, true),
+            // A browser that kept no text, or a part of it.
+            (r#""headers":[],"bodySize":7,"postData":{"mimeType":"text/plain"}"#, true),
+            (
+                r#""headers":[],"bodySize":7,"postData":{"mimeType":"text/plain","text":"abc"}"#,
+                true,
+            ),
+            (
+                r#""headers":[],"bodySize":3,"postData":{"mimeType":"text/plain","text":"abc"}"#,
+                false,
+            ),
+            (
+                r#""headers":[{"name":"Content-Length","value":"7"}],"bodySize":-1,"postData":{"text":""}"#,
+                true,
+            ),
+            (
+                r#""headers":[{"name":"Content-Length","value":"3"}],"postData":{"text":"abc"}"#,
+                false,
+            ),
+        ] {
+            let text = format!(
+                r#"{{"log":{{"entries":[{{"request":{{"method":"POST","url":"http://a/",{request}}}}}]}}}}"#
+            );
+            let mut importer = importer();
+            import(text.as_bytes(), "a.har", &benign(), &mut importer).unwrap();
+            assert_eq!(importer.requests(), 1, "{request}");
+            assert_eq!(importer.without_body(), u64::from(lacks_body), "{request}");
+        }
     }
 
     #[test]
