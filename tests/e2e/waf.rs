@@ -118,16 +118,36 @@ fn explain_names_the_match_and_its_exclusion() {
 }
 
 #[test]
-fn engine_is_on_unless_rules_say_otherwise() {
+fn verdicts_are_those_of_the_gateway_whatever_mode_the_rules_set() {
     let workspace = workspace();
     let rule = "SecRule ARGS:a \"@streq b\" \"id:7,phase:2,deny,log\"\n";
     workspace.write("rule.conf", rule);
     workspace.write("off.conf", &format!("SecRuleEngine Off\n{rule}"));
+    workspace.write("detect.conf", &format!("SecRuleEngine DetectionOnly\n{rule}"));
+    workspace.write(
+        "get.log",
+        "::1 - - [21/Nov/2026:20:38:08 +0100] \"GET /?a=b HTTP/1.1\" 200 2 \"-\" \"x\"\n",
+    );
+    let note = "the rules set SecRuleEngine to block nothing";
     let form = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=b";
     workspace.write("form.http", form);
-    for (rules, code) in [("rule.conf", 1), ("off.conf", 0)] {
+    for (rules, is_overridden) in [("rule.conf", false), ("off.conf", true), ("detect.conf", true)]
+    {
         let output = workspace.run(&["waf", "explain", rules, "--request", "form.http"]);
-        assert_eq!(output.status.code(), Some(code), "{rules}: {}", show(&output));
+        assert_eq!(output.status.code(), Some(1), "{rules}: {}", show(&output));
+        assert_eq!(stderr(&output).contains(note), is_overridden, "{rules}: {}", show(&output));
+        let output = workspace.run(&["waf", "replay", rules, "--log", "get.log"]);
+        assert!(stdout(&output).contains("1 requests, 1 would"), "{rules}: {}", show(&output));
+        assert_eq!(stderr(&output).contains(note), is_overridden, "{rules}: {}", show(&output));
+        let gateway = format!(
+            "listeners: [{{ address: '127.0.0.1:0' }}]\npools: [{{ name: site, backends: [{{ address: '127.0.0.1:1' }}] }}]\n\
+             waf: {{ rules: [{rules}] }}\n"
+        );
+        workspace.write("gateway.yaml", &gateway);
+        let output = workspace.run(&["gateway", "gateway.yaml", "--check"]);
+        assert_eq!(output.status.code(), Some(0), "{rules}: {}", show(&output));
+        let is_warned = stderr(&output).contains("`mode` takes precedence");
+        assert_eq!(is_warned, is_overridden, "{rules}: {}", show(&output));
     }
     // A test sees every rule that matches, also behind one that would block.
     workspace.write("both.conf", &format!("{rule}{}", rule.replace('7', "8")));
@@ -209,6 +229,20 @@ fn replay_counts_what_would_have_been_blocked() {
         "         7        2        2  Union",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+    // A log without headers does not say that one was missing.
+    workspace.write(
+        "length.conf",
+        "SecRule REQUEST_METHOD POST \"id:9,phase:1,deny,chain\"\nSecRule &REQUEST_HEADERS:Content-Length \"@eq 0\" t:none\n",
+    );
+    workspace.write("access.log", &line("/").replace("GET", "POST"));
+    let all = r#"{"method":"POST","target":"/","status":200,"headers":[["Host","a"]]}"#;
+    workspace.write("audit.log", all);
+    for (log, blocked) in
+        [("access.log", "1 requests, 0 would"), ("audit.log", "1 requests, 1 would")]
+    {
+        let output = workspace.run(&["waf", "replay", "length.conf", "--log", log]);
+        assert!(stdout(&output).contains(blocked), "{log}: {}", show(&output));
     }
     let output = workspace.run(&["waf", "replay", "a.conf", "--log", "attack.http"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use tollgate_stats::number::counted;
 use tollgate_stats::text::escape_controls;
-use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
+use tollgate_waf::{EngineMode, Match, RuleInfo, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay;
 
 use super::waf_replay;
-use crate::console::{self, Exit, Failure};
+use crate::console::{self, Exit, Failure, eprint_line};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Explain(args) => explain(args),
         Command::Test(args) => test(args),
         Command::Replay(args) => {
-            waf_replay::replay(load(&args.rules, args.skip_unsupported, BLOCKING)?, &args.log)
+            waf_replay::replay(load_blocking(&args.rules, args.skip_unsupported)?, &args.log)
         }
     }
 }
@@ -126,6 +126,17 @@ fn load(paths: &[PathBuf], skip_unsupported: bool, settings: &str) -> Result<Rul
         let reason = escape_controls(&error.to_string());
         Failure::bad_input(anyhow!("cannot load rules: {reason}"))
     })
+}
+
+/// Loads rules whose matches block as in the gateway, where `mode` takes precedence over `SecRuleEngine`.
+fn load_blocking(paths: &[PathBuf], skip_unsupported: bool) -> Result<RuleSet, Failure> {
+    let rules = load(paths, skip_unsupported, BLOCKING)?;
+    if rules.settings().engine != EngineMode::On {
+        eprint_line(
+            "the rules set SecRuleEngine to block nothing; verdicts are those of the gateway with `mode: on`",
+        );
+    }
+    Ok(rules)
 }
 
 /// The file itself, or the files of a folder with that extension, by name, subfolders included.
@@ -193,7 +204,7 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let rules = Arc::new(load(&args.rules.rules, args.rules.skip_unsupported, BLOCKING)?);
+    let rules = Arc::new(load_blocking(&args.rules.rules, args.rules.skip_unsupported)?);
     let read = |path: &PathBuf| {
         std::fs::read(path)
             .with_context(|| format!("cannot read \"{}\"", path.display()))
@@ -209,6 +220,7 @@ fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
     let mut transaction = Transaction::new(Arc::clone(&rules));
     transaction.record_details(true);
     transaction.record_silent(args.all);
+    transaction.engine_mode(EngineMode::On);
     let mut worker = Worker::new();
     match &args.response {
         Some(path) => {

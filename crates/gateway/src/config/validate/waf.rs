@@ -22,7 +22,7 @@ const OPTIONS_RULE: u64 = 4_000_000_000;
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 const RATIO_MAX: u32 = 100;
 /// Settings that rule files may change.
-const DEFAULTS: &str = "SecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
+const DEFAULTS: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
 
 const MASKED: [&str; 12] = [
     "authorization",
@@ -88,7 +88,7 @@ impl RuleCache {
         let request = keys.get(|file| &file.request_body);
         let response = keys.get(|file| &file.response_body);
         let waf = Waf {
-            rules: self.rules(&keys, files, folder)?,
+            rules: self.rules(&keys, files, mode, folder)?,
             mode,
             sample: number(keys.get(|file| &file.sample), 0, Some(100), 100)?,
             request_compression: compression(
@@ -114,6 +114,7 @@ impl RuleCache {
         &mut self,
         keys: &Layers<'_>,
         files: &Located<Vec<Located<String>>>,
+        mode: EngineMode,
         folder: &Path,
     ) -> Result<Arc<Rules>, InvalidValue> {
         let mut before = DEFAULTS.to_owned();
@@ -144,12 +145,19 @@ impl RuleCache {
         let set = builder.build().map_err(|error| {
             InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
         })?;
-        let warning = |bodies| {
-            let message = format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules");
-            InvalidValue::at(files, message)
-        };
+        let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
+            format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules")
+        });
+        let is_overridden = mode == EngineMode::On && set.settings().engine != EngineMode::On;
+        let overridden = is_overridden.then(|| {
+            let message = "the rules set `SecRuleEngine` to block nothing, but `mode` takes \
+                           precedence and is `on`: attacks are blocked; `mode: detection-only` \
+                           only logs them";
+            message.to_owned()
+        });
         // Routes have the same with other exclusions.
-        for warning in set.uninspected_bodies().into_iter().map(warning) {
+        for message in uninspected.chain(overridden) {
+            let warning = InvalidValue::at(files, message);
             if !self.warnings.iter().any(|known| known.is_same(&warning)) {
                 self.warnings.push(warning);
             }
