@@ -1,28 +1,50 @@
-//! Forwarding of message bodies: finds their end and rewrites the chunked coding in place, in the buffer they were read
+//! Forwarding of message bodies: finds their end, and rewrites the chunked coding in place, in the buffer they were read
 //! into.
 
-use std::borrow::Cow;
+use std::io::Write as _;
+use std::ops::Range;
 
-use tollgate_http1::{BodyDecoder, BodyFraming, BodyPartKind, MAX_TRAILER_BYTES, ParseError};
+use tollgate_http1::{
+    BodyDecoder, BodyFraming, BodyPartKind, FieldList, MAX_TRAILER_BYTES, ParseError,
+};
 
 use crate::config::{CLIENT_DESCRIPTIONS, HeaderEdits, REQUEST_OVERRIDES};
-use crate::headers::push_header;
+use crate::headers::MessageForm;
 
 const TRAILERS_MAX: usize = 32;
 
-/// Limit of [`Body::tail`], which adds a space after each colon without one, the last chunk and an empty line.
-pub(crate) const TAIL_BYTES_MAX: usize = MAX_TRAILER_BYTES + TRAILERS_MAX + 8;
+/// Space that [`Body::frame`] needs behind a piece: for a line end, the last chunk, and trailers with a space after each
+/// colon and an empty line.
+pub(crate) const TAIL_BYTES_MAX: usize = 2 + MAX_TRAILER_BYTES + TRAILERS_MAX + 8;
 
-const LAST_CHUNK: &[u8] = b"0\r\n";
+/// Space that [`Body::frame`] needs in front of a piece, for the size of a chunk.
+const SIZE_BYTES_MAX: usize = 16 + 2;
 
-/// Decoder of one message's body.
+/// Finds the end of one message's body.
 #[derive(Debug)]
 pub(crate) struct Body {
-    decoder: BodyDecoder,
-    /// The body is chunked and is forwarded so.
-    keeps_coding: bool,
-    /// The trailer section as received; once the body is done, the tail to forward.
-    trailer: Vec<u8>,
+    decoder: Decoder,
+    coding: Coding,
+    /// The trailer section as received; once the body is done, a [`FieldList`] of the trailers to forward.
+    trailers: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Decoder {
+    /// By its length or its chunks, or with the connection.
+    Framed(BodyDecoder),
+    /// With its stream.
+    Stream { has_ended: bool },
+}
+
+/// Chunked coding of the body as it is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    None,
+    /// That of the received body.
+    Kept,
+    /// The gateway's, for a body that was received on a stream.
+    Added,
 }
 
 /// Result of [`Body::take`].
@@ -33,18 +55,25 @@ pub(crate) struct Taken {
     /// Bytes to forward, which are now at the start of the buffer.
     pub(crate) kept: usize,
     pub(crate) payload_bytes: u64,
-    /// True once the body has ended, apart from its [`tail`](Body::tail).
+    /// True once the body has ended.
     pub(crate) done: bool,
 }
 
 impl Body {
-    /// With `keeps_coding`, a chunked body is forwarded in chunks, otherwise only its payload.
-    pub(crate) fn new(framing: BodyFraming, keeps_coding: bool) -> Self {
-        Self {
-            decoder: BodyDecoder::new(framing),
-            keeps_coding: keeps_coding && framing == BodyFraming::Chunked,
-            trailer: Vec::new(),
-        }
+    /// A body in the form `from`. With `is_chunked`, one of unknown length is forwarded in chunks, otherwise only its
+    /// payload.
+    pub(crate) fn new(framing: BodyFraming, from: MessageForm, is_chunked: bool) -> Self {
+        let has_no_length = framing == BodyFraming::Chunked;
+        let (decoder, coding) = match from {
+            MessageForm::Fields if has_no_length => {
+                (Decoder::Stream { has_ended: false }, Coding::Added)
+            }
+            MessageForm::Text | MessageForm::Fields => {
+                (Decoder::Framed(BodyDecoder::new(framing)), Coding::Kept)
+            }
+        };
+        let coding = if has_no_length && is_chunked { coding } else { Coding::None };
+        Self { decoder, coding, trailers: Vec::new() }
     }
 
     /// Consumes the part of `bytes` that belongs to the body and moves the bytes to forward to the start. Bytes after
@@ -57,8 +86,19 @@ impl Body {
         bytes: &mut [u8],
         mut payload: impl FnMut(&[u8]),
     ) -> Result<Taken, ParseError> {
+        let decoder = match &mut self.decoder {
+            Decoder::Framed(decoder) => decoder,
+            Decoder::Stream { has_ended } => {
+                if !bytes.is_empty() {
+                    payload(bytes);
+                }
+                let count = bytes.len();
+                let payload_bytes = count as u64;
+                return Ok(Taken { consumed: count, kept: count, payload_bytes, done: *has_ended });
+            }
+        };
         let (mut consumed, mut kept, mut payload_bytes) = (0, 0, 0);
-        while let Some(part) = self.decoder.next_part(&bytes[consumed..])? {
+        while let Some(part) = decoder.next_part(&bytes[consumed..])? {
             let end = consumed + part.len;
             let is_kept = match part.kind {
                 BodyPartKind::Payload => {
@@ -66,9 +106,9 @@ impl Body {
                     payload_bytes += part.len as u64;
                     true
                 }
-                BodyPartKind::Coding => self.keeps_coding,
+                BodyPartKind::Coding => self.coding == Coding::Kept,
                 BodyPartKind::Trailer => {
-                    self.trailer.extend_from_slice(&bytes[consumed..end]);
+                    self.trailers.extend_from_slice(&bytes[consumed..end]);
                     false
                 }
                 BodyPartKind::Skipped => false,
@@ -82,71 +122,137 @@ impl Body {
             }
             consumed = end;
         }
-        let done = self.decoder.is_done();
-        if done && consumed > 0 && !self.trailer.is_empty() {
-            self.trailer.extend_from_slice(b"\r\n");
-            self.trailer = filter_trailers(&self.trailer)?;
+        let done = decoder.is_done();
+        if done && consumed > 0 && !self.trailers.is_empty() {
+            self.trailers.extend_from_slice(b"\r\n");
+            self.trailers = parse_trailers(&self.trailers, self.coding)?;
         }
         Ok(Taken { consumed, kept, payload_bytes, done })
     }
 
+    /// Ends the body with its stream; the next [`take`](Self::take) has the last of its bytes. Trailers have the limits of
+    /// HTTP/1.1. A body with a length ends by that, and has no trailers.
+    pub(crate) fn end(&mut self, trailers: FieldList<'_>) -> Result<(), ParseError> {
+        let Decoder::Stream { has_ended } = &mut self.decoder else { return Ok(()) };
+        *has_ended = true;
+        let line_bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
+        if trailers.iter().count() > TRAILERS_MAX {
+            return Err(ParseError::TooManyHeaders);
+        }
+        if trailers.iter().map(line_bytes).sum::<usize>() > MAX_TRAILER_BYTES {
+            return Err(ParseError::TrailerTooLong);
+        }
+        self.trailers = filter_trailers(trailers.iter(), self.coding);
+        Ok(())
+    }
+
     /// Leaves out the trailers of a finished body.
     pub(crate) fn discard_trailers(&mut self) {
-        self.trailer.clear();
+        self.trailers.clear();
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.decoder.is_done()
+        match &self.decoder {
+            Decoder::Framed(decoder) => decoder.is_done(),
+            Decoder::Stream { has_ended } => *has_ended,
+        }
     }
 
     /// Announced payload bytes not yet received.
     pub(crate) fn remaining(&self) -> u64 {
-        self.decoder.remaining()
+        match &self.decoder {
+            Decoder::Framed(decoder) => decoder.remaining(),
+            Decoder::Stream { .. } => 0,
+        }
     }
 
     pub(crate) fn ends_at_close(&self) -> bool {
-        self.decoder.ends_at_close()
+        matches!(&self.decoder, Decoder::Framed(decoder) if decoder.ends_at_close())
     }
 
-    /// Bytes to forward after a finished body: the last chunk and the trailers that remain after the edits; at most
-    /// [`TAIL_BYTES_MAX`].
-    pub(crate) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
-        match (self.keeps_coding && self.is_done(), self.trailer.is_empty()) {
-            (true, true) => Cow::Borrowed(b"0\r\n\r\n"),
-            (true, false) => edit_tail(&self.trailer, edits),
-            (false, _) => Cow::Borrowed(b""),
+    /// Completes a piece that [`take`](Self::take) has left at `piece` in `buffer`, for HTTP/1.1: adds the coding that the body
+    /// lacks and, after the last piece, the last chunk and the trailers that remain after the edits. Returns its place.
+    pub(crate) fn frame(
+        &mut self,
+        buffer: &mut [u8],
+        mut piece: Range<usize>,
+        edits: &HeaderEdits,
+    ) -> Range<usize> {
+        if self.coding == Coding::Added && !piece.is_empty() {
+            let mut size = [0; SIZE_BYTES_MAX];
+            let mut room = &mut size[..];
+            write!(room, "{:x}\r\n", piece.len()).expect("there is room for the size");
+            let size_bytes = SIZE_BYTES_MAX - room.len();
+            buffer[piece.start - size_bytes..piece.start].copy_from_slice(&size[..size_bytes]);
+            buffer[piece.end..piece.end + 2].copy_from_slice(b"\r\n");
+            piece = piece.start - size_bytes..piece.end + 2;
         }
-    }
-}
-
-/// Parses a trailer section and renders it behind the last chunk, without fields that concern framing, routing,
-/// authentication, request modifiers, response control or content format (RFC 9110, section 6.5.1).
-fn filter_trailers(section: &[u8]) -> Result<Vec<u8>, ParseError> {
-    let mut headers = [httparse::EMPTY_HEADER; TRAILERS_MAX];
-    let mut tail = LAST_CHUNK.to_vec();
-    match httparse::parse_headers(section, &mut headers)? {
-        httparse::Status::Complete((_, headers)) => {
-            for header in headers.iter().filter(|header| is_allowed_trailer(header.name)) {
-                push_header(&mut tail, header.name, header.value);
+        if self.is_done() {
+            self.edit_trailers(edits);
+            if self.coding != Coding::None {
+                let mut room = &mut buffer[piece.end..];
+                let room_bytes = room.len();
+                let mut put = |part: &[u8]| room.write_all(part).expect("there is room");
+                put(b"0\r\n");
+                for (name, value) in self.trailers().iter() {
+                    [name, b": ", value, b"\r\n"].into_iter().for_each(&mut put);
+                }
+                put(b"\r\n");
+                piece.end += room_bytes - room.len();
             }
         }
-        httparse::Status::Partial => return Err(ParseError::ChunkEnd),
+        piece
     }
-    tail.extend_from_slice(b"\r\n");
-    Ok(tail)
+
+    /// The trailers to forward behind the last piece.
+    pub(crate) fn trailers(&self) -> FieldList<'_> {
+        if self.is_done() { FieldList::new(&self.trailers) } else { FieldList::default() }
+    }
+
+    /// Removes trailers that a route sets or removes as headers, so that trailers cannot bypass the route's edits.
+    fn edit_trailers(&mut self, edits: &HeaderEdits) {
+        let has_edits = !edits.set.is_empty() || !edits.remove.is_empty();
+        if has_edits && !self.trailers.is_empty() {
+            let is_kept = |name: &[u8]| !str::from_utf8(name).is_ok_and(|name| edits.affect(name));
+            let trailers = FieldList::new(&self.trailers).iter();
+            let trailers = trailers.filter(|(name, _)| is_kept(name));
+            self.trailers = field_list(trailers, self.coding);
+        }
+    }
 }
 
-/// Removes trailers that a route sets or removes as headers, so that trailers cannot bypass the route's edits.
-fn edit_tail<'a>(tail: &'a [u8], edits: &HeaderEdits) -> Cow<'a, [u8]> {
-    if edits.set.is_empty() && edits.remove.is_empty() {
-        return Cow::Borrowed(tail);
+/// Parses a trailer section, and returns the allowed trailers.
+fn parse_trailers(section: &[u8], coding: Coding) -> Result<Vec<u8>, ParseError> {
+    let mut headers = [httparse::EMPTY_HEADER; TRAILERS_MAX];
+    match httparse::parse_headers(section, &mut headers)? {
+        httparse::Status::Complete((_, headers)) => {
+            let fields = headers.iter().map(|header| (header.name.as_bytes(), header.value));
+            Ok(filter_trailers(fields, coding))
+        }
+        httparse::Status::Partial => Err(ParseError::ChunkEnd),
     }
-    let is_kept = |line: &&[u8]| {
-        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-        !std::str::from_utf8(name).is_ok_and(|name| edits.affect(name))
-    };
-    let lines = tail.split_inclusive(|&byte| byte == b'\n');
-    Cow::Owned(lines.filter(is_kept).collect::<Vec<_>>().concat())
+}
+
+/// Returns the trailers without those that concern framing, routing, authentication, request modifiers, response control or
+/// content format (RFC 9110, section 6.5.1).
+fn filter_trailers<'a>(
+    trailers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    coding: Coding,
+) -> Vec<u8> {
+    let is_allowed = |name: &[u8]| str::from_utf8(name).is_ok_and(is_allowed_trailer);
+    field_list(trailers.filter(|(name, _)| is_allowed(name)), coding)
+}
+
+fn field_list<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, coding: Coding) -> Vec<u8> {
+    let mut list = Vec::new();
+    for (name, value) in fields {
+        let at = FieldList::push(&mut list, name, value);
+        // Trailers that are not sent in chunks are those of a stream, with names in lower case.
+        if coding == Coding::None {
+            list[at - name.len()..at].make_ascii_lowercase();
+        }
+    }
+    list
 }
 
 fn is_allowed_trailer(name: &str) -> bool {

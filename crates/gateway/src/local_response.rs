@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_http1::{ParseError, RequestHead, Version};
 
-use crate::headers::{Persistence, push_header, push_length};
+use crate::headers::{HeadWriter, MessageForm, Persistence, push_header};
 
 /// A response that does not come from a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +223,13 @@ impl LocalResponse {
         }
     }
 
+    /// As [`of_long_head`](Self::of_long_head), for a request of HTTP/2.
+    pub(crate) fn of_long_fields(head: &RequestHead<'_>, limit: usize) -> Self {
+        let line_bytes = head.method.len() + head.target.len() + "  HTTP/1.1\r\n".len();
+        let is_in_line = line_bytes > limit;
+        Self::error(if is_in_line { Reason::TargetTooLong } else { Reason::HeadTooLarge })
+    }
+
     /// Creates the response to a TRACE or OPTIONS whose `Max-Forwards` is 0 (RFC 9110, section 7.6.2).
     pub(crate) fn of_last_hop(head: &RequestHead<'_>) -> Self {
         let mut response = Self::new(200, "OK", Vec::new(), Vec::new());
@@ -253,27 +260,34 @@ impl LocalResponse {
     }
 
     /// Appends the response to `out`, with `date` unless it has one.
-    pub(crate) fn render(&self, context: ResponseContext, date: Option<&str>, out: &mut Vec<u8>) {
-        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.phrase).as_bytes());
+    pub(crate) fn render(
+        &self,
+        context: ResponseContext,
+        date: Option<&str>,
+        form: MessageForm,
+        out: &mut Vec<u8>,
+    ) {
+        let mut writer = HeadWriter::new(form, out);
+        writer.start_response(self.status, &self.phrase);
         let is_dated = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("date"));
         if let Some(date) = date.filter(|_| !is_dated) {
-            push_header(out, "Date", date.as_bytes());
+            writer.push("Date", date.as_bytes());
         }
         for (name, value) in &self.headers {
-            push_header(out, name, value.as_bytes());
+            writer.push(name, value.as_bytes());
         }
         if let Some(content_type) = self.content_type {
-            push_header(out, "Content-Type", content_type.as_bytes());
+            writer.push("Content-Type", content_type.as_bytes());
         }
-        push_length(out, self.body.len() as u64);
+        writer.push_length(self.body.len() as u64);
         if let Some(retry_after) = self.retry_after {
             let seconds = retry_after.as_secs_f64().ceil().max(1.0);
-            push_header(out, "Retry-After", seconds.to_string().as_bytes());
+            writer.push("Retry-After", seconds.to_string().as_bytes());
         }
         if let Some(option) = Persistence::of(context.version, context.keep_alive).option() {
-            push_header(out, "Connection", option.as_bytes());
+            writer.push("Connection", option.as_bytes());
         }
-        out.extend_from_slice(b"\r\n");
+        writer.end();
         if !context.is_head {
             out.extend_from_slice(&self.body);
         }
@@ -315,7 +329,7 @@ fn trace_body(head: &RequestHead<'_>) -> Vec<u8> {
             .any(|secret| name.eq_ignore_ascii_case(secret))
     };
     for (name, value) in head.headers.iter().filter(|(name, _)| !is_credential(name)) {
-        push_header(&mut out, name, value);
+        push_header(&mut out, name.as_bytes(), value);
     }
     out.extend_from_slice(b"\r\n");
     out
@@ -328,7 +342,7 @@ mod tests {
     fn rendered(response: &LocalResponse, is_head: bool, keep_alive: bool) -> String {
         let context = ResponseContext { is_head, version: Version::Http11, keep_alive };
         let mut out = Vec::new();
-        response.render(context, Some("now"), &mut out);
+        response.render(context, Some("now"), MessageForm::Text, &mut out);
         String::from_utf8(out).unwrap()
     }
 

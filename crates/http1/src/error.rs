@@ -73,6 +73,9 @@ pub enum ParseError {
     ChunkLineTooLong,
     #[error("trailer section is longer than {MAX_TRAILER_BYTES} bytes")]
     TrailerTooLong,
+    /// A list of fields lacks those of the start line, or its end.
+    #[error("incomplete list of fields")]
+    FieldList,
     #[error("connection closed in the middle of a response")]
     ClosedMidResponse,
 }

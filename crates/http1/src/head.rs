@@ -6,7 +6,9 @@ use httparse::{Header, Status};
 use memchr::memchr_iter;
 
 use crate::error::{MAX_HEAD_BYTES, MAX_HEADERS, ParseError};
+use crate::field_list::FieldList;
 use crate::headers::{BodyFraming, FramingHeaders, Headers, Version, excerpt, parse_host};
+use crate::status::reason_phrase;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead<'a> {
@@ -28,8 +30,10 @@ pub struct RequestHead<'a> {
     pub host: Option<&'a str>,
     pub headers: Headers<'a>,
     pub header_count: usize,
-    /// Length of the head in bytes, with the empty line that ends it.
+    /// Length of the head in bytes, with its end.
     pub len: usize,
+    /// Length that the head has in HTTP/1.1, for limits.
+    pub text_len: usize,
 }
 
 /// Head of a response, which may be interim (1xx).
@@ -54,7 +58,7 @@ pub struct ResponseHead<'a> {
     /// Of a folded value, the first line.
     pub headers: Headers<'a>,
     pub header_count: usize,
-    /// Length of the head in bytes, with the empty line that ends it.
+    /// Length of the head in bytes, with its end.
     pub len: usize,
 }
 
@@ -114,25 +118,96 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
     if has_bare_line_feed(&bytes[..len]) {
         return Err(ParseError::BareLineFeed);
     }
-    let target_parts = Target::parse(method, target)?;
-    let version = Version::from_minor(version);
-    let framing_headers = FramingHeaders::collect(request.headers)?;
-    let body = framing_headers.framing(version)?.unwrap_or(BodyFraming::Empty);
-    Ok(Some(RequestHead {
+    let parts = RequestParts {
         method,
         target,
-        target_parts,
-        version,
-        keep_alive: framing_headers.keep_alive(version),
-        body,
-        host: framing_headers.request_host(version)?,
+        version: Version::from_minor(version),
         headers: Headers::of_parsed_head(&bytes[..len]),
         header_count: request.headers.len(),
-        // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
-        expects_continue: framing_headers.expects_continue && version == Version::Http11,
-        has_other_expectation: framing_headers.has_other_expectation && version == Version::Http11,
         len,
-    }))
+        text_len: len,
+    };
+    parts.check(&FramingHeaders::of_parsed(request.headers)?).map(Some)
+}
+
+/// Parts of a request head, from text or from fields, before the checks that both have in common.
+struct RequestParts<'a> {
+    method: &'a str,
+    target: &'a str,
+    version: Version,
+    headers: Headers<'a>,
+    header_count: usize,
+    len: usize,
+    text_len: usize,
+}
+
+impl<'a> RequestParts<'a> {
+    fn check(self, framing_headers: &FramingHeaders<'a>) -> Result<RequestHead<'a>, ParseError> {
+        let Self { method, target, version, headers, header_count, len, text_len } = self;
+        let target_parts = Target::parse(method, target)?;
+        let body = framing_headers.framing(version)?.unwrap_or(BodyFraming::Empty);
+        // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
+        let has_expectations = version != Version::Http10;
+        Ok(RequestHead {
+            method,
+            target,
+            target_parts,
+            version,
+            keep_alive: framing_headers.keep_alive(version),
+            body,
+            host: framing_headers.request_host(version)?,
+            headers,
+            header_count,
+            expects_continue: framing_headers.expects_continue && has_expectations,
+            has_other_expectation: framing_headers.has_other_expectation && has_expectations,
+            len,
+            text_len,
+        })
+    }
+}
+
+impl<'a> RequestHead<'a> {
+    /// Checks the head of a request as [`parse_request_head`] does: the [`FieldList`] at the start of `bytes`, which begins with
+    /// `:method` and `:path`, and has the headers of the request in HTTP/1.1: `host`, and for a body `content-length` or
+    /// `transfer-encoding`.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse_request_head`], but for the limits of a head; and if the list has no end. Names and values must be those of
+    /// checked fields.
+    pub fn of_fields(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let mut fields = FieldList::new(bytes);
+        let len = fields.len().ok_or(ParseError::FieldList)?;
+        let method = take_field(&mut fields, b":method")?;
+        let target = take_field(&mut fields, b":path")?;
+        let (Ok(method), Ok(target)) = (str::from_utf8(method), str::from_utf8(target)) else {
+            return Err(ParseError::Target(excerpt(target)));
+        };
+        // As the parser of text has it.
+        if !target.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
+            return Err(ParseError::Target(excerpt(target.as_bytes())));
+        }
+        let line_bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + ": \r\n".len();
+        let lines = fields.iter().map(line_bytes).sum::<usize>();
+        let text_len = method.len() + target.len() + "  HTTP/1.1\r\n\r\n".len() + lines;
+        let headers = Headers::of_fields(fields);
+        let version = Version::Http2;
+        let parts = RequestParts {
+            method,
+            target,
+            version,
+            headers,
+            header_count: fields.iter().count(),
+            len,
+            text_len,
+        };
+        parts.check(&FramingHeaders::collect(fields.iter())?)
+    }
+}
+
+fn take_field<'a>(fields: &mut FieldList<'a>, name: &[u8]) -> Result<&'a [u8], ParseError> {
+    let field = fields.next_field().filter(|(found, _)| *found == name);
+    field.map(|(_, value)| value).ok_or(ParseError::FieldList)
 }
 
 /// Parses the response head at the start of `bytes`. Returns `None` if more bytes are needed. `to_head` is true for
@@ -180,39 +255,96 @@ fn parse_response(
     let (Some(status), Some(version)) = (response.code, response.version) else {
         return Ok(None);
     };
-    if status < 100 {
-        return Err(ParseError::Status(status));
-    }
-    let version = Version::from_minor(version);
-    let mut framing_headers = FramingHeaders::collect(response.headers)?;
+    let mut framing_headers = FramingHeaders::of_parsed(response.headers)?;
     let mut faults = HeadFaults::default();
     if is_client {
         faults.is_folded = response.headers.iter().any(|header| header.value.contains(&b'\n'));
         faults.has_two_framings = framing_headers.drop_overridden_length();
     }
-    let body = match status {
-        100..=199 => BodyFraming::Empty,
-        _ if to_head || matches!(status, 204 | 304) => {
-            framing_headers.check_framing(version)?;
-            BodyFraming::Empty
-        }
-        _ => framing_headers.framing(version)?.unwrap_or(BodyFraming::UntilClose),
-    };
-    Ok(Some(ResponseHead {
+    let parts = ResponseParts {
         status,
         // The parser leaves it out if it is not ASCII.
         reason: response.reason.unwrap_or(""),
-        version,
-        keep_alive: framing_headers.keep_alive(version) && body != BodyFraming::UntilClose,
-        body,
-        content_length: framing_headers.content_length,
-        is_chunked: framing_headers.is_chunked(),
-        has_other_coding: framing_headers.other_coding.is_some(),
+        version: Version::from_minor(version),
         faults,
         headers: Headers::of_parsed_head(&bytes[..len]),
         header_count: response.headers.len(),
         len,
-    }))
+    };
+    parts.check(&framing_headers, to_head).map(Some)
+}
+
+/// Parts of a response head, from text or from fields, before the checks that both have in common.
+struct ResponseParts<'a> {
+    status: u16,
+    reason: &'a str,
+    version: Version,
+    faults: HeadFaults,
+    headers: Headers<'a>,
+    header_count: usize,
+    len: usize,
+}
+
+impl<'a> ResponseParts<'a> {
+    fn check(
+        self,
+        framing_headers: &FramingHeaders<'a>,
+        to_head: bool,
+    ) -> Result<ResponseHead<'a>, ParseError> {
+        let Self { status, reason, version, faults, headers, header_count, len } = self;
+        if status < 100 {
+            return Err(ParseError::Status(status));
+        }
+        let body = match status {
+            100..=199 => BodyFraming::Empty,
+            _ if to_head || matches!(status, 204 | 304) => {
+                framing_headers.check_framing(version)?;
+                BodyFraming::Empty
+            }
+            _ => framing_headers.framing(version)?.unwrap_or(BodyFraming::UntilClose),
+        };
+        Ok(ResponseHead {
+            status,
+            reason,
+            version,
+            keep_alive: framing_headers.keep_alive(version) && body != BodyFraming::UntilClose,
+            body,
+            content_length: framing_headers.content_length,
+            is_chunked: framing_headers.is_chunked(),
+            has_other_coding: framing_headers.other_coding.is_some(),
+            faults,
+            headers,
+            header_count,
+            len,
+        })
+    }
+}
+
+impl<'a> ResponseHead<'a> {
+    /// Checks the head of a response as [`parse_response_head`] does: the [`FieldList`] at the start of `bytes`, which begins
+    /// with `:status`, and has the headers of the response in HTTP/1.1. Returns `None` if the list has no end.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse_response_head`], but for the limits of a head. Names and values must be those of checked fields.
+    pub fn of_fields(bytes: &'a [u8], to_head: bool) -> Result<Option<Self>, ParseError> {
+        let mut fields = FieldList::new(bytes);
+        let Some(len) = fields.len() else { return Ok(None) };
+        let status = take_field(&mut fields, b":status")?;
+        let status = str::from_utf8(status).ok().and_then(|digits| digits.parse().ok());
+        let status = status.ok_or(ParseError::FieldList)?;
+        let parts = ResponseParts {
+            status,
+            // HTTP/2 has none; that of an upgrade is usual.
+            reason: if status == 101 { reason_phrase(status) } else { "" },
+            version: Version::Http2,
+            faults: HeadFaults::default(),
+            headers: Headers::of_fields(fields),
+            header_count: fields.iter().count(),
+            len,
+        };
+        parts.check(&FramingHeaders::collect(fields.iter())?, to_head).map(Some)
+    }
 }
 
 /// As [`parse_response_head_for_client`], reduced to the fields for the scanner.

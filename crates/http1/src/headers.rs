@@ -6,6 +6,7 @@ use httparse::Header;
 use memchr::memchr;
 
 use crate::error::ParseError;
+use crate::field_list::{FieldList, FieldListIter};
 
 /// Limit in bytes for the part of an invalid value that an error shows.
 const EXCERPT_MAX_BYTES: usize = 64;
@@ -26,7 +27,7 @@ pub enum Version {
     /// HTTP/1.0. Connections close after one request unless both sides ask for keep-alive.
     Http10,
     Http11,
-    /// Never the result of parsing: for messages that a gateway has translated to HTTP/1.1.
+    /// Of a message whose head is a [`FieldList`].
     Http2,
 }
 
@@ -56,27 +57,44 @@ pub enum BodyFraming {
     UntilClose,
 }
 
-/// Headers of a parsed head in the order received, with duplicates. Each look-up scans the head, so that
+/// Headers of a checked head in the order received, with duplicates. Each look-up scans the head, so that
 /// headers which are not looked up cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers<'a> {
+    section: Section<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section<'a> {
     /// From the start line to the empty line that ends the head.
-    head: &'a [u8],
+    Head(&'a [u8]),
+    /// Behind the fields of the start line.
+    Fields(FieldList<'a>),
 }
 
 impl<'a> Headers<'a> {
     /// The parser must have accepted `head` as a whole.
     pub(crate) fn of_parsed_head(head: &'a [u8]) -> Self {
-        Self { head }
+        Self { section: Section::Head(head) }
+    }
+
+    /// `fields` are those behind the start line.
+    pub(crate) fn of_fields(fields: FieldList<'a>) -> Self {
+        Self { section: Section::Fields(fields) }
     }
 
     /// Returns names as spelt, and values without surrounding whitespace.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        // Empty lines may precede the start line, which is not a header.
-        let start = self.head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(0);
-        let start_line = memchr(b'\n', &self.head[start..]).map_or(0, |end| start + end + 1);
-        header_lines(&self.head[start_line..])
-            .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
+        let lines = match self.section {
+            Section::Head(head) => {
+                // Empty lines may precede the start line, which is not a header.
+                let start = head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(0);
+                let start_line = memchr(b'\n', &head[start..]).map_or(0, |end| start + end + 1);
+                Lines::Head(header_lines(&head[start_line..]))
+            }
+            Section::Fields(fields) => Lines::Fields(fields.iter()),
+        };
+        lines.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
     }
 
     /// Returns the values of all headers of this name, which is compared without case.
@@ -91,19 +109,52 @@ impl<'a> Headers<'a> {
     }
 }
 
+enum Lines<'a> {
+    Head(HeaderLines<'a>),
+    Fields(FieldListIter<'a>),
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Head(lines) => lines.next(),
+            Self::Fields(fields) => fields.next(),
+        }
+    }
+}
+
 /// Returns the names, as spelt, and the values, without surrounding whitespace, of the header lines at the start of `section`:
 /// up to an empty line or the end. Lines may end in LF alone. Skips lines without a colon, and those that continue the one
 /// before, and checks nothing else: for what was checked before, and for peers whose words are only shown.
-pub fn header_lines(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    section
-        .split(|&byte| byte == b'\n')
-        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-        .take_while(|line| !line.is_empty())
-        .filter(|line| !matches!(line[0], b' ' | b'\t'))
-        .filter_map(|line| {
-            let colon = memchr(b':', line)?;
-            Some((&line[..colon], line[colon + 1..].trim_ascii()))
-        })
+pub fn header_lines(section: &[u8]) -> HeaderLines<'_> {
+    HeaderLines { rest: section }
+}
+
+/// Iterator of [`header_lines`].
+#[derive(Clone, Debug)]
+pub struct HeaderLines<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for HeaderLines<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let end = memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+            let line = &self.rest[..end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let continues = matches!(line.first()?, b' ' | b'\t');
+            self.rest = self.rest.get(end + 1..).unwrap_or_default();
+            if !continues && let Some(colon) = memchr(b':', line) {
+                return Some((&line[..colon], line[colon + 1..].trim_ascii()));
+            }
+        }
+    }
 }
 
 /// Headers that decide framing and persistence, collected in one pass.
@@ -125,36 +176,42 @@ pub(crate) struct FramingHeaders<'a> {
 }
 
 impl<'a> FramingHeaders<'a> {
-    pub(crate) fn collect(headers: &[Header<'a>]) -> Result<Self, ParseError> {
+    pub(crate) fn collect(
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Self, ParseError> {
         let mut collected = Self::default();
-        for header in headers {
+        for (name, value) in headers {
             // Comparing the length first makes most headers cost one comparison.
-            match header.name.len() {
-                4 if header.name.eq_ignore_ascii_case("host") => {
+            match name.len() {
+                4 if name.eq_ignore_ascii_case(b"host") => {
                     collected.host_count += 1;
-                    collected.host = Some(header.value);
+                    collected.host = Some(value);
                 }
-                6 if header.name.eq_ignore_ascii_case("expect") => {
-                    let is_continue = header.value.eq_ignore_ascii_case(b"100-continue");
+                6 if name.eq_ignore_ascii_case(b"expect") => {
+                    let is_continue = value.eq_ignore_ascii_case(b"100-continue");
                     collected.expects_continue |= is_continue;
                     collected.has_other_expectation |= !is_continue;
                 }
-                10 if header.name.eq_ignore_ascii_case("connection") => {
-                    for option in list(header.value) {
+                10 if name.eq_ignore_ascii_case(b"connection") => {
+                    for option in list(value) {
                         collected.close |= option.eq_ignore_ascii_case(b"close");
                         collected.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                     }
                 }
-                14 if header.name.eq_ignore_ascii_case("content-length") => {
-                    collected.add_content_length(header.value)?;
+                14 if name.eq_ignore_ascii_case(b"content-length") => {
+                    collected.add_content_length(value)?;
                 }
-                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                    collected.add_transfer_encoding(header.value)?;
+                17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                    collected.add_transfer_encoding(value)?;
                 }
                 _ => {}
             }
         }
         Ok(collected)
+    }
+
+    pub(crate) fn of_parsed(headers: &[Header<'a>]) -> Result<Self, ParseError> {
+        Self::collect(headers.iter().map(|header| (header.name.as_bytes(), header.value)))
     }
 
     fn add_content_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
@@ -228,7 +285,7 @@ impl<'a> FramingHeaders<'a> {
         if let Some(coding) = self.other_coding {
             return Err(ParseError::UnknownCoding(excerpt(coding)));
         }
-        if self.host_count > 1 || (self.host_count == 0 && version == Version::Http11) {
+        if self.host_count > 1 || (self.host_count == 0 && version != Version::Http10) {
             return Err(ParseError::HostCount(self.host_count));
         }
         self.host.map(parse_host).transpose()
@@ -236,7 +293,7 @@ impl<'a> FramingHeaders<'a> {
 
     /// Returns true if the sender keeps the connection open after this message (RFC 9112, section 9.3).
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep_alive)
+        !self.close && (version != Version::Http10 || self.keep_alive)
     }
 }
 

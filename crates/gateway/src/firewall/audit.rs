@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use tollgate_accesslog::{LogFile, ThreadLog, json_string};
-use tollgate_http1::parse_request_head;
+use tollgate_http1::{RequestHead, Version, parse_request_head};
 use tollgate_waf::Match;
 
 use super::inspection::Inspection;
@@ -70,7 +70,11 @@ impl Masked<'_> {
         };
         let client = inspection.client.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string());
         put(format_args!("\"id\":\"{}\",\"client\":\"{client}\"", inspection.name));
-        if let Ok(Some(head)) = parse_request_head(&inspection.head) {
+        let head = match inspection.version {
+            Version::Http2 => RequestHead::of_fields(&inspection.head).map(Some),
+            Version::Http10 | Version::Http11 => parse_request_head(&inspection.head),
+        };
+        if let Ok(Some(head)) = head {
             let target = self.pairs(head.target.as_bytes());
             let version = inspection.version.number();
             put(format_args!(

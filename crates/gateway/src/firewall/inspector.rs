@@ -18,7 +18,7 @@ use super::inspection::{Inspection, Next};
 use super::rules::Rules;
 use super::verdict::{Direction, Outcome, RequestContext, TransactionId, Verdict};
 use crate::body::{Body, Taken};
-use crate::headers::push_header;
+use crate::headers::{HeadWriter, MessageForm};
 
 /// Transactions kept per rule set and thread, so that their memory is reused. A new one for each request would cost some
 /// microseconds; each keeps about 100 kB at most.
@@ -164,14 +164,13 @@ impl Inspector {
     }
 
     /// Adds the header with the identifier of the transaction, if it is configured, to a rendered head.
-    fn add_header(&self, id: TransactionId, head: &mut Vec<u8>) {
+    fn add_header(&self, id: TransactionId, form: MessageForm, head: &mut Vec<u8>) {
         if let Some(Slot::Here(inspection)) = self.inspections.get(&id)
             && let Some(name) = &inspection.firewall.waf.transaction_header
-            && head.ends_with(b"\r\n\r\n")
         {
-            head.truncate(head.len() - 2);
-            push_header(head, name, inspection.name.to_string().as_bytes());
-            head.extend_from_slice(b"\r\n");
+            let mut writer = HeadWriter::reopen(form, head);
+            writer.push(name, inspection.name.to_string().as_bytes());
+            writer.end();
         }
     }
 
@@ -272,14 +271,15 @@ impl Inspector {
         self.go_on(id, Direction::Request, verdict)
     }
 
-    /// `rendered` is the head for the client; headers may be added.
+    /// `rendered` is the head for the client, in `form`; headers may be added.
     pub(crate) fn response_head(
         &mut self,
         id: TransactionId,
         head: &ResponseHead<'_>,
+        form: MessageForm,
         rendered: &mut Vec<u8>,
     ) -> Verdict {
-        self.add_header(id, rendered);
+        self.add_header(id, form, rendered);
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
             return Verdict::Pass;
         };

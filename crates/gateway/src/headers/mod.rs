@@ -1,4 +1,4 @@
-//! Message heads: the request head for a backend, and the response head for a client. Heads are parsed and rendered,
+//! Message heads: the request head for a backend, and the response head for a client. Heads are parsed and written,
 //! never copied, so that both sides agree on framing.
 
 mod request;
@@ -6,50 +6,25 @@ mod response;
 #[cfg(test)]
 mod tests;
 mod websocket;
+mod writer;
 
 pub(crate) use request::{
     ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, render_request,
 };
 pub(crate) use response::{Persistence, render_response};
 pub(crate) use websocket::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
+pub(crate) use writer::{HeadWriter, MessageForm};
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
-use tollgate_http1::{BodyFraming, Headers, Version};
+use tollgate_http1::Headers;
 
-use crate::config::HeaderEdits;
-
-pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-pub(crate) fn push_length(out: &mut Vec<u8>, bytes: u64) {
-    push_header(out, "Content-Length", bytes.to_string().as_bytes());
-}
-
-fn push_framing(out: &mut Vec<u8>, framing: BodyFraming) {
-    match framing {
-        BodyFraming::Length(bytes) => push_length(out, bytes),
-        BodyFraming::Chunked => push_header(out, "Transfer-Encoding", b"chunked"),
-        BodyFraming::Empty | BodyFraming::UntilClose => {}
-    }
-}
-
-fn push_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
-    for (name, value) in &edits.set {
-        push_header(out, name, value.as_bytes());
-    }
-}
-
-/// Writes `Via` with the version in which the message was received (RFC 9110, section 7.6.3).
-fn push_via(out: &mut Vec<u8>, version: Version, name: &str) {
-    for part in ["Via: ", version.number(), " ", name, "\r\n"] {
-        out.extend_from_slice(part.as_bytes());
+/// Appends a line of a head or of trailers in HTTP/1.1.
+pub(crate) fn push_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
     }
 }
 

@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use tollgate_http1::{BodyFraming, RequestHead, Version};
 
 use super::{
-    ConnectionOptions, WEBSOCKET, WebSocketKey, is_hop_by_hop, push_edits, push_framing,
-    push_header, push_via,
+    ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
 };
-use crate::config::{Forwarded, HeaderEdits, PathForm, Protocol, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
@@ -41,40 +40,42 @@ pub(crate) struct RequestSummary {
     pub(crate) head_bytes: usize,
 }
 
-/// Appends the head for the backend to `out`.
+/// Writes the head for the backend.
 pub(crate) fn render_request(
     head: &RequestHead<'_>,
     route: &Route,
     requests: &Requests,
     forwarded: &Forwarded,
     client: &ClientInfo<'_>,
-    protocol: Protocol,
-    out: &mut Vec<u8>,
+    mut writer: HeadWriter<'_>,
 ) -> RequestSummary {
     let edits = &route.request_headers;
     let options = ConnectionOptions::of(head.headers);
     let upgrade = upgrade(head, options, requests);
-    let (upgrade, websocket_key) = match protocol {
-        Protocol::Http1 => (upgrade, None),
+    let form = writer.form();
+    let (upgrade, websocket_key) = match form {
+        MessageForm::Text => (upgrade, None),
         // Of all protocols, HTTP/2 has only this one (RFC 8441), and the gateway proves the receipt of the key.
-        Protocol::Http2 { .. } => {
+        MessageForm::Fields => {
             let is_websocket = |protocol: &&[u8]| protocol.eq_ignore_ascii_case(WEBSOCKET);
             let key = upgrade.filter(is_websocket).and_then(|_| WebSocketKey::of(head.headers));
             (upgrade.filter(|_| key.is_some()), key)
         }
     };
-    out.extend_from_slice(head.method.as_bytes());
-    out.push(b' ');
-    match head.target_parts.path_and_query {
+    // RFC 8441, section 4: a WebSocket opens with a CONNECT.
+    let method = if websocket_key.is_some() { "CONNECT" } else { head.method };
+    writer.start_request(method, |out| match head.target_parts.path_and_query {
         // RFC 9112, section 3.2.4: concerns the whole server.
         "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
         path_and_query => push_target(out, path_and_query, route, requests.path),
+    });
+    if websocket_key.is_some() {
+        writer.push(":protocol", WEBSOCKET);
     }
-    out.extend_from_slice(b" HTTP/1.1\r\n");
     // RFC 9112, section 3.2.2: the target takes precedence over `Host`.
     let host = head.target_parts.authority.or(head.host);
     if !edits.affect("host") {
-        push_header(out, "Host", host.unwrap_or(client.default_host).as_bytes());
+        writer.push("Host", host.unwrap_or(client.default_host).as_bytes());
     }
     for (name, value) in head.headers.iter() {
         if counts_hops(head.method)
@@ -83,7 +84,7 @@ pub(crate) fn render_request(
         {
             // Even if `Connection` lists it: otherwise two gateways could loop forever.
             let rest = saturating_number(value).saturating_sub(1);
-            push_header(out, MAX_FORWARDS, rest.to_string().as_bytes());
+            writer.push(MAX_FORWARDS, rest.to_string().as_bytes());
             continue;
         }
         if name.eq_ignore_ascii_case("host")
@@ -91,28 +92,29 @@ pub(crate) fn render_request(
             || is_replaced(name, forwarded)
             || is_removed(name, requests)
             || (name.eq_ignore_ascii_case("expect") && head.version == Version::Http10)
+            || (websocket_key.is_some() && name.eq_ignore_ascii_case(KEY))
             || (options.contain(name) && !is_forwarded_header(name))
             || edits.affect(name)
         {
             continue;
         }
-        push_header(out, name, value);
+        writer.push(name, value);
     }
     // The tunnel of an extended CONNECT is its content, and has no length.
     if websocket_key.is_none() {
-        push_framing(out, head.body);
+        writer.push_framing(head.body);
     }
     // Of the options of a connection, only this one exists in HTTP/2 (RFC 9113, section 8.2.2).
-    if protocol != Protocol::Http1 && takes_trailers(head) && !edits.affect(TE) {
-        push_header(out, TE, b"trailers");
+    if form == MessageForm::Fields && takes_trailers(head) && !edits.affect(TE) {
+        writer.push(TE, b"trailers");
     }
-    push_forwarded(out, head, host, forwarded, edits, client);
-    push_edits(out, edits);
+    push_forwarded(&mut writer, head, host, forwarded, edits, client);
+    writer.push_edits(edits);
     if let Some(protocol) = upgrade {
-        push_header(out, "Connection", b"upgrade");
-        push_header(out, "Upgrade", protocol);
+        writer.push("Connection", b"upgrade");
+        writer.push("Upgrade", protocol);
     }
-    out.extend_from_slice(b"\r\n");
+    writer.end();
     RequestSummary {
         version: head.version,
         keep_alive: head.keep_alive,
@@ -176,8 +178,8 @@ fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
     }
 }
 
-/// The protocol of an upgrade that may be forwarded. Not with a body, which would have to end first. Over HTTP/2, only the
-/// translation of an extended CONNECT has one.
+/// The protocol of an upgrade that may be forwarded. Not with a body, which would have to end first. Over HTTP/2, only an
+/// extended CONNECT has one.
 fn upgrade<'a>(
     head: &RequestHead<'a>,
     options: ConnectionOptions<'_>,
@@ -247,7 +249,7 @@ fn is_same_cgi_name(name: &str, known: &str) -> bool {
 }
 
 fn push_forwarded(
-    out: &mut Vec<u8>,
+    writer: &mut HeadWriter<'_>,
     head: &RequestHead<'_>,
     host: Option<&str>,
     forwarded: &Forwarded,
@@ -257,7 +259,7 @@ fn push_forwarded(
     let scheme: &[u8] = if client.is_tls { b"https" } else { b"http" };
     if forwarded.x_forwarded && !edits.affect(FOR) {
         let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
-        push_list(out, head, FOR, address.as_bytes(), forwarded);
+        push_list(writer, head, FOR, address.as_bytes(), forwarded);
     }
     for (name, own) in [(PROTO, Some(scheme)), (HOST, host.map(str::as_bytes))] {
         // Of several, a proxy that appends has written the last one.
@@ -265,36 +267,35 @@ fn push_forwarded(
         if let Some(value) = trusted.or(own.filter(|_| forwarded.x_forwarded))
             && !edits.affect(name)
         {
-            push_header(out, name, value);
+            writer.push(name, value);
         }
     }
     if forwarded.forwarded && !edits.affect("Forwarded") {
         let element = forwarded_element(host, scheme, client);
-        push_list(out, head, "Forwarded", &element, forwarded);
+        push_list(writer, head, "Forwarded", &element, forwarded);
     }
     if let Some(via) = &forwarded.via {
-        push_via(out, head.version, via);
+        writer.push_via(head.version, via);
     }
 }
 
 /// Writes the client's values of this header, if they are trusted, and one more element.
 fn push_list(
-    out: &mut Vec<u8>,
+    writer: &mut HeadWriter<'_>,
     head: &RequestHead<'_>,
     name: &str,
     element: &[u8],
     forwarded: &Forwarded,
 ) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    if forwarded.trust_client {
-        for value in head.headers.all(name).filter(|value| !value.is_empty()) {
-            out.extend_from_slice(value);
-            out.extend_from_slice(b", ");
+    writer.push_with(name, |out| {
+        if forwarded.trust_client {
+            for value in head.headers.all(name).filter(|value| !value.is_empty()) {
+                out.extend_from_slice(value);
+                out.extend_from_slice(b", ");
+            }
         }
-    }
-    out.extend_from_slice(element);
-    out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(element);
+    });
 }
 
 /// One element of `Forwarded` (RFC 7239, section 4).

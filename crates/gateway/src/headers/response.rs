@@ -1,12 +1,8 @@
 //! The response head that a client receives.
 
-use std::io::Write as _;
-
 use tollgate_http1::{BodyFraming, ResponseHead, Version};
 
-use super::{
-    ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_length, push_via,
-};
+use super::{ConnectionOptions, HeadWriter, is_hop_by_hop};
 use crate::config::HeaderEdits;
 
 const UPGRADE_REQUIRED: u16 = 426;
@@ -27,8 +23,8 @@ pub(crate) enum Persistence {
     Interim,
 }
 
-/// Appends the head for the client to `out`, with a body framed by `framing`. Adds `date` if the response has none
-/// (RFC 9110, section 6.6.1), and returns its position in `out`.
+/// Writes the head for the client, with a body framed by `framing`. Adds `date` if the response has none (RFC 9110,
+/// section 6.6.1), and returns its position.
 pub(crate) fn render_response(
     head: &ResponseHead<'_>,
     edits: &HeaderEdits,
@@ -36,13 +32,10 @@ pub(crate) fn render_response(
     date: Option<&str>,
     persistence: Persistence,
     framing: BodyFraming,
-    out: &mut Vec<u8>,
+    mut writer: HeadWriter<'_>,
 ) -> Option<usize> {
     let options = ConnectionOptions::of(head.headers);
-    out.extend_from_slice(b"HTTP/1.1 ");
-    write!(out, "{:03} ", head.status).expect("writing to a vector cannot fail");
-    out.extend_from_slice(head.reason.as_bytes());
-    out.extend_from_slice(b"\r\n");
+    writer.start_response(head.status, head.reason);
     // A date that the route sets or removes is not missing.
     let mut is_dated = edits.affect(DATE);
     for (name, value) in head.headers.iter() {
@@ -50,41 +43,38 @@ pub(crate) fn render_response(
             continue;
         }
         is_dated |= name.eq_ignore_ascii_case(DATE);
-        push_header(out, name, value);
+        writer.push(name, value);
     }
     match head.content_length {
         // The length that the body would have had; 204 and interim responses have none.
         Some(bytes) if framing == BodyFraming::Empty => {
             if head.status >= 200 && head.status != 204 && !head.is_chunked {
-                push_length(out, bytes);
+                writer.push_length(bytes);
             }
         }
-        _ => push_framing(out, framing),
+        _ => writer.push_framing(framing),
     }
-    let date_at = date.filter(|_| !is_dated).map(|date| {
-        let at = out.len() + DATE.len() + b": ".len();
-        push_header(out, DATE, date.as_bytes());
-        at
-    });
+    let date = date.filter(|_| !is_dated);
+    let date_at = date.map(|date| writer.push(DATE, date.as_bytes()));
     if let Some(via) = via {
-        push_via(out, head.version, via);
+        writer.push_via(head.version, via);
     }
-    push_edits(out, edits);
+    writer.push_edits(edits);
     if let Some(option) = persistence.option() {
-        push_header(out, "Connection", option.as_bytes());
+        writer.push("Connection", option.as_bytes());
     }
     // RFC 9110, section 15.5.22: a 426 names the protocol to use.
     let requires_upgrade =
         head.status == UPGRADE_REQUIRED && head.headers.first("upgrade").is_some();
     if requires_upgrade {
-        push_header(out, "Connection", b"upgrade");
+        writer.push("Connection", b"upgrade");
     }
     if requires_upgrade || persistence == Persistence::Upgrade {
         for protocol in head.headers.all("upgrade") {
-            push_header(out, "Upgrade", protocol);
+            writer.push("Upgrade", protocol);
         }
     }
-    out.extend_from_slice(b"\r\n");
+    writer.end();
     date_at
 }
 

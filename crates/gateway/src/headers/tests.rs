@@ -1,7 +1,7 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Protocol, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
@@ -14,6 +14,10 @@ const NO_FORWARDED: Forwarded =
 
 fn route() -> Route {
     Route::all_to(PoolId(0))
+}
+
+fn text(out: &mut Vec<u8>) -> HeadWriter<'_> {
+    HeadWriter::new(MessageForm::Text, out)
 }
 
 /// The head for the backend.
@@ -29,8 +33,7 @@ fn forward_with(
 ) -> (String, RequestSummary) {
     let head = parse_request_head(head.as_bytes()).unwrap().unwrap();
     let mut out = Vec::new();
-    let summary =
-        render_request(&head, route, requests, forwarded, &CLIENT, Protocol::Http1, &mut out);
+    let summary = render_request(&head, route, requests, forwarded, &CLIENT, text(&mut out));
     (String::from_utf8(out).unwrap(), summary)
 }
 
@@ -303,7 +306,7 @@ fn respond(head: &str, to_head: bool, persistence: Persistence, framing: BodyFra
     let head = parse_response_head(head.as_bytes(), to_head).unwrap().unwrap();
     let mut out = Vec::new();
     let edits = HeaderEdits::default();
-    render_response(&head, &edits, Some("gate"), None, persistence, framing, &mut out);
+    render_response(&head, &edits, Some("gate"), None, persistence, framing, text(&mut out));
     String::from_utf8(out).unwrap()
 }
 
@@ -391,7 +394,7 @@ fn upgrades_and_header_edits_in_responses() {
     let head = parse_response_head(head, false).unwrap().unwrap();
     let mut out = Vec::new();
     let (persistence, framing) = (Persistence::Implied, BodyFraming::Length(0));
-    render_response(&head, &edits, None, None, persistence, framing, &mut out);
+    render_response(&head, &edits, None, None, persistence, framing, text(&mut out));
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nServer: hidden\r\n\r\n");
 }
 
@@ -415,7 +418,7 @@ fn date_is_added_only_if_missing() {
         let (persistence, framing) = (Persistence::Implied, BodyFraming::Empty);
         let mut out = Vec::new();
         let (via, date) = (Some("gate"), Some(NOW));
-        let at = render_response(&head, edits, via, date, persistence, framing, &mut out);
+        let at = render_response(&head, edits, via, date, persistence, framing, text(&mut out));
         let text = std::str::from_utf8(&out).unwrap();
         assert_eq!(text, format!("HTTP/1.1 204 No Content\r\n{sent}\r\n"), "{received}");
         assert_eq!(at, text.find(NOW), "{received}");

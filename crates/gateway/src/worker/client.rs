@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use tollgate_accesslog::{LoggedRequest, Tls as LoggedTls};
-use tollgate_http1::{RequestHead, Version, parse_request_head};
+use tollgate_http1::{FieldList, ParseError, RequestHead, parse_request_head};
 use tollgate_net::SendBuffer;
 use tollgate_tls::HttpProtocol;
 
-use super::http2::Connections;
+use super::http2::{Connections, Following};
 use super::keys::ListenerKey;
 use super::link::Link;
 use super::transaction::RequestBuffer;
@@ -31,6 +31,8 @@ pub(super) struct Client {
     pub(super) is_partial: bool,
     /// Response bytes that wait for room.
     pub(super) unsent: SendBuffer,
+    /// The trailers of a response on a stream, once the rest of it is sent or waits for room.
+    pub(super) end: Option<Vec<u8>>,
     /// Memory of the last request, for the next one.
     pub(super) request_buffer: RequestBuffer,
     pub(super) deadline: Instant,
@@ -55,15 +57,22 @@ impl Client {
             unread: Vec::new(),
             is_partial: false,
             unsent: SendBuffer::default(),
+            end: None,
             request_buffer: RequestBuffer::default(),
             deadline,
             may_be_http2: false,
         }
     }
 
-    /// Version of a message of the client; `parsed` is that of its head in HTTP/1.
-    pub(super) fn version(&self, parsed: Version) -> Version {
-        if self.link.is_stream() { Version::Http2 } else { parsed }
+    /// Checks the request head at the start of `bytes`. Returns `None` if more bytes are needed.
+    pub(super) fn check_head<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Result<Option<RequestHead<'a>>, ParseError> {
+        match &self.link {
+            Link::Connection(_) => parse_request_head(bytes),
+            Link::Stream(_) => RequestHead::of_fields(bytes).map(Some),
+        }
     }
 
     /// The protocol of a new connection, which has sent `input`: by ALPN or, without TLS, by the preface of HTTP/2. `None`:
@@ -97,8 +106,8 @@ impl Client {
 
     /// Sends waiting bytes. Returns their number.
     pub(super) fn flush(&mut self, http2: &mut Connections) -> io::Result<usize> {
-        let Self { link, unsent, .. } = self;
-        unsent.send(|bytes| link.send(http2, bytes, false))
+        let Self { link, unsent, end, .. } = self;
+        unsent.send(|bytes| link.send(http2, bytes, following(end.as_deref(), false)))
     }
 
     /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left.
@@ -118,6 +127,13 @@ impl Client {
         Ok(is_empty)
     }
 
+    /// The rest of the response is about to be sent: `trailers` end it on a stream.
+    pub(super) fn end_response(&mut self, trailers: FieldList<'_>) {
+        if self.link.is_stream() {
+            self.end = Some(trailers.as_bytes().to_vec());
+        }
+    }
+
     /// Sends bytes after the waiting ones, and keeps those that do not fit.
     pub(super) fn send(
         &mut self,
@@ -125,9 +141,10 @@ impl Client {
         bytes: &[u8],
         more_follows: bool,
     ) -> io::Result<()> {
+        let Self { link, unsent, end, .. } = self;
         let mut sent = 0;
-        if self.unsent.is_empty() && !bytes.is_empty() {
-            sent = self.link.send(http2, bytes, more_follows)?;
+        if unsent.is_empty() && (!bytes.is_empty() || end.is_some()) {
+            sent = link.send(http2, bytes, following(end.as_deref(), more_follows))?;
         }
         if sent < bytes.len() {
             self.unsent.push(&bytes[sent..]);
@@ -137,11 +154,10 @@ impl Client {
 
     /// The fields that the access log needs of a head, or of the first line of an invalid one.
     pub(super) fn logged_request(&self, head: &[u8]) -> Option<Box<LoggedRequest>> {
-        let Ok(Some(head)) = parse_request_head(head) else {
+        let Ok(Some(head)) = self.check_head(head) else {
             let is_stream = self.link.is_stream();
             return LoggedRequest::of_first_line(head).filter(|_| !is_stream).map(Box::new);
         };
-        let head = RequestHead { version: self.version(head.version), ..head };
         Some(Box::new(LoggedRequest::new(&head)))
     }
 
@@ -165,5 +181,14 @@ impl Client {
                 http2[stream.connection].tls.as_ref().map(|facts| facts.logged())
             }
         }
+    }
+}
+
+/// What follows bytes of a response, which may have its `end`.
+fn following(end: Option<&[u8]>, more_follows: bool) -> Following<'_> {
+    match end {
+        Some(trailers) => Following::End(FieldList::new(trailers)),
+        None if more_follows => Following::More,
+        None => Following::Unknown,
     }
 }

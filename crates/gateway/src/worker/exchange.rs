@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tollgate_accesslog::{Entry, LoggedRequest};
-use tollgate_http1::Version;
+use tollgate_http1::{FieldList, Version};
 
 use super::client::Client;
 use super::http2::Stream;
@@ -198,7 +198,8 @@ impl Exchange {
         let transport = match &mut client.link {
             Link::Connection(transport) => transport,
             Link::Stream(stream) => {
-                shared.http2.finish(stream);
+                let trailers = client.end.as_deref().unwrap_or_default();
+                shared.http2.finish(stream, FieldList::new(trailers));
                 return Next::Close;
             }
         };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tollgate_http1::{BodyFraming, ParseError, RequestHead, parse_request_head};
+use tollgate_http1::{BodyFraming, ParseError, RequestHead};
 use tollgate_http2::{FieldLimits, Limits};
 use tollgate_tls::{HttpProtocol, is_plain_http};
 
@@ -18,7 +18,10 @@ use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
 use crate::config::{Balance, HashBy};
 use crate::firewall::{Direction, RequestContext, TransactionId, Verdict};
-use crate::headers::{ClientInfo, InvalidMaxForwards, WEBSOCKET, max_forwards, render_request};
+use crate::headers::{
+    ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, WEBSOCKET, max_forwards,
+    render_request,
+};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
 use tollgate_tls::Received;
@@ -126,7 +129,7 @@ impl Exchange {
         client.is_partial = false;
         client.deadline = shared.now + shared.timeouts.idle;
         let config = &shared.upstreams.current_config().config;
-        // The limits for heads in HTTP/1.1 apply to the translated head.
+        // The limits for heads in HTTP/1.1 apply to the checked head.
         let fields = config.limits.headers + PSEUDO_FIELDS + COOKIE_CRUMBS;
         let bytes = config.limits.header_bytes + fields * FIELD_OVERHEAD;
         let limits = Limits {
@@ -195,7 +198,9 @@ impl Exchange {
         let body_start = start + head.request.head_bytes;
         let bytes = &shared.scratch.input[start..body_start];
         let logged_request = shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
-        let mut body = Body::new(head.request.body, true);
+        let form = shared.upstreams.current_config().config.pools[head.pool.0].protocol;
+        let is_chunked = MessageForm::of_backend(form) == MessageForm::Text;
+        let mut body = Body::new(head.request.body, client.link.form(), is_chunked);
         let input = &mut shared.scratch.input[body_start..end];
         let shown_id = head.is_inspected.then_some(id);
         let taken =
@@ -214,12 +219,10 @@ impl Exchange {
         client.is_partial = false;
         let mut request_buffer = std::mem::take(&mut client.request_buffer);
         request_buffer.start(&shared.scratch.head);
-        if taken.kept > 0 {
-            request_buffer.push(&shared.scratch.input[body_start..body_start + taken.kept], 0);
-        }
-        if taken.done {
-            request_buffer.push(&body.tail(&config.routes[head.route.0].request_headers), 0);
-        }
+        let piece = body_start..body_start + taken.kept;
+        let edits = &config.routes[head.route.0].request_headers;
+        let piece = body.frame(&mut shared.scratch.input, piece, edits);
+        request_buffer.push(&shared.scratch.input[piece], 0);
         let transaction = Transaction::new(id, head, generation, request_buffer, body, shared.now);
         self.stage = Stage::Transaction(Transaction {
             request_body_bytes: taken.payload_bytes,
@@ -253,8 +256,11 @@ impl Exchange {
         }
         let generation = shared.upstreams.current_config();
         let (config, limits) = (&generation.config, &generation.config.limits);
-        let head = match parse_request_head(input) {
-            Ok(Some(head)) if head.len > limits.header_bytes => {
+        let head = match client.check_head(input) {
+            Ok(Some(head)) if head.text_len > limits.header_bytes && is_http2 => {
+                return Parsed::Invalid(LocalResponse::of_long_fields(&head, limits.header_bytes));
+            }
+            Ok(Some(head)) if head.text_len > limits.header_bytes => {
                 return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
             }
             Ok(Some(head)) => head,
@@ -264,7 +270,6 @@ impl Exchange {
             Ok(None) => return Parsed::Partial,
             Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error, input)),
         };
-        let head = RequestHead { version: client.version(head.version), ..head };
         if head.header_count > limits.headers {
             return Parsed::Invalid(LocalResponse::error(Reason::TooManyHeaders));
         }
@@ -319,8 +324,7 @@ impl Exchange {
             &config.requests,
             &config.forwarded,
             &client_info,
-            pool.protocol,
-            &mut shared.scratch.head,
+            HeadWriter::new(MessageForm::of_backend(pool.protocol), &mut shared.scratch.head),
         );
         if client.link.websocket_key().is_some() && !request.wants_upgrade {
             return local(LocalResponse::error(Reason::Connect));

@@ -2,8 +2,10 @@
 
 use std::io;
 
-use super::http2::{Connections, Stream, StreamEnd};
-use crate::headers::WebSocketKey;
+use tollgate_http1::FieldList;
+
+use super::http2::{Connections, Following, Stream, StreamEnd};
+use crate::headers::{MessageForm, WebSocketKey};
 use tollgate_tls::{Received, Transport};
 
 /// A connection, or a stream of an HTTP/2 connection, which acts like a connection with one request.
@@ -39,6 +41,14 @@ impl Link {
 
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_))
+    }
+
+    /// The form of the messages that it carries.
+    pub(super) fn form(&self) -> MessageForm {
+        match self {
+            Self::Connection(_) => MessageForm::Text,
+            Self::Stream(_) => MessageForm::Fields,
+        }
     }
 
     /// True if a stream waits for room on its connection.
@@ -101,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Receives bytes of a message, in HTTP/1.1.
+    /// Receives bytes of a message; a stream may receive none with the [end](Self::take_end) of a body.
     pub(super) fn receive(
         &mut self,
         http2: &mut Connections,
@@ -113,16 +123,28 @@ impl Link {
         }
     }
 
-    /// Sends bytes of a message, in HTTP/1.1, a head as a whole. Sends fewer bytes than given if the buffers are full.
+    /// Takes the end of a body that ends with its stream, and its trailers, once all of its payload is received.
+    pub(super) fn take_end(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Connection(_) => None,
+            Self::Stream(stream) => stream.take_end(),
+        }
+    }
+
+    /// Sends bytes of a message, a head as a whole. Sends fewer bytes than given if the buffers are full. Where nothing
+    /// follows, a stream ends with the last of them, also if there are none.
     pub(super) fn send(
         &mut self,
         http2: &mut Connections,
         bytes: &[u8],
-        more_follows: bool,
+        following: Following<'_>,
     ) -> io::Result<usize> {
         match self {
-            Self::Connection(transport) => transport.send_part(bytes, more_follows),
-            Self::Stream(stream) => http2.send(stream, bytes),
+            Self::Connection(_) if bytes.is_empty() => Ok(0),
+            Self::Connection(transport) => {
+                transport.send_part(bytes, matches!(following, Following::More))
+            }
+            Self::Stream(stream) => http2.send(stream, bytes, following),
         }
     }
 
@@ -131,7 +153,7 @@ impl Link {
         match self {
             Self::Connection(transport) => transport.shutdown().map(|_| ()),
             Self::Stream(stream) => {
-                http2.finish(stream);
+                http2.finish(stream, FieldList::default());
                 Ok(())
             }
         }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use tollgate_http1::FieldList;
+
 use super::keys::UpstreamKey;
 use super::scratch::{HEADROOM_BYTES, PIECE_BYTES};
 use super::transaction::{RequestState, exceeds_limit};
@@ -44,7 +46,7 @@ impl Turn<'_> {
             return self.apply(verdict, held);
         }
         let upstream = &mut shared.upstreams[at];
-        if let Ok(sent) = upstream.link.send(&mut shared.http2, piece, false) {
+        if let Ok(sent) = upstream.link.send(&mut shared.http2, piece, transaction.following()) {
             transaction.request_buffer.push(piece, sent);
             transaction.note_sent();
             if transaction.is_sent() {
@@ -76,6 +78,10 @@ impl Turn<'_> {
             Ok(Received::End) => return Err(refuse(Reason::TruncatedBody)),
             Err(_) => return Err(Flow::Close),
         };
+        if let Some(trailers) = client.link.take_end() {
+            let ended = transaction.request_body.end(FieldList::new(&trailers));
+            ended.map_err(|error| refuse(Reason::of_parse_error(&error)))?;
+        }
         let taken = shared.inspector.take_body(
             Direction::Request,
             transaction.shown_id(),
@@ -95,26 +101,23 @@ impl Turn<'_> {
         if !behind.is_empty() {
             client.unread.extend_from_slice(&shared.scratch.input[behind]);
         }
-        let mut end = start + taken.kept;
-        if taken.done {
-            let edits = &config.routes[transaction.route.0].request_headers;
-            let tail = transaction.request_body.tail(edits);
-            shared.scratch.input[end..end + tail.len()].copy_from_slice(&tail);
-            end += tail.len();
-        }
-        Ok((start..end, verdict))
+        let piece = start..start + taken.kept;
+        let edits = &config.routes[transaction.route.0].request_headers;
+        let piece = transaction.request_body.frame(&mut shared.scratch.input, piece, edits);
+        Ok((piece, verdict))
     }
 
     /// Sends the unsent part of the request. Returns true if none is left or the backend takes no more.
     fn send_request(&mut self, at: UpstreamKey) -> bool {
         let Self { client, transaction, shared, .. } = self;
-        if transaction.request_buffer.is_sent() {
+        // Otherwise, of a complete request, the end of its stream may be missing.
+        if transaction.request_buffer.is_sent() && !transaction.request_body.is_done() {
             return true;
         }
         let upstream = &mut shared.upstreams[at];
         let unsent = transaction.request_buffer.unsent();
-        match upstream.link.send(&mut shared.http2, unsent, false) {
-            Ok(0) => false,
+        match upstream.link.send(&mut shared.http2, unsent, transaction.following()) {
+            Ok(0) if !unsent.is_empty() => false,
             Ok(count) => {
                 upstream.is_connecting = false;
                 transaction.request_buffer.advance(count);

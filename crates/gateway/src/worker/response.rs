@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::SystemTime;
 
-use tollgate_http1::{BodyFraming, ParseError, ResponseHead, Version, parse_response_head};
+use tollgate_http1::{
+    BodyFraming, FieldList, ParseError, ResponseHead, Version, parse_response_head,
+};
 
 use super::http2::StreamEnd;
 use super::keys::UpstreamKey;
@@ -17,7 +19,7 @@ use super::upstreams::Place;
 use crate::body::Body;
 use crate::config::{Protocol, Requests};
 use crate::firewall::{Direction, Verdict};
-use crate::headers::{Persistence, render_response};
+use crate::headers::{HeadWriter, MessageForm, Persistence, render_response};
 use crate::local_response::Reason;
 use crate::log;
 use tollgate_tls::Received;
@@ -232,13 +234,18 @@ impl Turn<'_> {
         let Self { client, transaction, shared, .. } = self;
         let shown_id = transaction.shown_id();
         let is_unsent = is_first_piece || transaction.can_respond();
+        let trailers = shared.upstreams[at].link.take_end();
         let ResponseState::Body { body, keep_alive, .. } = &mut transaction.response else {
             shared.report_bug("a response that has ended has a body");
             return Flow::Close;
         };
         let keep_alive = *keep_alive;
         let input = &mut shared.scratch.input[start..end];
-        let taken = shared.inspector.take_body(Direction::Response, shown_id, body, input, verdict);
+        let ended = trailers.map_or(Ok(()), |trailers| body.end(FieldList::new(&trailers)));
+        let inspector = &mut shared.inspector;
+        let taken = ended.and_then(|()| {
+            inspector.take_body(Direction::Response, shown_id, body, input, verdict)
+        });
         let Ok((taken, verdict)) = taken else {
             return if is_unsent {
                 self.reject_response("its body is malformed")
@@ -248,13 +255,10 @@ impl Turn<'_> {
         };
         transaction.response_body_bytes += taken.payload_bytes;
         let has_surplus = start + taken.consumed < end;
-        let mut piece = start..start + taken.kept;
-        if taken.done {
-            let config = &shared.upstreams[transaction.generation].shared.config;
-            let tail = body.tail(&config.routes[transaction.route.0].response_headers);
-            shared.scratch.input[piece.end..piece.end + tail.len()].copy_from_slice(&tail);
-            piece.end += tail.len();
-        }
+        let config = &shared.upstreams[transaction.generation].shared.config;
+        let edits = &config.routes[transaction.route.0].response_headers;
+        let piece = start..start + taken.kept;
+        let mut piece = body.frame(&mut shared.scratch.input, piece, edits);
         let held = transaction.hold.take();
         if verdict != Verdict::Pass {
             let mut held = held.unwrap_or_default();
@@ -263,6 +267,9 @@ impl Turn<'_> {
                 held.has_head = true;
             }
             held.bytes.extend_from_slice(&shared.scratch.input[piece]);
+            if taken.done {
+                client.end_response(body.trailers());
+            }
             let verdict = if taken.done { verdict.at_end() } else { verdict };
             return match self.apply(verdict, Some(held)) {
                 Flow::Wait if taken.done => self.finish_response(at, keep_alive, has_surplus),
@@ -283,6 +290,9 @@ impl Turn<'_> {
             } else if client.send(&mut shared.http2, head, false).is_err() {
                 return Flow::Close;
             }
+        }
+        if taken.done {
+            client.end_response(body.trailers());
         }
         let more_follows = !taken.done && shared.upstreams[at].link.is_readable();
         let piece = &shared.scratch.input[piece];
@@ -326,7 +336,12 @@ impl Turn<'_> {
             return Parsed::Final(response, Verdict::Pass);
         }
         let config = &shared.upstreams[transaction.generation].shared.config;
-        let head = match parse_response_head(input, request.is_head) {
+        let pool = &config.pools[transaction.pool.0];
+        let head = match pool.protocol {
+            Protocol::Http1 => parse_response_head(input, request.is_head),
+            Protocol::Http2 { .. } => ResponseHead::of_fields(input, request.is_head),
+        };
+        let head = match head {
             Ok(Some(head)) if head.header_count <= config.limits.response_headers => head,
             Ok(None) => return Parsed::Partial,
             Ok(Some(head)) => {
@@ -337,16 +352,14 @@ impl Turn<'_> {
             }
             Err(error) => return Parsed::Invalid(cause_of(&error)),
         };
-        let pool = &config.pools[transaction.pool.0];
-        let is_http2 = pool.protocol != Protocol::Http1;
-        let version = if is_http2 { Version::Http2 } else { head.version };
-        let head = ResponseHead { version, ..head };
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route.0].response_headers;
         let out = &mut shared.scratch.head;
         out.clear();
+        let form = client.link.form();
         let mut render = |persistence, framing, date: Option<&str>| {
-            render_response(&head, edits, via, date, persistence, framing, out)
+            let writer = HeadWriter::new(form, out);
+            render_response(&head, edits, via, date, persistence, framing, writer)
         };
         let is_sent = transaction.is_sent();
         match head.status {
@@ -390,7 +403,7 @@ impl Turn<'_> {
                 };
                 let rendered = &mut shared.scratch.head;
                 let verdict = match shown_id {
-                    Some(id) => shared.inspector.response_head(id, &head, rendered),
+                    Some(id) => shared.inspector.response_head(id, &head, form, rendered),
                     None => {
                         let head_bytes = &input[..head.len];
                         shared.scratch.responses.insert(
@@ -409,12 +422,15 @@ impl Turn<'_> {
 
     /// The head of the final response has arrived.
     fn begin_response(&mut self, response: &CachedResponse) {
-        let Self { transaction, shared, .. } = self;
+        let Self { client, transaction, shared, .. } = self;
         let CachedResponse { framing, strips_coding, .. } = *response;
+        let pool = shared.upstreams[transaction.generation].pool(transaction.pool);
+        let from = MessageForm::of_backend(pool.protocol);
+        let is_chunked = client.link.form() == MessageForm::Text && !strips_coding;
         transaction.status = response.status;
         transaction.closes = response.closes;
         transaction.response = ResponseState::Body {
-            body: Body::new(framing, !strips_coding),
+            body: Body::new(framing, from, is_chunked),
             keep_alive: response.keep_alive,
             ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
         };

@@ -5,6 +5,7 @@ use std::time::Instant;
 use tollgate_accesslog::LoggedRequest;
 use tollgate_net::SendBuffer;
 
+use super::http2::Following;
 use super::keys::{GenerationKey, UpstreamKey};
 use super::scratch::CachedRequest;
 use crate::body::Body;
@@ -250,6 +251,15 @@ impl Transaction {
         let is_complete = self.request_body.is_done() && self.request_buffer.is_sent();
         if self.request == RequestState::Sending && is_complete {
             self.request = RequestState::Sent;
+        }
+    }
+
+    /// What follows the bytes of the request so far.
+    pub(super) fn following(&self) -> Following<'_> {
+        if self.request_body.is_done() && !self.summary.wants_upgrade {
+            Following::End(self.request_body.trailers())
+        } else {
+            Following::Unknown
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tunnels: connections that were upgraded to another protocol, whose bytes are forwarded unread in both directions.
 
+use super::http2::Following;
 use super::keys::UpstreamKey;
 use super::scratch::{HEADROOM_BYTES, PIECE_BYTES};
 use super::transaction::ResponseState;
@@ -104,7 +105,7 @@ impl Turn<'_> {
         }
         let request_buffer = &mut transaction.request_buffer;
         if !request_buffer.is_sent() {
-            match link.send(&mut shared.http2, request_buffer.unsent(), false) {
+            match link.send(&mut shared.http2, request_buffer.unsent(), Following::Unknown) {
                 Ok(0) => return Flow::Wait,
                 Ok(count) => request_buffer.advance(count),
                 Err(_) => return Flow::Close,
@@ -119,7 +120,7 @@ impl Turn<'_> {
         match client.link.receive(&mut shared.http2, room) {
             Ok(Received::Bytes(count)) => {
                 client.deadline = shared.now + shared.timeouts.tunnel;
-                match link.send(&mut shared.http2, &room[..count], false) {
+                match link.send(&mut shared.http2, &room[..count], Following::Unknown) {
                     Ok(sent) => request_buffer.push(&room[..count], sent),
                     Err(_) => return Flow::Close,
                 }

@@ -1,8 +1,10 @@
 //! A transaction's turn: its start, the verdicts of the firewall, and its end.
 
+use std::io;
 use std::time::SystemTime;
 
 use tollgate_accesslog::{Entry, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
+use tollgate_http1::FieldList;
 
 use super::client::Client;
 use super::keys::ExchangeId;
@@ -13,7 +15,7 @@ use super::transaction::{
 use super::upstreams::Place;
 use crate::config::Timeouts;
 use crate::firewall::{Outcome, Verdict};
-use crate::headers::RequestSummary;
+use crate::headers::{HeadWriter, RequestSummary};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 
 /// A transaction with its client, and what it may change besides.
@@ -104,13 +106,20 @@ impl Turn<'_> {
     pub(super) fn start(&mut self, verdict: Verdict, is_body_unread: bool) -> Flow {
         if verdict == Verdict::Hold {
             let waits = self.transaction.summary.expects_continue && is_body_unread;
-            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            if waits && self.client.send(&mut self.shared.http2, interim, false).is_err() {
+            if waits && self.send_continue().is_err() {
                 return Flow::Close;
             }
             self.client.deadline = self.shared.now + self.shared.timeouts.body;
         }
         self.apply(verdict, None)
+    }
+
+    fn send_continue(&mut self) -> io::Result<()> {
+        let mut head = Vec::new();
+        let mut writer = HeadWriter::new(self.client.link.form(), &mut head);
+        writer.start_response(100, "Continue");
+        writer.end();
+        self.client.send(&mut self.shared.http2, &head, false)
     }
 
     /// Continues a parked transaction.
@@ -340,8 +349,10 @@ pub(super) fn send_local(
     let keep_alive = context.keep_alive && shared.stop_by.is_none();
     let date = shared.scratch.date.at(shared.now, SystemTime::now);
     let mut bytes = Vec::new();
-    response.render(ResponseContext { keep_alive, ..context }, date, &mut bytes);
+    let context = ResponseContext { keep_alive, ..context };
+    response.render(context, date, client.link.form(), &mut bytes);
     client.unsent.push(&bytes);
+    client.end_response(FieldList::default());
     client.deadline = shared.now + shared.timeouts.body;
     if keep_alive && !client.link.is_stream() {
         return After::NextHead;

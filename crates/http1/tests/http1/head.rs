@@ -1,6 +1,7 @@
 use tollgate_http1::{
-    BodyFraming, HeadFaults, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, RequestHead, Target, Version,
-    header_lines, parse_request_head, parse_response_head, parse_response_head_for_client,
+    BodyFraming, FieldList, HeadFaults, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, RequestHead,
+    ResponseHead, Target, Version, header_lines, parse_request_head, parse_response_head,
+    parse_response_head_for_client,
 };
 
 fn parse(text: &str) -> RequestHead<'_> {
@@ -391,4 +392,121 @@ fn clients_accept_folded_lines_and_a_length_that_a_coding_overrides() {
     let neither = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
     let head = parse_response_head_for_client(neither, false).unwrap().unwrap();
     assert_eq!((head.faults, head.body), (HeadFaults::default(), BodyFraming::Length(1)));
+}
+
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
+/// The list of a start line's fields and of headers.
+fn list(start: Fields<'_>, headers: Fields<'_>) -> Vec<u8> {
+    let mut list = Vec::new();
+    for (name, value) in start.iter().chain(headers) {
+        FieldList::push(&mut list, name.as_bytes(), value.as_bytes());
+    }
+    FieldList::end(&mut list);
+    list
+}
+
+fn lines(headers: Fields<'_>) -> String {
+    headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}
+
+const HOST: (&str, &str) = ("host", "a");
+
+#[test]
+fn fields_of_a_request_pass_the_checks_of_text() {
+    let cases: &[(&str, &str, Fields<'_>)] = &[
+        ("GET", "/a?b", &[HOST, ("x", "1"), ("x", "2")]),
+        ("GET", "http://b/", &[HOST]),
+        ("GET", "*", &[HOST]),
+        ("OPTIONS", "*", &[HOST]),
+        ("CONNECT", "a:1", &[HOST]),
+        ("CONNECT", "/a", &[HOST]),
+        ("GET", "a", &[HOST]),
+        ("GET", "/", &[]),
+        ("GET", "/", &[HOST, HOST]),
+        ("GET", "/", &[("host", "a b")]),
+        ("GET", "/", &[("host", "")]),
+        ("POST", "/", &[HOST, ("content-length", "3")]),
+        ("POST", "/", &[HOST, ("content-length", "3, 3")]),
+        ("POST", "/", &[HOST, ("content-length", "+3")]),
+        ("POST", "/", &[HOST, ("content-length", "3"), ("content-length", "4")]),
+        ("POST", "/", &[HOST, ("transfer-encoding", "chunked")]),
+        ("POST", "/", &[HOST, ("transfer-encoding", "gzip, chunked")]),
+        ("POST", "/", &[HOST, ("transfer-encoding", "chunked"), ("content-length", "3")]),
+        ("POST", "/", &[HOST, ("expect", "100-continue")]),
+        ("POST", "/", &[HOST, ("expect", "more")]),
+        ("GET", "/", &[HOST, ("connection", "close")]),
+    ];
+    for &(method, target, headers) in cases {
+        let text = format!("{method} {target} HTTP/1.1\r\n{}\r\n", lines(headers));
+        let fields = list(&[(":method", method), (":path", target)], headers);
+        let parsed = parse_request_head(text.as_bytes()).map(Option::unwrap);
+        let checked = RequestHead::of_fields(&fields);
+        match (parsed, checked) {
+            (Ok(parsed), Ok(checked)) => {
+                assert!(checked.headers.iter().eq(parsed.headers.iter()), "{text}");
+                assert_eq!((checked.version, checked.len), (Version::Http2, fields.len()));
+                let headers = parsed.headers;
+                let (version, len) = (parsed.version, parsed.len);
+                assert_eq!(RequestHead { headers, version, len, ..checked }, parsed);
+            }
+            (parsed, checked) => assert_eq!(checked.unwrap_err(), parsed.unwrap_err(), "{text}"),
+        }
+    }
+}
+
+#[test]
+fn target_of_fields_has_no_spaces_and_controls() {
+    for target in ["/a HTTP/1.1", "/a\tb", "/a\r\nX: y", "/a\x7f"] {
+        let fields = list(&[(":method", "GET"), (":path", target)], &[HOST]);
+        assert!(matches!(RequestHead::of_fields(&fields), Err(ParseError::Target(_))), "{target}");
+    }
+}
+
+#[test]
+fn incomplete_fields_are_no_request() {
+    let start = [(":method", "GET"), (":path", "/")];
+    for start in [&start[..1], &start[1..], &[start[1], start[0]]] {
+        let fields = list(start, &[HOST]);
+        assert_eq!(RequestHead::of_fields(&fields), Err(ParseError::FieldList));
+    }
+    let fields = list(&start, &[HOST]);
+    assert!(RequestHead::of_fields(&fields).is_ok());
+    assert_eq!(RequestHead::of_fields(&fields[..fields.len() - 1]), Err(ParseError::FieldList));
+}
+
+#[test]
+fn fields_of_a_response_pass_the_checks_of_text() {
+    let cases: &[(&str, Fields<'_>)] = &[
+        ("200", &[("content-length", "3"), ("x", "y")]),
+        ("200", &[("content-length", "3"), ("content-length", "3")]),
+        ("200", &[("content-length", "3"), ("content-length", "4")]),
+        ("200", &[("transfer-encoding", "chunked")]),
+        ("200", &[("transfer-encoding", "chunked"), ("content-length", "3")]),
+        ("204", &[("content-length", "3")]),
+        ("103", &[("link", "l")]),
+        ("099", &[]),
+    ];
+    for &(status, headers) in cases {
+        for to_head in [false, true] {
+            let text = format!("HTTP/1.1 {status} \r\n{}\r\n", lines(headers));
+            let fields = list(&[(":status", status)], headers);
+            let parsed = parse_response_head(text.as_bytes(), to_head).map(Option::unwrap);
+            let checked = ResponseHead::of_fields(&fields, to_head).map(Option::unwrap);
+            match (parsed, checked) {
+                (Ok(parsed), Ok(checked)) => {
+                    assert!(checked.headers.iter().eq(parsed.headers.iter()), "{text}");
+                    assert_eq!((checked.version, checked.len), (Version::Http2, fields.len()));
+                    let headers = parsed.headers;
+                    let (version, len) = (parsed.version, parsed.len);
+                    assert_eq!(ResponseHead { headers, version, len, ..checked }, parsed);
+                }
+                (parsed, checked) => {
+                    assert_eq!(checked.unwrap_err(), parsed.unwrap_err(), "{text}");
+                }
+            }
+        }
+    }
+    let fields = list(&[(":status", "200")], &[]);
+    assert_eq!(ResponseHead::of_fields(&fields[..fields.len() - 1], false), Ok(None));
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 connections to backends: a stream acts as a connection of its own, which serves one request in HTTP/1.1.
+//! HTTP/2 connections to backends: a stream acts as a connection of its own, which serves one request.
 //!
 //! Requests wait for the backend's settings, so that its limit of streams is known and nothing is sent to a backend that
 //! does not speak HTTP/2. Memory per connection is bounded by 64 KiB of body, and heads of at most 128 KiB, for each stream

@@ -1,4 +1,4 @@
-//! HTTP/2 connections of clients: a stream acts as a client of its own, with one request and its response in HTTP/1.1.
+//! HTTP/2 connections of clients: a stream acts as a client of its own, with one request and its response.
 //!
 //! Memory per connection is bounded by 1 MiB of request bodies ([`Limits`](tollgate_http2::Limits)),
 //! [`connections`](super::connections)' frames to send with the TLS records of some, and for each of at most 100 streams one
@@ -182,10 +182,10 @@ impl Worker {
             exchange.reject(shared, None, &LocalResponse::error(Reason::HeadTooLarge));
             return self.schedule(token);
         };
-        let Connections { fields, head, .. } = &mut shared.http2;
-        message::render_request_head(fields, end_stream, websocket, head);
-        let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + head.len());
-        shared.scratch.input[start..end].copy_from_slice(head);
+        let Connections { fields, request, .. } = &mut shared.http2;
+        message::list_request(fields, end_stream, websocket, request);
+        let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + request.len());
+        shared.scratch.input[start..end].copy_from_slice(request);
         match exchange.take_head(shared, start, end) {
             Next::Continue => self.schedule(token),
             Next::Wait => self.watch_later(token),

@@ -1,4 +1,4 @@
-//! The HTTP/2 connections of a thread and their streams: frames on one side, messages in HTTP/1.1 on the other.
+//! The HTTP/2 connections of a thread and their streams: frames on one side, messages on the other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,10 +6,11 @@ use std::ops::{Index, IndexMut};
 use std::time::Instant;
 
 use tollgate_accesslog::Tls as LoggedTls;
+use tollgate_http1::FieldList;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
 use tollgate_tls::SessionFacts;
 
-use super::message::{FrameSink, HeadFields, Incoming, MessageWriter, is_websocket};
+use super::message::{Following, FrameSink, Incoming, MessageWriter, is_websocket};
 use crate::headers::WebSocketKey;
 use crate::local_response::Reason;
 use crate::worker::keys::{Arena, ExchangeKey, Http2Key, Key as _, UpstreamKey};
@@ -41,10 +42,8 @@ pub(in crate::worker) struct Connections {
     pub(super) backend_input: Box<[u8]>,
     /// The last field section received.
     pub(super) fields: Fields,
-    /// The last head sent.
-    sent_fields: HeadFields,
-    /// The last request head of a client, translated.
-    pub(super) head: Vec<u8>,
+    /// The list of the last request's fields.
+    pub(super) request: Vec<u8>,
 }
 
 /// An HTTP/2 connection.
@@ -154,7 +153,7 @@ impl Stream {
         let websocket = is_websocket(fields).then(WebSocketKey::generate);
         let incoming = match websocket {
             Some(_) => Incoming::tunnel(),
-            None => Incoming::request_body(fields.content_length().is_none()),
+            None => Incoming::request_body(fields.content_length().is_some()),
         };
         Self {
             connection,
@@ -208,6 +207,11 @@ impl Stream {
     /// True if there are bytes to receive, or no more will come.
     pub(in crate::worker) fn is_readable(&self) -> bool {
         self.end.is_some() || self.incoming.is_readable()
+    }
+
+    /// Takes the end of a body without length, with its trailers, once all of its payload is received.
+    pub(in crate::worker) fn take_end(&mut self) -> Option<Vec<u8>> {
+        self.incoming.take_end()
     }
 
     /// Ends a stream to a backend. The rest of what was received is still read.
@@ -511,14 +515,15 @@ impl Connections {
         self.schedule_flush(stream.connection);
     }
 
-    /// Moves bytes of a message to `buffer`, and gives the peer credit for them: the last ones are forwarded.
+    /// Moves bytes of a message to `buffer`, and gives the peer credit for them: the last ones are forwarded. None: they are
+    /// followed by the [end](Stream::take_end).
     pub(in crate::worker) fn receive(
         &mut self,
         stream: &mut Stream,
         buffer: &mut [u8],
     ) -> Received {
         let (count, payload_bytes) = stream.incoming.take(buffer);
-        if count == 0 {
+        if count == 0 && !stream.incoming.is_at_end() {
             let has_ended = stream.end.is_some() || stream.has_ended_tunnel();
             return if has_ended { Received::End } else { Received::Nothing };
         }
@@ -528,11 +533,13 @@ impl Connections {
         Received::Bytes(count)
     }
 
-    /// Frames bytes of a message, a head as a whole. Returns the number of bytes that there was room for.
+    /// Frames bytes of a message, a head as a whole. Returns the number of bytes that there was room for: if these are all,
+    /// and nothing follows, the message has ended.
     pub(in crate::worker) fn send(
         &mut self,
         stream: &mut Stream,
         bytes: &[u8],
+        following: Following<'_>,
     ) -> io::Result<usize> {
         if stream.end.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -543,7 +550,8 @@ impl Connections {
         }
         let mut done = 0;
         let was_open = stream.is_open();
-        if connection.has_room() && connection.can_send() {
+        // The end alone needs little room.
+        if (connection.has_room() || bytes.is_empty()) && connection.can_send() {
             if !was_open
                 && stream.websocket.is_some()
                 && !connection.framing.peer_takes_extended_connect()
@@ -553,9 +561,8 @@ impl Connections {
             }
             let Connection { framing, out, .. } = connection;
             let Stream { id, token, outgoing, .. } = stream;
-            let fields = &mut self.sent_fields;
-            let mut to = FrameSink { id, token: *token, framing, out, fields };
-            done = outgoing.write(&mut to, bytes)?;
+            let mut to = FrameSink { id, token: *token, framing, out };
+            done = outgoing.write(&mut to, bytes, following)?;
             stream.turn_bytes += done;
         }
         // An event announces room in the window of a stream.
@@ -584,11 +591,10 @@ impl Connections {
     }
 
     /// Ends a response or one direction of a tunnel, whose bytes are all sent.
-    pub(in crate::worker) fn finish(&mut self, stream: &mut Stream) {
+    pub(in crate::worker) fn finish(&mut self, stream: &mut Stream, trailers: FieldList<'_>) {
         let Connection { framing, out, .. } = &mut self.arena[stream.connection];
         let Stream { id, token, outgoing, .. } = stream;
-        let fields = &mut self.sent_fields;
-        outgoing.finish(&mut FrameSink { id, token: *token, framing, out, fields });
+        outgoing.finish(&mut FrameSink { id, token: *token, framing, out }, trailers);
         self.schedule_flush(stream.connection);
     }
 

@@ -1,18 +1,12 @@
-//! Translation of messages between HTTP/2 and the HTTP/1.1 that the rest of a worker handles. A translated message passes
-//! the same checks as one that was received in HTTP/1.1.
+//! Messages between HTTP/2 and the rest of a worker: heads as checked lists of fields, bodies as payload, and their ends.
 
-use std::io::{self, Write as _};
-use std::ops::Range;
+use std::io;
 
-use memchr::memchr;
-use tollgate_http1::{BodyDecoder, BodyFraming, BodyPartKind, parse_length};
+use tollgate_http1::{BodyFraming, FieldList};
 use tollgate_http2::{Connection, Field, Fields};
 use tollgate_net::SendBuffer;
 
 use crate::headers::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
-
-/// Longest coding of a chunk besides its payload.
-const CHUNK_CODING_BYTES: usize = 16 + 4;
 
 /// True if a request opens a WebSocket (RFC 8441).
 pub(super) fn is_websocket(fields: &Fields) -> bool {
@@ -20,9 +14,10 @@ pub(super) fn is_websocket(fields: &Fields) -> bool {
     protocol.as_bytes().eq_ignore_ascii_case(WEBSOCKET)
 }
 
-/// Writes the head of a request, with the framing of its body. Cookie crumbs are joined (RFC 9113, section 8.2.3).
-/// `websocket`: the request opens a WebSocket, for which HTTP/1.1 has an upgrade with a key.
-pub(super) fn render_request_head(
+/// Writes the list of a request's fields, with those that HTTP/1.1 has: the framing of the body, and one cookie in place of
+/// its crumbs (RFC 9113, section 8.2.3). `websocket`: the request opens a WebSocket, for which HTTP/1.1 has an upgrade with a
+/// key.
+pub(super) fn list_request(
     fields: &Fields,
     end_stream: bool,
     websocket: Option<WebSocketKey>,
@@ -36,12 +31,10 @@ pub(super) fn render_request_head(
         (None, "CONNECT") => ("CONNECT", None),
         (None, method) => (method, fields.path()),
     };
-    let target = path.or(authority).unwrap_or_default();
-    for part in [method, " ", target, " HTTP/1.1\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
+    FieldList::push(out, b":method", method.as_bytes());
+    FieldList::push(out, b":path", path.or(authority).unwrap_or_default().as_bytes());
     if let Some(authority) = authority {
-        push_line(out, b"host", authority.as_bytes());
+        FieldList::push(out, b"host", authority.as_bytes());
     }
     let mut crumbs = 0;
     for Field { name, value, .. } in fields.headers() {
@@ -52,106 +45,121 @@ pub(super) fn render_request_head(
             // The stream has no length, and the key is the gateway's.
             b"content-length" if websocket.is_some() => {}
             _ if websocket.is_some() && name == KEY.as_bytes() => {}
-            _ => push_line(out, name, value),
+            _ => {
+                FieldList::push(out, name, value);
+            }
         }
     }
     if crumbs > 0 {
-        out.extend_from_slice(b"cookie: ");
-        for (at, crumb) in fields.all(b"cookie").enumerate() {
-            let separator: &[u8] = if at == 0 { b"" } else { b"; " };
-            out.extend_from_slice(separator);
-            out.extend_from_slice(crumb);
-        }
-        out.extend_from_slice(b"\r\n");
+        FieldList::push_with(out, b"cookie", |out| {
+            for (at, crumb) in fields.all(b"cookie").enumerate() {
+                let separator: &[u8] = if at == 0 { b"" } else { b"; " };
+                out.extend_from_slice(separator);
+                out.extend_from_slice(crumb);
+            }
+        });
     }
     if let Some(key) = websocket {
-        push_line(out, b"connection", b"upgrade");
-        push_line(out, b"upgrade", WEBSOCKET);
-        push_line(out, KEY.as_bytes(), key.as_bytes());
+        FieldList::push(out, b"connection", b"upgrade");
+        FieldList::push(out, b"upgrade", WEBSOCKET);
+        FieldList::push(out, KEY.as_bytes(), key.as_bytes());
     } else if fields.content_length().is_none() {
         if !end_stream {
-            push_line(out, b"transfer-encoding", b"chunked");
+            FieldList::push(out, b"transfer-encoding", b"chunked");
         } else if matches!(method, "POST" | "PUT" | "PATCH") {
             // RFC 9110, section 8.6: some servers demand a length with these methods.
-            push_line(out, b"content-length", b"0");
+            FieldList::push(out, b"content-length", b"0");
         }
     }
-    out.extend_from_slice(b"\r\n");
+    FieldList::end(out);
 }
 
-fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
+/// Writes the list of the fields of a response, which may be interim, with the framing of its body.
+fn list_response(fields: &Fields, framing: Option<BodyFraming>, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    FieldList::push(out, b":status", digits.format(fields.status()).as_bytes());
+    for Field { name, value, .. } in fields.headers() {
+        FieldList::push(out, name, value);
     }
-}
-
-/// Writes the head of a response, which may be interim, with the framing of its body.
-fn render_response_head(fields: &Fields, framing: Option<BodyFraming>, out: &mut Vec<u8>) {
-    write!(out, "HTTP/1.1 {} \r\n", fields.status()).expect("writing to a vector cannot fail");
-    fields.headers().for_each(|Field { name, value, .. }| push_line(out, name, value));
     match framing {
-        Some(BodyFraming::Chunked) => push_line(out, b"transfer-encoding", b"chunked"),
+        Some(BodyFraming::Chunked) => {
+            FieldList::push(out, b"transfer-encoding", b"chunked");
+        }
         Some(BodyFraming::Length(0)) if fields.content_length().is_none() => {
-            push_line(out, b"content-length", b"0");
+            FieldList::push(out, b"content-length", b"0");
         }
         _ => {}
     }
-    out.extend_from_slice(b"\r\n");
+    FieldList::end(out);
 }
 
-/// Writes the head of a response that has opened a WebSocket.
-fn render_switch(fields: &Fields, key: WebSocketKey, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\n");
+/// Writes the list of the fields of a response that has opened a WebSocket, as HTTP/1.1 has them.
+fn list_switch(fields: &Fields, key: WebSocketKey, out: &mut Vec<u8>) {
+    FieldList::push(out, b":status", b"101");
     // RFC 9110, section 8.6: to be ignored in this response.
     let is_forwarded = |name: &[u8]| name != b"content-length" && name != ACCEPT.as_bytes();
-    let headers = fields.headers().filter(|field| is_forwarded(field.name));
-    headers.for_each(|Field { name, value, .. }| push_line(out, name, value));
-    push_line(out, b"connection", b"upgrade");
-    push_line(out, b"upgrade", WEBSOCKET);
-    push_line(out, ACCEPT.as_bytes(), key.accept().as_bytes());
-    out.extend_from_slice(b"\r\n");
+    for Field { name, value, .. } in fields.headers().filter(|field| is_forwarded(field.name)) {
+        FieldList::push(out, name, value);
+    }
+    FieldList::push(out, b"connection", b"upgrade");
+    FieldList::push(out, b"upgrade", WEBSOCKET);
+    FieldList::push(out, ACCEPT.as_bytes(), key.accept().as_bytes());
+    FieldList::end(out);
 }
 
 /// The received part of a message that is not forwarded yet: at most a stream's window and, of a response, its heads.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    head: SendBuffer,
+    /// Lists of fields.
+    heads: SendBuffer,
     payload: SendBuffer,
-    is_chunked: bool,
+    kind: IncomingKind,
     has_ended: bool,
     /// The last byte is held back until the peer ends the stream, as the message would be complete without that.
     holds_end: bool,
     /// The message ends with its head.
     is_bodyless: bool,
-    /// End of a chunked body that has ended.
-    tail: Option<Vec<u8>>,
-    /// The payload is that of a tunnel, which ends when the stream does.
-    is_tunnel: bool,
+    /// The trailers of a body without length that has ended, until its receiver takes the end.
+    end: Option<Vec<u8>>,
+}
+
+/// End of a message's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IncomingKind {
+    /// By its length, or there is none.
+    Length,
+    /// With the stream.
+    Stream,
+    /// With the stream, which is a tunnel.
+    Tunnel,
 }
 
 impl Incoming {
-    /// The body of a request, whose head is handled elsewhere. `is_chunked`: the head has no length.
-    pub(super) fn request_body(is_chunked: bool) -> Self {
-        Self {
-            head: SendBuffer::default(),
-            payload: SendBuffer::default(),
-            is_chunked,
-            has_ended: false,
-            holds_end: false,
-            is_bodyless: false,
-            tail: None,
-            is_tunnel: false,
-        }
+    /// The body of a request, whose head is handled elsewhere.
+    pub(super) fn request_body(has_length: bool) -> Self {
+        Self::new(if has_length { IncomingKind::Length } else { IncomingKind::Stream })
     }
 
     /// The sending side of a client that opens a tunnel.
     pub(super) fn tunnel() -> Self {
-        Self { is_tunnel: true, ..Self::request_body(false) }
+        Self::new(IncomingKind::Tunnel)
     }
 
     /// Creates an empty response.
     pub(super) fn response() -> Self {
-        Self { holds_end: true, ..Self::request_body(false) }
+        Self { holds_end: true, ..Self::new(IncomingKind::Length) }
+    }
+
+    fn new(kind: IncomingKind) -> Self {
+        Self {
+            heads: SendBuffer::default(),
+            payload: SendBuffer::default(),
+            kind,
+            has_ended: false,
+            holds_end: false,
+            is_bodyless: false,
+            end: None,
+        }
     }
 
     /// Takes the head of a response, which may be interim. `websocket`: it responds to the opening of a WebSocket.
@@ -162,11 +170,10 @@ impl Incoming {
         is_to_head: bool,
         websocket: Option<WebSocketKey>,
     ) {
-        let mut head = Vec::new();
+        self.has_ended = end_stream;
         if let (Some(key), 200..=299) = (websocket, fields.status()) {
-            render_switch(fields, key, &mut head);
-            self.head.push(&head);
-            (self.is_tunnel, self.has_ended, self.holds_end) = (true, end_stream, false);
+            list_switch(fields, key, self.heads.tail());
+            (self.kind, self.holds_end) = (IncomingKind::Tunnel, false);
             return;
         }
         let framing = match (fields.status(), fields.content_length()) {
@@ -177,32 +184,41 @@ impl Incoming {
             (_, None) if end_stream => Some(BodyFraming::Length(0)),
             (_, None) => Some(BodyFraming::Chunked),
         };
-        render_response_head(fields, framing, &mut head);
-        self.head.push(&head);
-        self.is_chunked = framing == Some(BodyFraming::Chunked);
+        list_response(fields, framing, self.heads.tail());
+        if framing == Some(BodyFraming::Chunked) {
+            self.kind = IncomingKind::Stream;
+        }
         self.is_bodyless = matches!(framing, Some(BodyFraming::Empty | BodyFraming::Length(0)));
-        self.has_ended = end_stream;
     }
 
     /// Size of the heads that are not forwarded yet.
     pub(super) fn head_bytes(&self) -> usize {
-        self.head.unsent().len()
+        self.heads.unsent().len()
     }
 
     pub(super) fn is_readable(&self) -> bool {
         self.has_head()
             || self.has_payload()
-            || self.tail.is_some()
-            || (self.is_tunnel && self.has_ended)
+            || self.end.is_some()
+            || (self.kind == IncomingKind::Tunnel && self.has_ended)
     }
 
     /// True if all bytes of a tunnel that has ended are taken.
     pub(super) fn is_at_tunnel_end(&self) -> bool {
-        self.is_tunnel && self.has_ended && self.head.is_empty() && self.payload.is_empty()
+        self.kind == IncomingKind::Tunnel && self.has_ended && self.is_empty()
+    }
+
+    /// True if the next bytes to take, which may be none, end the body.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.end.is_some() && self.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.payload.is_empty()
     }
 
     fn has_head(&self) -> bool {
-        !self.head.is_empty() && (self.has_ended || !self.is_bodyless || !self.holds_end)
+        !self.heads.is_empty() && (self.has_ended || !self.is_bodyless || !self.holds_end)
     }
 
     fn has_payload(&self) -> bool {
@@ -210,75 +226,69 @@ impl Incoming {
     }
 
     fn held_bytes(&self) -> usize {
-        usize::from(self.holds_end && !self.is_chunked && !self.has_ended)
+        let has_length = self.kind == IncomingKind::Length;
+        usize::from(self.holds_end && has_length && !self.has_ended)
     }
 
     pub(super) fn push(&mut self, payload: &[u8]) {
         self.payload.push(payload);
     }
 
-    /// Ends the message. Trailers need the chunked coding, and are dropped without.
+    /// Ends the message. Trailers behind a body with a length are dropped.
     pub(super) fn end<'f>(&mut self, trailers: impl Iterator<Item = Field<'f>>) {
         self.has_ended = true;
-        if self.is_chunked {
-            let tail = self.tail.insert(b"0\r\n".to_vec());
-            trailers.for_each(|Field { name, value, .. }| push_line(tail, name, value));
-            tail.extend_from_slice(b"\r\n");
-        }
-    }
-
-    /// Moves what fits to the start of `buffer`. Returns the number of bytes, and of payload bytes among them.
-    pub(super) fn take(&mut self, buffer: &mut [u8]) -> (usize, usize) {
-        let mut room = &mut *buffer;
-        if self.has_head() {
-            let count = self.head.unsent().len().min(room.len());
-            room.write_all(&self.head.unsent()[..count]).expect("there is room for the head");
-            self.head.advance(count);
-        }
-        let mut count = 0;
-        if self.head.is_empty() {
-            count = self.take_payload(&mut room);
-            if self.payload.is_empty()
-                && let Some(tail) = self.tail.take_if(|tail| tail.len() <= room.len())
-            {
-                room.write_all(&tail).expect("there is room for the tail");
+        if self.kind == IncomingKind::Stream {
+            let list = self.end.insert(Vec::new());
+            for Field { name, value, .. } in trailers {
+                FieldList::push(list, name, value);
             }
         }
-        let left = room.len();
-        (buffer.len() - left, count)
     }
 
-    fn take_payload(&mut self, room: &mut &mut [u8]) -> usize {
-        let payload = self.payload.unsent();
-        let room_bytes = match self.is_chunked {
-            true => room.len().saturating_sub(CHUNK_CODING_BYTES),
-            false => room.len(),
-        };
-        let count = payload.len().saturating_sub(self.held_bytes()).min(room_bytes);
-        if count == 0 {
-            return 0;
+    /// Moves what fits to the start of `buffer`: heads, and payload behind the last one. Returns the number of bytes, and of
+    /// payload bytes among them.
+    pub(super) fn take(&mut self, buffer: &mut [u8]) -> (usize, usize) {
+        let mut head_bytes = 0;
+        if self.has_head() {
+            head_bytes = move_bytes(&mut self.heads, usize::MAX, buffer);
         }
-        let payload = &payload[..count];
-        let written = match self.is_chunked {
-            true => write!(room, "{count:x}\r\n")
-                .and_then(|()| room.write_all(payload))
-                .and_then(|()| room.write_all(b"\r\n")),
-            false => room.write_all(payload),
-        };
-        written.expect("there is room for the payload and its coding");
-        self.payload.advance(count);
-        count
+        let mut payload_bytes = 0;
+        if self.heads.is_empty() {
+            let count = self.payload.unsent().len().saturating_sub(self.held_bytes());
+            payload_bytes = move_bytes(&mut self.payload, count, &mut buffer[head_bytes..]);
+        }
+        (head_bytes + payload_bytes, payload_bytes)
+    }
+
+    /// Takes the end of a body without length, with its trailers, once all of its payload is taken.
+    pub(super) fn take_end(&mut self) -> Option<Vec<u8>> {
+        if self.is_empty() { self.end.take() } else { None }
     }
 }
 
-/// Translates the bytes of a message to send.
+/// Moves at most `max` bytes to `to`. Returns their number.
+fn move_bytes(from: &mut SendBuffer, max: usize, to: &mut [u8]) -> usize {
+    let count = from.unsent().len().min(max).min(to.len());
+    to[..count].copy_from_slice(&from.unsent()[..count]);
+    from.advance(count);
+    count
+}
+
+/// What a sender knows of the bytes behind those that it sends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) enum Following<'a> {
+    Unknown,
+    /// More of the message is here.
+    More,
+    /// None: the message ends with these trailers.
+    End(FieldList<'a>),
+}
+
+/// Frames a message to send: a head or several, and payload.
 #[derive(Debug)]
 pub(super) struct MessageWriter {
     kind: Outgoing,
     state: WriteState,
-    /// Payload at the start of the next bytes that had no room in the windows.
-    pending: usize,
-    trailers: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -292,11 +302,11 @@ enum Outgoing {
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteState {
     /// Before the final head.
     Head,
-    Body(BodyDecoder),
+    Body,
     Ended,
 }
 
@@ -308,172 +318,126 @@ pub(super) struct FrameSink<'a> {
     pub(super) token: usize,
     pub(super) framing: &'a mut Connection,
     pub(super) out: &'a mut Vec<u8>,
-    pub(super) fields: &'a mut HeadFields,
 }
 
 impl MessageWriter {
     /// `is_to_head`: the request is a HEAD.
     pub(super) fn response(is_to_head: bool) -> Self {
-        Self::new(Outgoing::Response { is_to_head })
+        Self { kind: Outgoing::Response { is_to_head }, state: WriteState::Head }
     }
 
     /// `is_tls`: the backend is reached by TLS.
     pub(super) fn request(is_tls: bool) -> Self {
-        Self::new(Outgoing::Request { scheme: if is_tls { b"https" } else { b"http" } })
-    }
-
-    fn new(kind: Outgoing) -> Self {
-        Self { kind, state: WriteState::Head, pending: 0, trailers: Vec::new() }
+        let scheme = if is_tls { b"https" as &[u8] } else { b"http" };
+        Self { kind: Outgoing::Request { scheme }, state: WriteState::Head }
     }
 
     /// True if the whole message is framed.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, WriteState::Ended)
+        self.state == WriteState::Ended
     }
 
-    /// Frames as much as the windows and the limit of streams allow. A head must be passed as a whole. Returns the
-    /// number of bytes that are done with; the next call must continue behind them.
-    pub(super) fn write(&mut self, to: &mut FrameSink<'_>, bytes: &[u8]) -> io::Result<usize> {
+    /// Frames as much as the windows and the limit of streams allow. A head must be passed as a whole. Returns the number of
+    /// bytes that are done with: if these are all, and nothing follows, the message has ended.
+    pub(super) fn write(
+        &mut self,
+        to: &mut FrameSink<'_>,
+        bytes: &[u8],
+        following: Following<'_>,
+    ) -> io::Result<usize> {
         let mut done = 0;
-        while done < bytes.len() {
-            let rest = &bytes[done..];
-            match &mut self.state {
-                WriteState::Head => match self.write_head(to, rest)? {
-                    0 => return Ok(done),
-                    head_bytes => done += head_bytes,
-                },
-                WriteState::Body(decoder) => {
-                    if self.pending == 0 {
-                        let part = decoder.next_part(rest).map_err(io::Error::other)?;
-                        let Some(part) = part else {
-                            return Err(io::ErrorKind::InvalidData.into());
-                        };
-                        match part.kind {
-                            BodyPartKind::Payload => self.pending = part.len,
-                            BodyPartKind::Trailer => {
-                                self.trailers.extend_from_slice(&rest[..part.len]);
-                                done += part.len;
-                            }
-                            BodyPartKind::Coding | BodyPartKind::Skipped => done += part.len,
-                        }
-                    }
-                    let is_last = decoder.is_done();
-                    if self.pending > 0 {
-                        let payload = &rest[..self.pending];
-                        let sent = to.framing.send_data(*to.id, payload, is_last, to.out);
-                        let sent = sent.map_err(io::Error::other)?;
-                        self.pending -= sent;
-                        done += sent;
-                        if self.pending > 0 {
-                            return Ok(done);
-                        }
-                    } else if is_last {
-                        self.write_end(to)?;
-                    }
-                    if is_last {
-                        self.state = WriteState::Ended;
-                    }
-                }
-                // The body of a local response to a HEAD.
-                WriteState::Ended => return Ok(bytes.len()),
+        while self.state == WriteState::Head && done < bytes.len() {
+            match self.write_head(to, &bytes[done..], following)? {
+                0 => return Ok(done),
+                head_bytes => done += head_bytes,
             }
+        }
+        match self.state {
+            WriteState::Head => return Ok(done),
+            // The body of a local response to a HEAD.
+            WriteState::Ended => return Ok(bytes.len()),
+            WriteState::Body => {}
+        }
+        let payload = &bytes[done..];
+        let trailers = match following {
+            Following::End(trailers) => Some(trailers),
+            Following::Unknown | Following::More => None,
+        };
+        let ends = trailers.is_some_and(FieldList::is_empty);
+        if !payload.is_empty() || ends {
+            let sent = to.framing.send_data(*to.id, payload, ends, to.out);
+            let sent = sent.map_err(io::Error::other)?;
+            done += sent;
+            if sent < payload.len() {
+                return Ok(done);
+            }
+        }
+        if let Some(trailers) = trailers {
+            if !ends {
+                let fields = trailers.iter().map(|(name, value)| Field::new(name, value));
+                to.framing.send_trailers(*to.id, fields, to.out).map_err(io::Error::other)?;
+            }
+            self.state = WriteState::Ended;
         }
         Ok(done)
     }
 
     /// Returns the length of the head, or 0 if the connection takes no other stream.
-    fn write_head(&mut self, to: &mut FrameSink<'_>, bytes: &[u8]) -> io::Result<usize> {
-        let head = to.fields.read(bytes).ok_or(io::ErrorKind::InvalidData)?;
-        let framing = match self.kind {
+    fn write_head(
+        &mut self,
+        to: &mut FrameSink<'_>,
+        bytes: &[u8],
+        following: Following<'_>,
+    ) -> io::Result<usize> {
+        let list = FieldList::new(bytes);
+        let len = list.len().ok_or(io::ErrorKind::InvalidData)?;
+        let is_all = len == bytes.len()
+            && matches!(following, Following::End(trailers) if trailers.is_empty());
+        let (is_final, ends) = match self.kind {
             Outgoing::Request { scheme } => {
-                let framing = match head.is_upgrade {
-                    true => BodyFraming::UntilClose,
-                    false => head.framing.unwrap_or(BodyFraming::Empty),
-                };
-                if !write_request(to, &head, scheme, is_bodyless(framing), bytes) {
+                if !write_request(to, list, scheme, is_all) {
                     return Ok(0);
                 }
-                Some(framing)
+                (true, is_all)
             }
-            Outgoing::Response { is_to_head } => {
-                let status = head.start_line[1].iter();
-                let status = status.fold(0, |number, digit| 10 * number + u16::from(digit - b'0'));
-                let framing = match status {
-                    101 => Some(BodyFraming::UntilClose),
-                    ..200 => None,
-                    204 | 304 => Some(BodyFraming::Empty),
-                    _ if is_to_head => Some(BodyFraming::Empty),
-                    _ => Some(head.framing.unwrap_or(BodyFraming::UntilClose)),
-                };
-                let ends = framing.is_some_and(is_bodyless);
-                // RFC 8441, section 5: a WebSocket opens with 200, and without a proof.
-                let is_switch = status == 101;
-                let status = if is_switch { 200 } else { status };
-                let fields = to.fields.iter(bytes);
-                let fields = fields.filter(|field| !(is_switch && field.name == ACCEPT.as_bytes()));
-                let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
-                sent.map_err(io::Error::other)?;
-                framing
-            }
+            Outgoing::Response { is_to_head } => write_response(to, list, is_to_head, is_all)?,
         };
-        self.state = match framing {
-            None => WriteState::Head,
-            Some(framing) if is_bodyless(framing) => WriteState::Ended,
-            Some(framing) => WriteState::Body(BodyDecoder::new(framing)),
+        self.state = match (is_final, ends) {
+            (false, _) => WriteState::Head,
+            (true, false) => WriteState::Body,
+            (true, true) => WriteState::Ended,
         };
-        Ok(head.len)
+        Ok(len)
     }
 
-    /// Writes the end of a chunked body.
-    fn write_end(&mut self, to: &mut FrameSink<'_>) -> io::Result<()> {
-        if self.trailers.is_empty() {
-            let sent = to.framing.send_data(*to.id, b"", true, to.out);
-            return sent.map(|_| ()).map_err(io::Error::other);
-        }
-        // Without a start line, all lines are fields.
-        to.fields.clear();
-        to.fields.read_lines(&self.trailers, 0);
-        let fields = to.fields.iter(&self.trailers);
-        to.framing.send_trailers(*to.id, fields, to.out).map_err(io::Error::other)
-    }
-
-    /// Writes the end of a response whose body has neither length nor coding.
-    pub(super) fn finish(&mut self, to: &mut FrameSink<'_>) {
-        if matches!(&self.state, WriteState::Body(decoder) if decoder.ends_at_close())
-            // Otherwise the stream is closed, and needs no end.
-            && to.framing.send_data(*to.id, b"", true, to.out).is_ok()
-        {
-            self.state = WriteState::Ended;
+    /// Writes the end of a message whose bytes are all framed.
+    pub(super) fn finish(&mut self, to: &mut FrameSink<'_>, trailers: FieldList<'_>) {
+        if self.state == WriteState::Body {
+            // Without success, the stream is closed, and needs no end.
+            self.write(to, b"", Following::End(trailers)).ok();
         }
     }
-}
-
-fn is_bodyless(framing: BodyFraming) -> bool {
-    matches!(framing, BodyFraming::Empty | BodyFraming::Length(0))
 }
 
 /// Opens a stream with the head of a request. Returns false if the connection takes no other stream.
 fn write_request(
     to: &mut FrameSink<'_>,
-    head: &Head<'_>,
+    mut list: FieldList<'_>,
     scheme: &[u8],
     end_stream: bool,
-    bytes: &[u8],
 ) -> bool {
-    let FrameSink { framing, out, fields, .. } = to;
-    let [method, path, _] = head.start_line;
-    let method = if head.is_upgrade { b"CONNECT" } else { method };
-    let pseudo = [(&b":method"[..], method), (b":scheme", scheme), (b":path", path)];
-    let protocol = head.is_upgrade.then_some((&b":protocol"[..], WEBSOCKET));
-    let pseudo = pseudo.into_iter().chain(protocol);
-    let pseudo = pseudo.map(|(name, value)| Field::new(name, value));
+    let field = |(name, value)| Field::new(name, value);
+    let method = list.next_field().map(field);
+    let is_pseudo = |field: &Field<'_>| field.name.starts_with(b":");
+    let others = list.iter().map(field).take_while(is_pseudo);
+    let pseudo = method.into_iter().chain([Field::new(b":scheme", scheme)]).chain(others);
     // The head has one host, which the gateway has checked or set.
-    let host = fields.iter(bytes).find(|field| field.name == b"host" && !field.value.is_empty());
+    let is_host = |field: &Field<'_>| field.name == b"host";
+    let host = list.iter().map(field).find(|field| is_host(field) && !field.value.is_empty());
     let authority = host.map(|host| Field::new(b":authority", host.value));
-    let is_dropped = |name: &[u8]| name == b"host" || (head.is_upgrade && name == KEY.as_bytes());
-    let headers = fields.iter(bytes).filter(|field| !is_dropped(field.name));
+    let headers = list.iter().map(field).filter(|field| !is_pseudo(field) && !is_host(field));
     let fields = pseudo.chain(authority).chain(headers);
-    match framing.send_request(fields, end_stream, to.token, out) {
+    match to.framing.send_request(fields, end_stream, to.token, to.out) {
         Some(id) => {
             *to.id = id;
             true
@@ -482,87 +446,25 @@ fn write_request(
     }
 }
 
-/// The fields of a head or trailer section. Its memory is reused.
-#[derive(Debug, Default)]
-pub(super) struct HeadFields {
-    /// In lower case, concatenated.
-    names: Vec<u8>,
-    /// Places of the names in `names`, and of the values in the section.
-    places: Vec<(Range<usize>, Range<usize>)>,
-}
-
-/// A head that the gateway has rendered.
-struct Head<'a> {
-    /// Method, target and version, or version, status and phrase.
-    start_line: [&'a [u8]; 3],
-    /// As announced by a length or a coding.
-    framing: Option<BodyFraming>,
-    /// It opens a WebSocket or, as a response, has opened it.
-    is_upgrade: bool,
-    len: usize,
-}
-
-impl HeadFields {
-    fn clear(&mut self) {
-        self.names.clear();
-        self.places.clear();
-    }
-
-    fn iter<'a>(&'a self, section: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
-        let field = |(name, value): &(Range<usize>, Range<usize>)| {
-            Field::new(&self.names[name.clone()], &section[value.clone()])
-        };
-        self.places.iter().map(field)
-    }
-
-    /// Reads the head at the start of `bytes`, which the gateway has rendered. `None`: it is incomplete.
-    fn read<'a>(&mut self, bytes: &'a [u8]) -> Option<Head<'a>> {
-        self.clear();
-        let start = memchr(b'\n', bytes)? + 1;
-        let mut parts = bytes[..start].trim_ascii_end().splitn(3, |&byte| byte == b' ');
-        let start_line = [parts.next()?, parts.next()?, parts.next().unwrap_or_default()];
-        let len = self.read_lines(bytes, start)?;
-        let (mut framing, mut is_upgrade) = (None, false);
-        // The framing is that of the stream, and the connection has no options.
-        let names = &self.names;
-        self.places.retain(|(name, value)| match &names[name.clone()] {
-            b"transfer-encoding" => {
-                framing = Some(BodyFraming::Chunked);
-                false
-            }
-            b"content-length" => {
-                if let Some(length) = parse_length(&bytes[value.clone()]) {
-                    framing = Some(BodyFraming::Length(length));
-                }
-                true
-            }
-            b"upgrade" => {
-                is_upgrade = true;
-                false
-            }
-            b"connection" | b"keep-alive" | b"proxy-connection" => false,
-            _ => true,
-        });
-        Some(Head { start_line, framing, is_upgrade, len })
-    }
-
-    /// Adds the fields from `start` to an empty line or the end. Returns the position behind the empty line.
-    fn read_lines(&mut self, section: &[u8], mut start: usize) -> Option<usize> {
-        while let Some(length) = memchr(b'\n', &section[start..]) {
-            let end = start + length;
-            let line = section[start..end].trim_ascii_end();
-            if line.is_empty() {
-                return Some(end + 1);
-            }
-            if let Some(colon) = memchr(b':', line) {
-                let at = self.names.len();
-                self.names.extend(line[..colon].iter().map(u8::to_ascii_lowercase));
-                let value = line[colon + 1..].trim_ascii_start();
-                let value_end = start + line.len();
-                self.places.push((at..self.names.len(), value_end - value.len()..value_end));
-            }
-            start = end + 1;
-        }
-        None
-    }
+/// Writes the head of a response. Returns whether it is final, and whether it ends the message.
+fn write_response(
+    to: &mut FrameSink<'_>,
+    mut list: FieldList<'_>,
+    is_to_head: bool,
+    is_all: bool,
+) -> io::Result<(bool, bool)> {
+    let status = list.next_field().filter(|(name, _)| *name == b":status");
+    let status = status.and_then(|(_, digits)| str::from_utf8(digits).ok()?.parse::<u16>().ok());
+    let status = status.ok_or(io::ErrorKind::InvalidData)?;
+    // RFC 8441, section 5: a WebSocket opens with 200, and without a proof.
+    let is_switch = status == 101;
+    let is_final = is_switch || status >= 200;
+    let is_bodyless = is_to_head || is_all || matches!(status, 204 | 304);
+    let ends = is_final && !is_switch && is_bodyless;
+    let fields = list.iter().filter(|(name, _)| !(is_switch && *name == ACCEPT.as_bytes()));
+    let fields = fields.map(|(name, value)| Field::new(name, value));
+    let status = if is_switch { 200 } else { status };
+    let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
+    sent.map_err(io::Error::other)?;
+    Ok((is_final, ends))
 }

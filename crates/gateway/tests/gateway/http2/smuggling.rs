@@ -177,12 +177,9 @@ fn nothing_ambiguous_reaches_a_backend() {
         }
         stream += 2;
     }
-    // Two of them show only after their heads: of these, the backend receives what the length announces, or less.
-    for length in ["0", "50"] {
-        let received = backend.accept().read_to_close();
-        let head = format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
-        let received = String::from_utf8_lossy(&received);
-        assert!(head.starts_with(&*received), "{received}");
+    // Two of them show only after their heads, which have taken connections then.
+    for _ in 0..2 {
+        assert_eq!(backend.accept().read_to_close(), b"");
     }
     backend.expect_no_connection(&gateway);
     serves(&mut client, stream, &backend);
