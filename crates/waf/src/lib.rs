@@ -4,6 +4,12 @@
 //! The crate is pure: it takes the bytes of a request and a response and returns a verdict. It
 //! opens no socket, reads no clock and starts no thread. Files are read while rules are loaded.
 //!
+//! - [`RuleSet::builder`] reads rules: files, or texts in memory.
+//! - A [`Transaction`] is one request with its response: the caller gives it lines, headers and bodies, and runs the phases.
+//! - A [`Session`] is a transaction whose bodies arrive in pieces. It says what a server may forward and when rules run, and
+//!   decodes content codings.
+//! - A [`Worker`] has the memory that one thread needs to run rules. [`Worker::warm_up`] fills it.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use tollgate_waf::{RuleSet, Transaction, Worker};
@@ -39,6 +45,7 @@ mod plan;
 mod regex;
 mod rule;
 mod ruleset;
+mod session;
 mod settings;
 mod template;
 mod transaction;
@@ -52,5 +59,6 @@ pub use load::{Builder, source};
 pub use plan::Lemma;
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{RuleInfo, RuleSet};
+pub use session::{BodyLength, Compression, Extent, Next, Session, SessionOptions};
 pub use settings::{LimitAction, Settings};
 pub use transaction::{Connection, Intervention, Match, MatchDetails, Transaction, Worker};

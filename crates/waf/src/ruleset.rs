@@ -115,6 +115,11 @@ impl RuleSet {
         &self.settings
     }
 
+    /// Settings of the engine, to be changed before the rule set is shared. The status of the audit log is read while loading.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
     /// Unsupported directives that were left out.
     pub fn skipped(&self) -> &[Skipped] {
         &self.notes.skipped

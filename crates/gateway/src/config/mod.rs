@@ -27,7 +27,6 @@ pub use pool::{
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 pub use route::{Forwarded, HeaderEdits, HostPattern, PathForm, Requests, Route};
 pub use settings::{AccessLog, Config, Limits, Listener, Timeouts};
-pub(crate) use waf::Compression;
 pub use waf::{AuditLog, Waf};
 
 /// Larger configuration files are refused.

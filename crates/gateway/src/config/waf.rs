@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_accesslog::LogTarget;
-use tollgate_waf::EngineMode;
+use tollgate_waf::{Compression, EngineMode};
 
 use crate::firewall::Rules;
 
@@ -20,17 +20,6 @@ pub struct Waf {
     pub(crate) block: Block,
     /// Response header with the identifier of the transaction.
     pub(crate) transaction_header: Option<String>,
-}
-
-/// Treatment of bodies with a content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
-    Reject,
-    Pass,
-    Inflate {
-        /// Inflated bytes per compressed byte.
-        ratio_max: u32,
-    },
 }
 
 /// Response to a blocked request.

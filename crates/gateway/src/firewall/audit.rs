@@ -90,7 +90,7 @@ impl Masked<'_> {
             }
             put(format_args!("]"));
         }
-        let action = match inspection.is_blocked {
+        let action = match inspection.session.is_blocked() {
             true => "blocked",
             false if inspection.has_matched() => "detected",
             false => "passed",
@@ -101,8 +101,10 @@ impl Masked<'_> {
         put(format_args!(
             ",\"route\":{route},\"status\":{status},\"action\":\"{action}\",\"score\":{score}"
         ));
-        let limits = inspection.transaction.limits_reached().to_string();
-        for (name, text) in [("refused", inspection.refusal.unwrap_or("")), ("limits", &limits)] {
+        let limits = inspection.session.transaction().limits_reached().to_string();
+        for (name, text) in
+            [("refused", inspection.session.refusal().unwrap_or("")), ("limits", &limits)]
+        {
             if !text.is_empty() {
                 put(format_args!(",\"{name}\":{}", json_string(text.as_bytes())));
             }
@@ -113,7 +115,8 @@ impl Masked<'_> {
             outcome.request_body_bytes,
             outcome.response_body_bytes
         ));
-        let matches = inspection.transaction.matches().iter().filter(|found| found.logged);
+        let matches =
+            inspection.session.transaction().matches().iter().filter(|found| found.logged);
         for (at, found) in matches.enumerate() {
             if at > 0 {
                 out.push(b',');

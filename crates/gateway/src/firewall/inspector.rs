@@ -11,10 +11,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tollgate_http1::{ParseError, ResponseHead};
 use tollgate_net::Waker;
-use tollgate_waf::{Transaction, Worker};
+use tollgate_waf::{Extent, Next, Transaction, Worker};
 
 use super::audit::{AuditFile, AuditWriter};
-use super::inspection::{Inspection, Next};
+use super::inspection::Inspection;
 use super::rules::Rules;
 use super::verdict::{Direction, Outcome, RequestContext, TransactionId, Verdict};
 use crate::body::{Body, Taken};
@@ -87,7 +87,7 @@ enum Slot {
 #[derive(Debug)]
 struct Helper {
     jobs: Sender<Job>,
-    done: Receiver<(Job, Verdict)>,
+    done: Receiver<(Job, Next)>,
 }
 
 #[derive(Debug)]
@@ -105,9 +105,9 @@ impl Helper {
             let mut engines = Engines::default();
             for mut job in received {
                 let engine = engines.of(job.inspection.rules());
-                let verdict = job.inspection.run(job.direction, &mut engine.worker);
+                let next = job.inspection.run(job.direction, &mut engine.worker);
                 // An error means that the thread of the client has ended.
-                if finished.send((job, verdict)).is_err() || waker.wake().is_err() {
+                if finished.send((job, next)).is_err() || waker.wake().is_err() {
                     return;
                 }
             }
@@ -151,13 +151,13 @@ impl Inspector {
         let Some(helper) = &self.helper else { return Vec::new() };
         let done: Vec<_> = helper.done.try_iter().collect();
         let mut verdicts = Vec::new();
-        for (Job { id, mut inspection, .. }, verdict) in done {
+        for (Job { id, direction, mut inspection }, next) in done {
             count_held(&mut self.held_bytes, &mut inspection);
             if let Some(Slot::Ended(outcome)) = self.inspections.remove(&id) {
                 self.end(*inspection, &outcome);
             } else {
                 self.inspections.insert(id, Slot::Here(inspection));
-                verdicts.push((id, verdict));
+                verdicts.push((id, self.go_on(id, direction, next)));
             }
         }
         verdicts
@@ -177,9 +177,14 @@ impl Inspector {
     /// Does the next step of an inspection: nothing, at once, or on the helper.
     fn go_on(&mut self, id: TransactionId, direction: Direction, next: Next) -> Verdict {
         match next {
-            Next::Verdict(verdict) => verdict,
-            Next::Run => self.run_here(id, direction),
-            Next::Lend => self.lend(id, direction),
+            Next::Pass => Verdict::Pass,
+            Next::Hold => Verdict::Hold,
+            Next::Block(block) => match self.inspections.get(&id) {
+                Some(Slot::Here(inspection)) => inspection.block(block),
+                _ => Verdict::Pass,
+            },
+            Next::Run(Extent::Short) => self.run_here(id, direction),
+            Next::Run(Extent::Long) => self.lend(id, direction),
         }
     }
 
@@ -188,9 +193,9 @@ impl Inspector {
             return Verdict::Pass;
         };
         let engine = self.engines.of(inspection.rules());
-        let verdict = inspection.run(direction, &mut engine.worker);
+        let next = inspection.run(direction, &mut engine.worker);
         count_held(&mut self.held_bytes, inspection);
-        verdict
+        self.go_on(id, direction, next)
     }
 
     fn lend(&mut self, id: TransactionId, direction: Direction) -> Verdict {
@@ -221,12 +226,10 @@ impl Inspector {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
             return Verdict::Pass;
         };
-        let mut next = match direction {
-            Direction::Request => inspection.request_body(piece),
-            Direction::Response => inspection.response_body(piece),
-        };
+        let mut next = inspection.body(direction, piece);
         count_held(&mut self.held_bytes, inspection);
-        if self.held_bytes > inspection.firewall.held_bytes_max && inspection.is_collecting() {
+        let is_over = self.held_bytes > inspection.firewall.held_bytes_max;
+        if is_over && inspection.session.is_collecting() {
             next = inspection.exceed_memory(direction);
         }
         self.go_on(id, direction, next)
@@ -243,8 +246,9 @@ impl Inspector {
             audit.add(&inspection, outcome);
         }
         if engine.spare.len() < SPARE_TRANSACTIONS {
-            inspection.transaction.reset();
-            engine.spare.push(inspection.transaction);
+            let mut transaction = inspection.session.into_transaction();
+            transaction.reset();
+            engine.spare.push(transaction);
         }
     }
 
@@ -265,10 +269,10 @@ impl Inspector {
             .pop()
             .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&firewall.waf.rules.set))));
         let number = (self.series, self.last_number);
-        let (inspection, verdict) =
+        let (inspection, next) =
             Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
         self.inspections.insert(id, Slot::Here(Box::new(inspection)));
-        self.go_on(id, Direction::Request, verdict)
+        self.go_on(id, Direction::Request, next)
     }
 
     /// `rendered` is the head for the client, in `form`; headers may be added.
@@ -336,8 +340,8 @@ impl Inspector {
 
 /// Adds the bytes that an inspection took since it was counted.
 fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
-    *held_bytes += inspection.held_bytes - inspection.counted_bytes;
-    inspection.counted_bytes = inspection.held_bytes;
+    *held_bytes += inspection.session.held_bytes() - inspection.counted_bytes;
+    inspection.counted_bytes = inspection.session.held_bytes();
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Parsers of request bodies.
+//! Content codings of bodies, and parsers of those of requests.
 
+pub(crate) mod content_coding;
 pub(crate) mod json;
 pub(crate) mod multipart;
 mod parameter;

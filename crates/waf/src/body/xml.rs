@@ -429,8 +429,7 @@ fn declare_entity(text: &str, entities: &mut Entities) {
     let rest = rest.trim_ascii_start();
     let quoted = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''));
     let literal = quoted.and_then(|quote| Some(rest[1..].split_once(quote)?.0));
-    // Character references are replaced here, others where the entity is used. `&#38;` stays, so
-    // that it cannot start a reference then.
+    // Character references are replaced here, others where the entity is used: `&#38;lt;` is one of these.
     let value = literal.map(|literal| {
         let mut value = String::new();
         let mut rest = literal;
@@ -439,8 +438,8 @@ fn declare_entity(text: &str, entities: &mut Entities) {
             match after.split_once(';').filter(|(name, _)| name.starts_with('#')) {
                 Some((name, tail)) => {
                     match character(name) {
-                        Ok(Some(character)) if character != '&' => value.push(character),
-                        _ => value.push_str("&amp;"),
+                        Ok(Some(character)) => value.push(character),
+                        _ => value.push_str(&format!("&amp;{name};")),
                     }
                     rest = tail;
                 }
@@ -734,6 +733,8 @@ mod tests {
         let subset =
             b"<!DOCTYPE a [<!-- <!ENTITY e 'no'> --><?p <!ENTITY e 'no'>?><!ENTITY % e 'no'>\
             <!ENTITY e '<b>&#60;&#38;lt;&f;'><!ENTITY f \"'>\"><!ENTITY e 'no'>]><a>&e;</a>";
-        assert_eq!(shown(subset), "<b><&lt;\\'> []");
+        assert_eq!(shown(subset), "<b><<\\'> []");
+        let twice = b"<!DOCTYPE a [<!ENTITY e '&#38;#60;b&#0;'>]><a>&e;</a>";
+        assert_eq!(shown(twice), "<b&#0; []");
     }
 }

@@ -36,7 +36,8 @@ pub struct Builder {
 #[derive(Debug)]
 enum SourceText {
     File(PathBuf),
-    Text(String, Vec<u8>),
+    /// Name, text, and folder of the files that it names.
+    Text(String, Vec<u8>, PathBuf),
 }
 
 impl RuleSet {
@@ -54,7 +55,12 @@ impl Builder {
 
     /// Adds a text; files that it names are searched in the current folder.
     pub fn text(self, name: &str, text: impl Into<Vec<u8>>) -> Self {
-        self.add(SourceText::Text(name.to_owned(), text.into()))
+        self.text_in("", name, text)
+    }
+
+    /// Adds a text; files that it names are searched in a folder.
+    pub fn text_in(self, folder: impl Into<PathBuf>, name: &str, text: impl Into<Vec<u8>>) -> Self {
+        self.add(SourceText::Text(name.to_owned(), text.into(), folder.into()))
     }
 
     fn add(mut self, source: SourceText) -> Self {
@@ -108,8 +114,8 @@ impl Builder {
             for source in sources {
                 match source {
                     SourceText::File(path) => loader.file(&path, 0)?,
-                    SourceText::Text(name, text) => {
-                        loader.text(&Arc::from(name), &text, Path::new(""), 0)?;
+                    SourceText::Text(name, text, folder) => {
+                        loader.text(&Arc::from(name), &text, &folder, 0)?;
                     }
                 }
             }

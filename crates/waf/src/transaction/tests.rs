@@ -586,6 +586,20 @@ fn place_ends_with_its_chains() {
 }
 
 #[test]
+fn rules_in_memory_take_their_files_from_a_folder_and_settings_from_the_caller()
+-> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("words.data"), "attack\n")?;
+    let text = "SecRule ARGS \"@pmFromFile words.data\" \"id:1,phase:1,deny\"";
+    let mut rules = RuleSet::builder().text_in(folder.path(), "t.conf", text).build()?;
+    rules.settings_mut().engine = EngineMode::On;
+    let mut transaction = Transaction::new(Arc::new(rules));
+    transaction.request_line(b"GET", b"/?q=attack", b"HTTP/1.1");
+    assert!(transaction.process_request_headers(&mut Worker::new()).is_some());
+    Ok(())
+}
+
+#[test]
 fn rule_set_names_the_files_that_it_depends_on() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);

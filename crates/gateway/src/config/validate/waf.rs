@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use tollgate_waf::{EngineMode, LimitAction};
+use tollgate_waf::{Compression, EngineMode, LimitAction};
 
 use super::scalars::{check_header_name, log_target, number};
 use crate::config::error::InvalidValue;
@@ -14,7 +14,7 @@ use crate::config::file::{
     AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
 };
 use crate::config::located::Located;
-use crate::config::waf::{AuditLog, Block, Compression, Waf};
+use crate::config::waf::{AuditLog, Block, Waf};
 use crate::firewall::Rules;
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
