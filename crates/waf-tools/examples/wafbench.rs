@@ -1,6 +1,7 @@
 //! Runs recorded requests through the engine: their verdicts, or the CPU time of each.
 //!
 //!     wafbench corpus TESTS MIXES OUT [MUTATIONS SEED]   requests of go-ftw tests and of mixes, and mutations of them
+//!     wafbench kinds OUT COUNT SEED                      requests in which engines lose bytes, with an attack in each
 //!     wafbench requests FOLDER OUT                       raw requests, one a file
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
 //!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds: its first run, the median of
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use tollgate_traffic::{Mix, MixFile};
 use tollgate_waf::{RuleSet, Transaction, Worker};
+use tollgate_waf_tools::kinds::Kind;
 use tollgate_waf_tools::mutation;
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay::{self, Request};
@@ -39,6 +41,7 @@ fn main() -> Result<()> {
             let (mutations, seed) = (mutations.parse()?, seed.parse()?);
             corpus(Path::new(tests), Path::new(mixes), Path::new(out), mutations, seed)
         }
+        ["kinds", out, count, seed] => kinds(Path::new(out), count.parse()?, seed.parse()?),
         ["requests", folder, out] => requests(Path::new(folder), Path::new(out)),
         ["verdicts", rules, corpus, rest @ ..] => verdicts(rules, Path::new(corpus), worker(rest)),
         ["time", rules, corpus, rest @ ..] => time(rules, Path::new(corpus), worker(rest)),
@@ -56,7 +59,7 @@ fn main() -> Result<()> {
             worst(rules, Path::new(corpus), trials, seed, Path::new(out))
         }
         _ => Err(
-            "usage: wafbench corpus|requests|verdicts|time|repeat|load|worst ...; see the source"
+            "usage: wafbench corpus|kinds|requests|verdicts|time|repeat|load|worst ...; see the source"
                 .into(),
         ),
     }
@@ -116,6 +119,16 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
     }
     std::fs::write(out, bytes)?;
     println!("{} requests", requests.len() + mutations);
+    Ok(())
+}
+
+fn kinds(out: &Path, count: usize, seed: u64) -> Result<()> {
+    let mut random = random(seed);
+    let mut bytes = Vec::new();
+    for kind in Kind::ALL.into_iter().cycle().take(count) {
+        write(&kind.request(&mut random), &mut bytes);
+    }
+    std::fs::write(out, bytes)?;
     Ok(())
 }
 
