@@ -124,7 +124,7 @@ fn resume_rejects_changed_input() {
     let quoted = |key: &str| format!("\"{key}\": {}", original[key]);
     for (from, to, expected) in [
         // The directory of another version is rejected with both versions.
-        ("\"schema\": 3", "\"schema\": 2", "has schema 2; this version reads 3"),
+        ("\"schema\": 4", "\"schema\": 3", "has schema 3; this version reads 4"),
         (&quoted("command"), "\"command\": \"rm -r out\"", "cannot repeat the command of "),
         (
             &quoted("command"),

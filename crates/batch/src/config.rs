@@ -12,8 +12,8 @@ use tollgate_experiment::file::ExperimentFile;
 use tollgate_experiment::toml_file::{self, Source};
 use tollgate_records::error::{bad_input, io_error, suggestion};
 use tollgate_records::metric::Metric;
-use tollgate_records::units::{Percent, Span};
 use tollgate_stats::BLOCKS_MAX;
+use tollgate_traffic::units::{Percent, Span};
 
 /// A batch as written in its TOML file. Paths are relative to the folder of the file.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

@@ -8,7 +8,7 @@ use tollgate_experiment::file::{DesignFile, ExperimentFile};
 use tollgate_experiment::toml_file::{self, Source};
 use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::subject::OptionValue;
-use tollgate_records::units::Percent;
+use tollgate_traffic::units::Percent;
 
 pub(crate) const ANCHOR: &str = "anchor";
 

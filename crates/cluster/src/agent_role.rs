@@ -10,7 +10,6 @@ use std::time::Instant;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
 use tollgate_net::available_cpus;
-use tollgate_records::case::Protocol;
 use tollgate_records::error::io_error;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::role::servers::TrialEnd;
@@ -18,6 +17,7 @@ use tollgate_runner::role::window::{OpenWindow, PreparedWindow};
 use tollgate_runner::role::{OriginStart, Role, ServerFiles, SystemStart};
 use tollgate_runner::system;
 use tollgate_runner::system::state;
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Folder with the recipes and mixes of the coordinator's disk, with paths as in the catalog.
 pub(crate) const CATALOG: &str = "catalog";
@@ -56,7 +56,7 @@ impl<'a> AgentRole<'a> {
                     tollgate: &tollgate,
                     ip,
                     count,
-                    protocol: Protocol::H1,
+                    protocol: CaseProtocol::H1,
                     certificate: Path::new(""),
                     busy_poll,
                     files: &self.files(self.folder),

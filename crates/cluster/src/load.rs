@@ -286,15 +286,15 @@ pub(crate) fn receive_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::tests::plan;
-    use tollgate_load::{Arrivals, Rate, Spacing};
+    use crate::shard::tests::{open_loop, plan};
+    use tollgate_load::Rate;
+    use tollgate_traffic::load_shape::Spacing;
 
     #[test]
     fn start_waits_for_the_connections_of_an_open_loop() {
         let closed = plan("10.0.0.1:80".parse().unwrap());
-        let arrivals = Arrivals::Open { rate: Rate::Constant(9.0), spacing: Spacing::Constant };
-        let open =
-            Plan { arrivals, connections: 20_000, connections_max: 20_000, ..closed.clone() };
+        let arrivals = open_loop(Rate::Constant(9.0), Spacing::Constant, 20_000);
+        let open = Plan { arrivals, ..closed.clone() };
         let lead = |plan| start_lead(&LoadPlan::divide(plan, None, 2).unwrap());
         assert_eq!(lead(&closed), START_LEAD);
         assert_eq!(lead(&open), START_LEAD + Duration::from_millis(510));

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tollgate_load::{Progress, Request as LoadRequest};
-use tollgate_records::case::Protocol;
 use tollgate_records::subject::{Options, SubjectState};
 use tollgate_records::trial::Failure;
 use tollgate_runner::role::StartedSystem;
 use tollgate_runner::role::window::WindowReadings;
 use tollgate_runner::system::state::FixedPlace;
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Version of the messages. Both sides must have the same one.
 pub const PROTOCOL: u32 = 2;
@@ -179,8 +179,8 @@ pub struct SystemPlan {
     /// Address to listen on.
     pub ip: IpAddr,
     pub origins: Vec<SocketAddr>,
-    pub connections: u32,
-    pub protocol: Protocol,
+    pub connections: usize,
+    pub protocol: CaseProtocol,
     pub ready: LoadRequest,
 }
 

@@ -22,8 +22,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::load_shape::Window;
-use tollgate_load::Plan;
+use tollgate_load::{Phases, Plan};
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::manifest::HostManifest;
 use tollgate_records::subject::SubjectState;
@@ -34,6 +33,7 @@ use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_runner::role::servers::TrialEnd;
 use tollgate_runner::system::state::FixedPlace;
 use tollgate_stats::number::counted;
+use tollgate_traffic::load_shape::Window;
 use window::WindowOnHosts;
 
 /// Time to replace lost hosts, in which Slurm notices that a node is down.
@@ -80,9 +80,9 @@ pub fn check_experiment(experiment: &Experiment) -> anyhow::Result<()> {
     if let Some(subject) = experiment.subjects.iter().find(|one| one.external.is_some()) {
         return refuse(format!("subject {}, a server that runs already,", subject.name));
     }
-    for Case { name, load, protocol, .. } in &experiment.cases {
-        let what = match load.window() {
-            _ if protocol.is_tls() => "over TLS",
+    for Case { name, load, .. } in &experiment.cases {
+        let what = match load.window {
+            _ if load.protocol().is_tls() => "over TLS",
             _ if load.idle_poll => "with `idle_poll`",
             Window::Requests { .. } => "with a number of requests",
             Window::For(_) => continue,
@@ -232,7 +232,7 @@ impl RemoteBench {
         let command = Command::StartOrigins(Box::new(OriginsPlan {
             ip: live.addresses[ORIGIN],
             count: request.case.origins,
-            busy_poll: request.case.load.busy_poll,
+            busy_poll: request.case.load.clients.busy_poll,
             ready: request.ready.clone(),
         }));
         let expected = |reply| match reply {
@@ -341,7 +341,7 @@ impl Bench for RemoteBench {
         let recipe = &subject.recipe.file;
         let limit = recipe.ready.timeout.0 * 2 + START_MARGIN;
         let origins = if recipe.origin { self.start_origins(request, limit)? } else { Vec::new() };
-        let site = |address| Site { protocol: case.protocol, ..Site::plain(address) };
+        let site = |address| Site { protocol: case.load.protocol(), ..Site::plain(address) };
         if let (true, Some(first)) = (recipe.process.is_empty(), origins.first()) {
             return Ok(Started { site: site(*first), ports: BTreeMap::new(), startup: None });
         }
@@ -350,8 +350,8 @@ impl Bench for RemoteBench {
             subject: subject_plan(subject),
             ip: live.addresses[SYSTEM],
             origins,
-            connections: case.load.connections_most(),
-            protocol: case.protocol,
+            connections: case.load.connections_max(),
+            protocol: case.load.protocol(),
             ready: ready.clone(),
         }));
         let expected = |reply| match reply {
@@ -400,7 +400,7 @@ impl Bench for RemoteBench {
 
     fn measure(&mut self, request: &MeasureRequest<'_>) -> Result<Measurement, TrialEnd> {
         let configured = TrialEnd::failed(Step::Configure);
-        let plan = Plan { warm_up: true, ..request.plan(Vec::new()).map_err(configured)? };
+        let plan = Plan { phases: Phases::WarmUp, ..request.plan(Vec::new()).map_err(configured)? };
         let plans = LoadPlan::divide(&plan, None, self.generators)
             .map_err(TrialEnd::failed(Step::Configure))?;
         let live = self.live().map_err(TrialEnd::failed(Step::Load))?;

@@ -1,38 +1,18 @@
 //! A load that several hosts send together: the plan of one of them in its form on the pipe, and its result.
 
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tollgate_load::{
-    Arrivals, Error as LoadError, Plan, Protocol, Shard, ShardSummary, Target, Workload,
-};
+use tollgate_load::{Arrivals, Error as LoadError, Plan, Shard, ShardSummary, Target};
 use tollgate_tls::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
 
 /// One host's part of a load. Rate, requests and connections are those of all hosts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadPlan {
-    pub target: SocketAddr,
-    pub tls: Option<TlsPlan>,
-    /// The same for all hosts.
-    workload: Arc<Workload>,
-    protocol: Protocol,
-    arrivals: Arrivals,
-    connections: usize,
-    connections_max: usize,
-    threads: usize,
-    keep_alive: bool,
-    handshakes: bool,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    requests: Option<u64>,
-    warm_up: bool,
-    first_byte: bool,
-    busy_poll: bool,
-    cpus: Vec<usize>,
-    pub shard: Shard,
+    /// Without TLS.
+    plan: Plan,
+    tls: Option<TlsPlan>,
     /// Time that this host needs to open its connections.
     pub(crate) lead_time: Duration,
 }
@@ -82,78 +62,35 @@ impl LoadPlan {
         tls: Option<&TlsPlan>,
         count: usize,
     ) -> Result<Vec<Self>, PlanError> {
-        let whole = Self::of(plan, tls.cloned())?;
+        if matches!(plan.target, Target::Unix(_)) {
+            return Err(PlanError::UnixSocket);
+        }
+        if matches!(plan.arrivals, Arrivals::Replay(_)) {
+            return Err(PlanError::Replay);
+        }
         let shards = (0..count).map(|index| {
-            let part = Plan { shard: Shard { index, count }, ..plan.clone() };
-            part.validate()?;
-            Ok(Self { shard: part.shard, lead_time: part.lead_time(), ..whole.clone() })
+            let plan = Plan { shard: Shard { index, count }, ..plan.clone() };
+            plan.validate()?;
+            Ok(Self { lead_time: plan.lead_time(), tls: tls.cloned(), plan })
         });
         shards.collect()
     }
 
-    fn of(plan: &Plan, tls: Option<TlsPlan>) -> Result<Self, PlanError> {
-        let Target::Tcp(target) = plan.target else { return Err(PlanError::UnixSocket) };
-        if plan.replay.is_some() {
-            return Err(PlanError::Replay);
-        }
-        Ok(Self {
-            target,
-            tls,
-            workload: Arc::clone(&plan.workload),
-            protocol: plan.protocol,
-            arrivals: plan.arrivals.clone(),
-            connections: plan.connections,
-            connections_max: plan.connections_max,
-            threads: plan.threads,
-            keep_alive: plan.keep_alive,
-            handshakes: plan.handshakes,
-            connect_timeout: plan.connect_timeout,
-            response_timeout: plan.response_timeout,
-            requests: plan.requests,
-            warm_up: plan.warm_up,
-            first_byte: plan.first_byte,
-            busy_poll: plan.busy_poll,
-            cpus: plan.cpus.clone(),
-            shard: plan.shard,
-            lead_time: plan.lead_time(),
-        })
-    }
-
     /// Returns the plan of this host. `folder` has the stored files.
     pub(crate) fn to_plan(&self, folder: &Path) -> Result<Plan, PlanError> {
-        let plan = Plan {
-            target: Target::Tcp(self.target),
-            tls: self.tls.as_ref().map(|tls| tls.client(folder)).transpose()?,
-            workload: Arc::clone(&self.workload),
-            protocol: self.protocol,
-            arrivals: self.arrivals.clone(),
-            replay: None,
-            connections: self.connections,
-            connections_max: self.connections_max,
-            threads: self.threads,
-            keep_alive: self.keep_alive,
-            handshakes: self.handshakes,
-            connect_timeout: self.connect_timeout,
-            response_timeout: self.response_timeout,
-            requests: self.requests,
-            warm_up: self.warm_up,
-            series: None,
-            first_byte: self.first_byte,
-            busy_poll: self.busy_poll,
-            cpus: self.cpus.clone(),
-            shard: self.shard,
-        };
+        let tls = self.tls.as_ref().map(|tls| tls.client(folder)).transpose()?;
+        let plan = Plan { tls, ..self.plan.clone() };
         plan.validate()?;
         Ok(plan)
     }
 
     /// Connections of this host at most.
     pub(crate) fn connections_here(&self) -> usize {
-        self.connections_max.div_ceil(self.shard.count)
+        self.plan.connections_max().div_ceil(self.plan.shard.count)
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.threads
+        self.plan.clients.threads
     }
 }
 
@@ -188,9 +125,12 @@ impl TlsPlan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
     use tollgate_http1::{RequestMessage, RequestText};
-    use tollgate_load::{Expectation, Rate, Request, Spacing, Stage};
+    use tollgate_load::{Expectation, Phases, Rate, Request, Stage, Workload};
     use tollgate_tls::SelfSigned;
+    use tollgate_traffic::load_shape::{Clients, OpenLoop, Protocol, Spacing};
 
     fn message(method: &str, body: &[u8]) -> RequestMessage {
         let headers = [("Host", "a"), ("X", "é")];
@@ -204,30 +144,31 @@ pub(crate) mod tests {
             target: Target::Tcp(target),
             tls: None,
             workload: Arc::new(Workload::new(vec![request], vec![0]).unwrap()),
-            protocol: Protocol::Http1 { pipeline: 1 },
-            arrivals: Arrivals::Closed,
-            replay: None,
-            connections: 5,
-            connections_max: 5,
-            threads: 1,
-            keep_alive: true,
-            handshakes: false,
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
-            requests: None,
-            warm_up: false,
+            arrivals: Arrivals::Closed { connections: 5 },
+            clients: Clients {
+                protocol: Protocol::Http1 { pipeline: 1 },
+                threads: 1,
+                busy_poll: false,
+                connect_timeout: Duration::from_secs(5),
+                response_timeout: Duration::from_secs(5),
+            },
+            phases: Phases::Endless,
             series: None,
             first_byte: false,
-            busy_poll: false,
             cpus: vec![],
             shard: Shard::WHOLE,
         }
     }
 
+    pub(crate) fn open_loop(rate: Rate, spacing: Spacing, connections: usize) -> Arrivals {
+        let connections_max = connections;
+        let schedule = OpenLoop { rate, spacing, connections, connections_max };
+        Arrivals::Open { schedule, seed: 9 }
+    }
+
     #[test]
     fn divided_plans_are_the_plan_and_their_shard() {
         let target = "10.0.0.1:80".parse().unwrap();
-        let spacing = Spacing::Poisson { seed: 9 };
         let rate = Rate::Stages(vec![Stage {
             from_per_s: 0.1,
             to_per_s: 1e5 / 3.0,
@@ -240,9 +181,9 @@ pub(crate) mod tests {
         };
         let request = Request { message: message("PUT", b"\xff\0"), expect, template: 1 };
         let plan = Plan {
-            arrivals: Arrivals::Open { rate, spacing },
+            arrivals: open_loop(rate, Spacing::Poisson, 5),
             workload: Arc::new(Workload::new(vec![request], vec![0, 0]).unwrap()),
-            requests: Some(7),
+            phases: Phases::Requests(7),
             ..plan(target)
         };
         let shards = LoadPlan::divide(&plan, None, 3).unwrap();
@@ -254,7 +195,7 @@ pub(crate) mod tests {
             assert_eq!(format!("{back:?}"), format!("{expected:?}"));
         }
         assert_eq!(shards[0].connections_here(), 2);
-        assert!(Arc::ptr_eq(&shards[0].workload, &shards[2].workload));
+        assert!(Arc::ptr_eq(&shards[0].plan.workload, &shards[2].plan.workload));
     }
 
     #[test]
@@ -279,9 +220,7 @@ pub(crate) mod tests {
     fn lead_of_a_host_is_that_of_its_own_connections() {
         let rate = Rate::Constant(10.0);
         let plan = Plan {
-            arrivals: Arrivals::Open { rate, spacing: Spacing::Constant },
-            connections: 10_000,
-            connections_max: 10_000,
+            arrivals: open_loop(rate, Spacing::Constant, 10_000),
             ..plan("10.0.0.1:80".parse().unwrap())
         };
         // 10 ms, and 50 us for each of 5,000 connections.

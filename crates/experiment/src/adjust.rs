@@ -1,16 +1,16 @@
 //! Adjustments of an experiment by the command line.
 
 use crate::file::{CaseFile, DesignFile, ExperimentFile};
-use crate::load_shape::QUICK_DIVISOR;
+use crate::load_file::{QUICK_DIVISOR, in_range};
 use crate::matrix::{self, Axis};
-use crate::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
+use crate::validate::{LONGEST_BUDGET, SHORTEST_BUDGET};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tollgate_records::error::suggestion;
-use tollgate_records::units::{Percent, Span};
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
+use tollgate_traffic::units::{Percent, Span};
 
 /// Adjustments of an experiment by the command line. Values replace those of the file.
 #[derive(Debug, Clone, Default)]

@@ -2,12 +2,10 @@
 
 use crate::corpus::Corpus;
 use crate::external::External;
-use crate::load_shape::{LoadFile, RateOfFile, WarmUp};
 use crate::options::{self, OptionError};
 use crate::recipe::Recipe;
 use crate::toml_file::Source;
 use std::time::Duration;
-use tollgate_records::case::Protocol;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::manifest::Ablation;
 use tollgate_records::stop::Stop;
@@ -15,6 +13,7 @@ use tollgate_records::subject::Options;
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
+use tollgate_traffic::load_shape::{LoadShape, WarmUp, Window};
 
 /// An experiment with valid values and resolved names.
 #[derive(Debug, Clone)]
@@ -60,12 +59,9 @@ pub struct Case {
     pub mix_included: Vec<Source>,
     /// Number of origins behind each system, which must balance the requests.
     pub origins: u16,
-    /// Protocol between the clients and each system.
-    pub protocol: Protocol,
-    pub load: LoadFile,
+    pub load: LoadShape,
     /// Indices of its subjects, with the baseline, in ascending order.
     pub subjects: Vec<usize>,
-    pub rate_of: Option<RateOfFile>,
 }
 
 /// A configured system, or a server that runs already.
@@ -119,7 +115,7 @@ impl Experiment {
         };
         let kept = self.cases.iter().filter(|case| has_subject(case));
         let names = kept.flat_map(|case| {
-            let rate_case = case.rate_of.as_ref().map(|rate| rate.case.clone());
+            let rate_case = case.load.rate_of().map(|(case, _)| case.to_owned());
             [Some(case.name.clone()), rate_case].into_iter().flatten()
         });
         let names: Vec<String> = names.collect();
@@ -143,11 +139,11 @@ impl Experiment {
         let subjects = u32::try_from(self.subjects.len()).unwrap_or(u32::MAX);
         let of_trial = time / BLOCKS_TO_FIT / subjects;
         for case in &mut self.cases {
-            let warmup = (of_trial / WARMUP_PART).min(case.load.warmup_longest());
+            let warmup = (of_trial / WARMUP_PART).min(case.load.warm_up.longest());
             let window = of_trial.saturating_sub(warmup).saturating_sub(START_AND_STOP);
-            case.load.warmup = WarmUp::For(warmup);
-            let window = window.max(WINDOW_MIN).min(case.load.window().longest());
-            case.load = case.load.lasting(window);
+            case.load.warm_up = WarmUp::For(warmup);
+            let window = window.max(WINDOW_MIN).min(case.load.window.longest());
+            case.load.window = Window::For(window);
         }
     }
 }

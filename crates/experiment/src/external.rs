@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tollgate_load::{ServerUrl, UrlError};
-use tollgate_records::case::Protocol;
 use tollgate_records::subject::{ExternalManifest, Options};
-use tollgate_records::units::Span;
 use tollgate_tls::Trust;
+use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::units::Span;
 
 /// Name in place of a system.
 const SYSTEM: &str = "external";
@@ -78,9 +78,9 @@ impl External {
     /// Returns a recipe without processes. The rules of the server are not known, so that it may block any request.
     pub(crate) fn recipe(&self, blocked_status: Option<u16>) -> Recipe {
         let protocols = if self.server.is_tls {
-            vec![Protocol::Https, Protocol::HttpsH2]
+            vec![CaseProtocol::Https, CaseProtocol::HttpsH2]
         } else {
-            vec![Protocol::H1, Protocol::H2]
+            vec![CaseProtocol::H1, CaseProtocol::H2]
         };
         let blocks = Blocks {
             status: blocked_status.unwrap_or(FORBIDDEN),

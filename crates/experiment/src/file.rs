@@ -1,19 +1,19 @@
 //! The TOML file of an experiment.
 
-use crate::load_shape::{LoadFile, RateOfFile};
+use crate::load_file::{LoadFile, LoadFlaw, RateOfFile};
 use crate::toml_file::Step;
 use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
-use tollgate_records::case::Protocol;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::stop::Stop;
 use tollgate_records::subject::Options;
-use tollgate_records::units::{Percent, Span};
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
+use tollgate_traffic::load_shape::{CaseProtocol, LoadShape};
+use tollgate_traffic::units::{Percent, Span};
 
 /// The TOML file of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,10 +88,10 @@ pub struct CaseFile {
     pub origins: u16,
     /// Protocol between the clients and each system; by default HTTP/1.1 in the clear. Origins behind a system get HTTP/1.1
     /// in the clear.
-    #[serde(default, skip_serializing_if = "Protocol::is_plain_http1")]
+    #[serde(default, skip_serializing_if = "CaseProtocol::is_plain_http1")]
     #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = "https-h2")]
-    pub protocol: Protocol,
+    pub protocol: CaseProtocol,
     /// Load shape.
     pub load: LoadFile,
     /// Open loop: a rate relative to the throughput of another case.
@@ -271,11 +271,16 @@ impl CaseFile {
             subjects: Vec::new(),
             only: Vec::new(),
             origins: one_origin(),
-            protocol: Protocol::default(),
+            protocol: CaseProtocol::default(),
             load,
             rate_of: None,
             index: 0,
         }
+    }
+
+    /// Checks the load and returns it.
+    pub(crate) fn shape(&self) -> Result<LoadShape, LoadFlaw> {
+        self.load.shape(self.protocol, self.rate_of.as_ref())
     }
 
     /// True if a subject of the file belongs to this case.

@@ -11,7 +11,7 @@ pub mod corpus;
 pub mod experiment;
 pub mod external;
 pub mod file;
-pub mod load_shape;
+pub mod load_file;
 pub mod loading;
 pub mod manifest;
 pub mod matrix;

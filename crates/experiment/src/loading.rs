@@ -13,8 +13,8 @@ use crate::options;
 use crate::toml_file::{self, Source, Step};
 use crate::validate;
 use std::path::Path;
-use tollgate_records::case::Protocol;
 use tollgate_records::error::{BadInput, bad_input, io_error};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// An experiment as it is written, with the text for messages and records.
 #[derive(Debug, Clone)]
@@ -174,10 +174,11 @@ fn resolve(
             mix_source: sources.remove(0),
             mix_included,
             origins: case.origins,
-            protocol: case.protocol,
-            load: case.load,
+            load: case.shape().map_err(|(key, message)| {
+                let key = [case.key("load"), vec![key.into()]].concat();
+                part(&source, &key, BadInput(message))
+            })?,
             subjects: of_case,
-            rate_of: case.rate_of.clone(),
         });
     }
     let corpus = if adjustments.corpus.is_empty() {
@@ -218,7 +219,7 @@ fn part(source: &Source, path: &[Step], error: impl Into<anyhow::Error>) -> anyh
 fn check_protocol(
     subjects: &[Subject],
     of_case: &[usize],
-    protocol: Protocol,
+    protocol: CaseProtocol,
 ) -> Result<(), String> {
     let mut of_case = of_case.iter().map(|at| &subjects[*at]);
     match of_case.find(|subject| !subject.recipe.file.protocols.contains(&protocol)) {
@@ -230,7 +231,7 @@ fn check_protocol(
         )),
         Some(Subject { name, recipe, .. }) => {
             let offered: Vec<String> =
-                recipe.file.protocols.iter().map(Protocol::to_string).collect();
+                recipe.file.protocols.iter().map(CaseProtocol::to_string).collect();
             Err(format!(
                 "the recipe of system `{}` does not offer `{protocol}`, only {}; remove subject `{name}` from the `subjects` of the \
                  case, or add the protocol to `protocols` of the recipe and to its configuration",

@@ -2,11 +2,10 @@
 
 use crate::experiment::{Case, Experiment};
 use crate::external::External;
-use crate::load_shape::WarmUp;
 use crate::workload::{self, Delivery};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tollgate_records::case::{CaseManifest, OpenLoopManifest, RateOfManifest, SpacingFile};
+use tollgate_records::case::CaseManifest;
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::{ExperimentManifest, HostManifest, Manifest, SCHEMA, VERSION};
 use tollgate_records::subject::{SubjectManifest, SubjectState};
@@ -91,32 +90,12 @@ impl Experiment {
 
 fn case_manifest(case: &Case, experiment: &Experiment) -> CaseManifest {
     let name = |at: &usize| experiment.subjects[*at].name.clone();
-    let open_loop = (case.load.rate.is_some() || case.rate_of.is_some()).then(|| {
-        let spacing = case.load.spacing.unwrap_or(SpacingFile::Constant);
-        let connections_max = case.load.connections_most();
-        OpenLoopManifest { rate_per_s: case.load.rate, spacing, connections_max }
-    });
-    let rate_of = case.rate_of.as_ref();
     CaseManifest {
         name: case.name.clone(),
         mix: case.mix.title().to_owned(),
         mix_file: case.mix_source.name.clone(),
-        connections: case.load.connections,
-        open_loop,
-        rate_of: rate_of
-            .map(|rate| RateOfManifest { case: rate.case.clone(), share: rate.share.0 }),
-        threads: case.load.threads,
         origins: case.origins,
-        keep_alive: case.load.keepalive,
-        protocol: case.protocol,
-        streams: (case.load.streams > 1).then_some(case.load.streams),
-        tls_resume: case.load.tls_resume,
-        busy_poll: case.load.busy_poll,
-        idle_poll: case.load.idle_poll,
-        warmup_s: case.load.warmup_longest().as_secs_f64(),
-        warmup_steady: case.load.warmup == WarmUp::Steady,
-        requests: case.load.window().requests(),
-        duration_s: case.load.window().longest().as_secs_f64(),
+        load: case.load.clone(),
         only_subjects: if case.subjects.len() == experiment.subjects.len() {
             Vec::new()
         } else {

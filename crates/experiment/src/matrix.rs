@@ -163,8 +163,7 @@ fn set_load(case: &mut CaseFile, key: &str, value: &str) -> Result<(), String> {
         let Ok(connections) = value.parse() else { return invalid("whole number") };
         case.load.connections = connections;
     }
-    validate::load(&case.load, case.rate_of.is_some())
-        .map_err(|(key, message)| format!("{key}: {message}"))
+    case.shape().map(drop).map_err(|(key, message)| format!("{key}: {message}"))
 }
 
 /// Returns all combinations of one value of each axis; the last axis changes fastest. Without axes, one empty
@@ -248,6 +247,7 @@ mod tests {
     use crate::experiment::Experiment;
     use crate::tests::TEST_EXPERIMENT;
     use tollgate_records::subject::OptionValue;
+    use tollgate_traffic::load_shape::CaseRate;
 
     fn axis(text: &str) -> Axis {
         text.parse().unwrap()
@@ -328,14 +328,14 @@ mod tests {
     #[test]
     fn case_is_expanded_to_one_for_each_load() {
         let experiment = load(&["connections=10,200"]).unwrap();
-        let cases: Vec<(&str, u32)> = experiment
+        let cases: Vec<(&str, usize)> = experiment
             .cases
             .iter()
-            .map(|case| (case.name.as_str(), case.load.connections))
+            .map(|case| (case.name.as_str(), case.load.connections()))
             .collect();
         assert_eq!(cases, [("browse-connections-10", 10), ("browse-connections-200", 200)]);
         let experiment = load(&["browse.rate=50.5"]).unwrap();
-        assert_eq!(experiment.cases[0].load.rate, Some(50.5));
+        assert_eq!(experiment.cases[0].load.open_loop().unwrap().rate, CaseRate::PerS(50.5));
     }
 
     #[test]

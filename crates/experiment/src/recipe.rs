@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tollgate_records::case::Protocol;
 use tollgate_records::subject::{OptionValue, Options};
-use tollgate_records::units::Span;
+use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::units::Span;
 
 /// Contents of `system.toml`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub struct RecipeFile {
     /// Protocols that the system offers to clients, one in each trial: `protocol` in templates. Over TLS, `certificate` is the
     /// path of a PEM file with a self-signed certificate and its key.
     #[serde(default = "plain_http1")]
-    pub protocols: Vec<Protocol>,
+    pub protocols: Vec<CaseProtocol>,
     /// Names of further ports; templates get the addresses as `ports.NAME`.
     #[serde(default)]
     pub ports: Vec<String>,
@@ -283,8 +283,8 @@ impl Patterns {
     }
 }
 
-fn plain_http1() -> Vec<Protocol> {
-    vec![Protocol::H1]
+fn plain_http1() -> Vec<CaseProtocol> {
+    vec![CaseProtocol::H1]
 }
 
 fn yes() -> bool {

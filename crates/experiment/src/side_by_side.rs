@@ -1,7 +1,7 @@
 //! An experiment from names of systems, for `tollgate run SYSTEM...` and `tollgate init`.
 
 use crate::file::{CaseFile, DesignFile, ExperimentFile, SubjectFile};
-use crate::load_shape::{LoadFile, WarmUp};
+use crate::load_file::{LoadFile, WarmUpFile};
 use crate::loading::WrittenExperiment;
 use crate::options::option_value;
 use crate::toml_file::Source;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tollgate_records::error::bad_input;
 use tollgate_records::subject::Options;
-use tollgate_records::units::Span;
+use tollgate_traffic::units::Span;
 
 /// Systems side by side under one load.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ impl SideBySide<'_> {
             &plain(&mix_name.map_or(self.mix.into(), |stem| stem.to_string_lossy())),
             self.mix,
             LoadFile {
-                warmup: WarmUp::For(WARM_UP),
+                warmup: WarmUpFile::For(WARM_UP),
                 ..LoadFile::closed(self.connections, self.duration)
             },
         );
@@ -126,10 +126,10 @@ mod tests {
     use crate::adjust::Adjustments;
     use crate::catalog::Catalog;
     use crate::experiment::Experiment;
-    use crate::load_shape::Window;
     use crate::toml_file;
     use std::time::Duration;
     use tollgate_records::subject::OptionValue;
+    use tollgate_traffic::load_shape::Window;
 
     fn load(systems: &[&str], mix: &str) -> anyhow::Result<Experiment> {
         let systems: Vec<String> = systems.iter().map(|&system| system.to_owned()).collect();
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(options["rules"], OptionValue::Text("crs".to_owned()));
         assert_eq!(options["workers"], OptionValue::Integer(2));
         let load = &experiment.cases[0].load;
-        assert_eq!(load.connections, 7);
-        assert_eq!(load.window(), Window::For(Duration::from_millis(1_500)));
+        assert_eq!(load.connections(), 7);
+        assert_eq!(load.window, Window::For(Duration::from_millis(1_500)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::catalog::{Catalog, Kind};
 use crate::experiment::{Experiment, Subject};
 use crate::external::Attach;
 use crate::file::ExperimentFile;
-use crate::load_shape::{LoadFile, RateOfFile, Window};
+use crate::load_file::LoadFile;
 use crate::loading::WrittenExperiment;
 use crate::recipe::RecipeFile;
 use crate::schemas;
@@ -13,11 +13,13 @@ use crate::toml_file::{self, Source};
 use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
-use tollgate_records::case::{Protocol, SpacingFile};
 use tollgate_records::stop::Stop;
-use tollgate_records::units::Percent;
 use tollgate_tls::Trust;
 use tollgate_traffic::MixFile;
+use tollgate_traffic::load_shape::{
+    CaseProtocol, CaseRate, Protocol, Spacing, TlsSessions, WarmUp, Window,
+};
+use tollgate_traffic::units::Percent;
 
 /// An experiment whose text tests change.
 pub(crate) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
@@ -43,7 +45,7 @@ fn quick_cuts_durations_and_only_keeps_the_baseline() {
     assert_eq!(names, ["off", "full"]);
     assert_eq!(experiment.baseline, 0);
     assert_eq!(experiment.stop, Stop::after(3));
-    assert_eq!(experiment.cases[0].load.window(), Window::For(Duration::from_secs(2)));
+    assert_eq!(experiment.cases[0].load.window, Window::For(Duration::from_secs(2)));
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn quick_duration_applies_to_quick_runs() {
         let adjustments = Adjustments { quick, ..Adjustments::default() };
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
-        experiment.unwrap().cases[0].load.window().longest()
+        experiment.unwrap().cases[0].load.window.longest()
     };
     assert_eq!(duration(true), Duration::from_secs(2));
     assert_eq!(duration(false), Duration::from_millis(2_400));
@@ -144,10 +146,12 @@ fn protocols_of_cases_are_in_the_manifest() {
     let experiment = Experiment::load(&catalog, "protocols", &Adjustments::default()).unwrap();
     let case = |name: &str| experiment.cases.iter().find(|case| case.name == name).unwrap();
     let streams = case("https-h2-10-streams");
-    assert_eq!((streams.protocol, streams.load.streams), (Protocol::HttpsH2, 10));
+    assert_eq!(streams.load.protocol(), CaseProtocol::HttpsH2);
+    assert_eq!(streams.load.clients.protocol, Protocol::Http2 { streams: 10 });
     let resumed = case("resumed-handshake");
-    assert_eq!((resumed.protocol, resumed.load.tls_resume), (Protocol::Https, true));
-    assert_eq!(case("h1").protocol, Protocol::H1);
+    assert_eq!(resumed.load.protocol(), CaseProtocol::Https);
+    assert_eq!(resumed.load.tls, TlsSessions::Resumed);
+    assert_eq!(case("h1").load.protocol(), CaseProtocol::H1);
 }
 
 #[test]
@@ -221,7 +225,7 @@ fn load_may_have_requests_instead_of_a_duration() {
         let adjustments = Adjustments { quick, ..Adjustments::default() };
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
-        experiment.unwrap().cases[0].load.window()
+        experiment.unwrap().cases[0].load.window
     };
     let requests = |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
     assert_eq!(window("", false), requests(10_000, 60));
@@ -232,16 +236,10 @@ fn load_may_have_requests_instead_of_a_duration() {
 
 #[test]
 fn quick_run_has_a_request_for_each_connection() {
-    let load = LoadFile {
-        connections: 900,
-        duration: None,
-        requests: Some(1_000),
-        ..Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default())
-            .unwrap()
-            .cases[0]
-            .load
-    };
-    assert_eq!(load.quick().window().requests(), Some(900));
+    let file = WrittenExperiment::find(&Catalog::new(vec![]), "first-look").unwrap().file;
+    let load =
+        LoadFile { connections: 900, duration: None, requests: Some(1_000), ..file.case[0].load };
+    assert_eq!(load.quick().requests, Some(900));
 }
 
 #[test]
@@ -428,8 +426,8 @@ fn rate_may_depend_on_another_case_with_a_closed_loop() {
         let catalog = Catalog::new(vec![]);
         Experiment::load(&catalog, path.to_str().unwrap(), &Adjustments::default())
     };
-    let rate_of = load("50%", "25 %").unwrap().cases[1].rate_of.clone().unwrap();
-    assert_eq!(rate_of, RateOfFile { case: "capacity".to_owned(), share: Percent(0.25) });
+    let experiment = load("50%", "25 %").unwrap();
+    assert_eq!(experiment.cases[1].load.rate_of(), Some(("capacity", Percent(0.25))));
 
     let error = |from: &str, to: &str| {
         let error = load(from, to).unwrap_err();
@@ -460,16 +458,16 @@ fn warm_up_ends_after_a_time_or_when_steady() {
         let adjustments = Adjustments { quick, ..Adjustments::default() };
         let name = path.to_str().unwrap();
         let load = Experiment::load(&Catalog::new(vec![]), name, &adjustments).unwrap();
-        let load = load.cases[0].load;
-        (load.warmup_shortest().as_millis(), load.warmup_longest().as_millis())
+        load.cases[0].load.warm_up
     };
-    assert_eq!(load("warmup = \"400ms\"", false), (400, 400));
-    assert_eq!(load("warmup = \"400ms\"", true), (80, 80));
-    // Five slices of 200 ms.
-    assert_eq!(load("warmup = \"steady\"", false), (1_000, 10_000));
-    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", false), (1_000, 30_000));
-    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", true), (1_000, 6_000));
-    assert_eq!(load("warmup = \"steady\"", true), (1_000, 2_000));
+    let fixed = |ms| WarmUp::For(Duration::from_millis(ms));
+    let steady = |s| WarmUp::Steady { within: Duration::from_secs(s) };
+    assert_eq!(load("warmup = \"400ms\"", false), fixed(400));
+    assert_eq!(load("warmup = \"400ms\"", true), fixed(80));
+    assert_eq!(load("warmup = \"steady\"", false), steady(10));
+    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", false), steady(30));
+    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", true), steady(6));
+    assert_eq!(load("warmup = \"steady\"", true), steady(2));
 }
 
 #[test]
@@ -495,16 +493,18 @@ fn rate_makes_an_open_loop_with_constant_gaps_by_default() {
     let catalog = Catalog::new(vec![]);
     let load = |name| {
         let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();
-        experiment.cases[0].load
+        experiment.cases[0].load.clone()
     };
     let closed = load("first-look");
-    assert_eq!((closed.rate, closed.spacing(), closed.connections_most()), (None, None, 50));
+    assert_eq!((closed.open_loop(), closed.connections_max()), (None, 50));
     let open = load("latency-at-rate");
-    assert_eq!(open.rate, Some(400.0));
-    assert_eq!(open.spacing(), Some(SpacingFile::Poisson));
-    assert_eq!((open.connections, open.connections_most()), (50, 200));
-    let even = LoadFile { spacing: None, ..open };
-    assert_eq!(even.spacing(), Some(SpacingFile::Constant));
+    let schedule = open.open_loop().unwrap();
+    assert_eq!((&schedule.rate, schedule.spacing), (&CaseRate::PerS(400.0), Spacing::Poisson));
+    assert_eq!((open.connections(), open.connections_max()), (50, 200));
+    let file = WrittenExperiment::find(&catalog, "latency-at-rate").unwrap().file;
+    let even = LoadFile { spacing: None, ..file.case[0].load };
+    let even = even.shape(CaseProtocol::H1, None).unwrap();
+    assert_eq!(even.open_loop().unwrap().spacing, Spacing::Constant);
 }
 
 #[test]
@@ -597,11 +597,11 @@ fn a_dozen_blocks_fit_into_the_time() {
         // 30 s are 12 blocks of 2.5 s: two trials of 1.25 s, of which 0.15 s are to start and stop.
         let mut half_a_minute = load();
         half_a_minute.fit_into(Duration::from_secs(30));
-        let load_of_trial = half_a_minute.cases[0].load;
+        let load_of_trial = &half_a_minute.cases[0].load;
         assert_eq!(
             (
-                load_of_trial.warmup_longest().as_millis(),
-                load_of_trial.window().longest().as_millis()
+                load_of_trial.warm_up.longest().as_millis(),
+                load_of_trial.window.longest().as_millis()
             ),
             (200, 900),
             "{name}"
@@ -610,10 +610,10 @@ fn a_dozen_blocks_fit_into_the_time() {
         assert_eq!((stop.blocks, stop.width, stop.budget_s), (1_000, None, Some(30.0)));
         let mut short = load();
         short.fit_into(Duration::from_secs(3));
-        assert_eq!(short.cases[0].load.window().longest().as_millis(), 150);
+        assert_eq!(short.cases[0].load.window.longest().as_millis(), 150);
         let mut long = load();
         long.fit_into(Duration::from_secs(600));
-        assert_eq!(long.cases[0].load.window().longest().as_millis(), 1_000);
+        assert_eq!(long.cases[0].load.window.longest().as_millis(), 1_000);
         let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
         assert_eq!(names[0], names[1], "the subjects are identical");
         assert_eq!(long.subjects[0].options, long.subjects[1].options);

@@ -2,12 +2,10 @@
 
 use crate::external;
 use crate::file::{CaseFile, ExperimentFile};
-use crate::load_shape::{LoadFile, SHORTEST_WINDOW, STEADY_SHORTEST, WarmUp};
+use crate::load_file::{between, in_range};
 use crate::toml_file::Step;
 use std::time::Duration;
-use tollgate_load::{MAX_CONNECTIONS, MAX_RATE, MAX_STREAMS, MAX_THREADS};
 use tollgate_records::error::suggestion;
-use tollgate_records::units::Span;
 use tollgate_stats::BLOCKS_MAX;
 
 /// An invalid value and its place.
@@ -21,10 +19,6 @@ pub(crate) struct Flaw {
 const LONGEST_NAME: usize = 64;
 /// Each origin is a process, and all share their CPUs.
 const ORIGINS_MAX: usize = 16;
-/// An hour of requests at the rate of one core.
-const REQUESTS_MAX: usize = 1_000_000_000;
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(3600);
 pub(crate) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
 pub(crate) const LONGEST_BUDGET: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -53,11 +47,7 @@ pub(crate) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
     for case in &file.case {
         between(case.origins.into(), ORIGINS_MAX)
             .map_err(|message| Flaw { path: case.key("origins"), message })?;
-        load(&case.load, case.rate_of.is_some()).map_err(|(key, message)| {
-            let path = [case.key("load"), vec![key.into()]].concat();
-            Flaw { path, message }
-        })?;
-        protocol(case).map_err(|(key, message)| {
+        case.shape().map_err(|(key, message)| {
             let path = [case.key("load"), vec![key.into()]].concat();
             Flaw { path, message }
         })?;
@@ -197,139 +187,5 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
         ))
     } else {
         Ok(())
-    }
-}
-
-fn protocol(case: &CaseFile) -> Result<(), LoadFlaw> {
-    let CaseFile { protocol, load, .. } = case;
-    if load.streams > 1 && !protocol.is_http2() {
-        let message = format!(
-            "several streams require HTTP/2, not `protocol = \"{protocol}\"`; use h2 or https-h2"
-        );
-        return Err(("streams", message));
-    }
-    if !load.keepalive && protocol.is_http2() {
-        let message = format!(
-            "one request per connection requires HTTP/1.1, not `protocol = \"{protocol}\"`; use h1 or https"
-        );
-        return Err(("keepalive", message));
-    }
-    if load.tls_resume && !protocol.is_tls() {
-        let message = format!(
-            "sessions are resumed over TLS, not with `protocol = \"{protocol}\"`; use https or https-h2"
-        );
-        return Err(("tls_resume", message));
-    }
-    Ok(())
-}
-
-/// A key of a load, and what is wrong with its value.
-type LoadFlaw = (&'static str, String);
-
-pub(crate) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
-    let LoadFile { connections, requests, quick_requests, rate, .. } = *load;
-    let count = |count: Option<u32>, high| count.map_or(Ok(()), |count| between(count, high));
-    let time = |time: Option<Span>, low| time.map_or(Ok(()), |time| in_range(time, low, LONGEST));
-    let warmup = match load.warmup {
-        WarmUp::For(time) => Some(Span(time)),
-        WarmUp::Steady => None,
-    };
-    let ranges = [
-        ("connections", between(connections, MAX_CONNECTIONS)),
-        ("connections_max", count(load.connections_max, MAX_CONNECTIONS)),
-        ("threads", between(load.threads, MAX_THREADS.min(connections as usize))),
-        ("streams", between(load.streams, MAX_STREAMS)),
-        ("requests", count(requests, REQUESTS_MAX)),
-        ("quick_requests", count(quick_requests, REQUESTS_MAX)),
-        ("duration", time(load.duration, SHORTEST_WINDOW)),
-        ("quick_duration", time(load.quick_duration, SHORTEST_WINDOW)),
-        ("duration_max", time(load.duration_max, SHORTEST_WINDOW)),
-        ("warmup", time(warmup, Duration::ZERO)),
-        ("warmup_max", time(load.warmup_max, STEADY_SHORTEST)),
-        ("timeout", time(Some(load.timeout), SHORTEST_TIMEOUT)),
-    ];
-    for (key, result) in ranges {
-        result.map_err(|message| (key, message))?;
-    }
-    if let Some(rate) = rate.filter(|rate| !(*rate > 0.0 && *rate <= MAX_RATE)) {
-        let message = format!("expected a rate above 0 and at most {MAX_RATE}, got {rate}");
-        return Err(("rate", message));
-    }
-    match conflict(load, has_rate_of) {
-        Some(flaw) => Err(flaw),
-        None => Ok(()),
-    }
-}
-
-/// Returns a key that does not go with the other keys of a load.
-fn conflict(load: &LoadFile, has_rate_of: bool) -> Option<LoadFlaw> {
-    let LoadFile { connections, duration, requests, quick_requests, rate, .. } = *load;
-    let is_open = rate.is_some() || has_rate_of;
-    let too_few = |count: Option<u32>| count.filter(|count| *count < connections);
-    let per_connection =
-        |count| format!("{count} is less than one for each of {connections} connections");
-    let of_requests = [
-        ("quick_requests", quick_requests.is_some()),
-        ("duration_max", load.duration_max.is_some()),
-    ];
-    let of_time =
-        [("duration", duration.is_some()), ("quick_duration", load.quick_duration.is_some())];
-    let of_open_loop =
-        [("spacing", load.spacing.is_some()), ("connections_max", load.connections_max.is_some())];
-    let flaw = |key: &'static str, message: String| Some((key, message));
-    if let (Some(key), None) = (set(of_requests), requests) {
-        return requires(key, "`requests`; add them");
-    }
-    if requests.is_none() && duration.is_none() {
-        return flaw("duration", "no `duration` and no `requests`; add one of them".to_owned());
-    }
-    if let (Some(key), Some(_)) = (set(of_time), requests) {
-        return flaw(key, format!("`{key}` and `requests` exclude each other; remove one of them"));
-    }
-    if requests.is_some() && is_open {
-        let message = "`requests` are for a closed loop; with a rate, use `duration`";
-        return flaw("requests", message.to_owned());
-    }
-    if let Some(count) = too_few(requests) {
-        return flaw("requests", per_connection(count));
-    }
-    if let Some(count) = too_few(quick_requests) {
-        return flaw("quick_requests", per_connection(count));
-    }
-    if load.warmup_max.is_some() && load.warmup != WarmUp::Steady {
-        return requires("warmup_max", "`warmup = \"steady\"`");
-    }
-    if rate.is_some() && has_rate_of {
-        return flaw("rate", "the case also has `rate_of`; remove one of them".to_owned());
-    }
-    if let (Some(key), false) = (set(of_open_loop), is_open) {
-        return requires(key, "an open loop; add a `rate`, or a `rate_of` to the case");
-    }
-    let most = too_few(load.connections_max)?;
-    let message = format!("{most} is less than the {connections} connections at the start");
-    flaw("connections_max", message)
-}
-
-fn requires(key: &'static str, what: &str) -> Option<LoadFlaw> {
-    Some((key, format!("`{key}` requires {what}")))
-}
-
-fn set<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
-    keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
-}
-
-fn between(value: u32, high: usize) -> Result<(), String> {
-    if (1..=high).contains(&(value as usize)) {
-        Ok(())
-    } else {
-        Err(format!("expected 1 to {high}, got {value}"))
-    }
-}
-
-pub(crate) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
-    if (shortest..=longest).contains(&span.0) {
-        Ok(())
-    } else {
-        Err(format!("expected {} to {}, got {span}", Span(shortest), Span(longest)))
     }
 }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use tollgate_http1::{BodySearch, ResponseScanner};
 use tollgate_net::{Poller, Serial, Socket};
 use tollgate_tls::{Received, TlsClient, TlsSession, Transport};
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::http2::{self, Http2};
 use crate::in_flight::InFlight;
-use crate::plan::{Plan, Protocol, Target};
+use crate::plan::{Plan, Target};
 use crate::workload::Workload;
 
 /// One of the connections of a thread, through reconnects.
@@ -326,8 +327,8 @@ impl Stream {
             transport: Transport::connecting(socket, session),
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
-            http2: match plan.protocol {
-                Protocol::Http1 { .. } => None,
+            http2: match plan.clients.protocol {
+                Protocol::Http1 { .. } | Protocol::Http1Close | Protocol::Handshakes => None,
                 Protocol::Http2 { .. } => {
                     let scheme = if plan.tls.is_some() { "https" } else { "http" };
                     Some(Box::new(Http2::new(scheme, Instant::now())))

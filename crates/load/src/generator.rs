@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use tollgate_net::{Waker, pin_current_thread};
 use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::metrics::{SharedProgress, ThreadSummary};
-use crate::plan::{Arrivals, Error, Plan, Protocol};
+use crate::plan::{Arrivals, Error, Plan};
 use crate::series::{Recorder, Series};
 use crate::summary::{Progress, Summary};
 use crate::worker::{Control, START_WAIT_MAX, Worker};
@@ -63,11 +64,11 @@ impl Generator {
     /// As [`Generator::start`].
     pub fn start_at(plan: Plan, at: Instant) -> Result<Self, Error> {
         plan.validate()?;
-        if plan.handshakes && plan.tls.is_none() {
+        if plan.clients.protocol == Protocol::Handshakes && plan.tls.is_none() {
             return Err(Error::Plan("cannot make handshakes without TLS".to_owned()));
         }
         // A replay renders each request when it is due.
-        if matches!(plan.protocol, Protocol::Http2 { .. }) && plan.replay.is_none() {
+        if matches!(plan.clients.protocol, Protocol::Http2 { .. }) && plan.replay().is_none() {
             plan.workload.render_http2();
         }
         check_cpus(&plan.cpus)?;
@@ -79,10 +80,10 @@ impl Generator {
         let (alive, ended) = mpsc::channel();
         let control = Arc::new(Control::new(&plan, start));
         let (parts, received) = mpsc::channel();
-        let series = plan.series.map(|length| Series::new(received, length, plan.threads));
+        let series = plan.series.map(|length| Series::new(received, length, plan.clients.threads));
         let ended = Mutex::new(ended);
         let mut generator = Self { control, threads: Vec::new(), ended, series };
-        for index in 0..plan.threads {
+        for index in 0..plan.clients.threads {
             let recorder = plan.series.map(|length| Recorder::new(index, length, parts.clone()));
             let thread = Thread::start(&plan, index, &generator.control, alive.clone(), recorder)?;
             generator.threads.push(thread);
@@ -248,16 +249,16 @@ impl Plan {
     /// Time from the start of a generator until it sends, in which an open loop opens its connections.
     pub fn lead_time(&self) -> Duration {
         // Of its own part of the plan.
-        let connections = self.connections.div_ceil(self.shard.count);
+        let connections = self.connections().div_ceil(self.shard.count);
         match self.arrivals {
-            Arrivals::Open { .. } if self.keep_alive => {
+            Arrivals::Open { .. } if self.clients.protocol.keeps_connections() => {
                 let connections = u32::try_from(connections).unwrap_or(u32::MAX);
                 let with_tls = || (LEAD_PER_HANDSHAKE * connections).min(START_WAIT_MAX);
                 let handshakes = self.tls.as_ref().map_or(Duration::ZERO, |_| with_tls());
                 LEAD_MIN + LEAD_PER_CONNECTION * connections + handshakes
             }
-            Arrivals::Open { .. } => LEAD_MIN,
-            Arrivals::Closed => Duration::ZERO,
+            Arrivals::Open { .. } | Arrivals::Replay(_) => LEAD_MIN,
+            Arrivals::Closed { .. } => Duration::ZERO,
         }
     }
 }

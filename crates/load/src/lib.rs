@@ -50,8 +50,7 @@ pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult
 pub use generator::Generator;
 pub use http2_head::Http2Head;
 pub use plan::{
-    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_SHARDS, MAX_STAGES, MAX_STREAMS,
-    MAX_THREADS, MAX_TIMEOUT, MIN_INTERVAL, Plan, Protocol, Shard, Spacing, Target,
+    Arrivals, Error, MAX_SHARDS, MAX_STAGES, MIN_INTERVAL, Phases, Plan, ReplayPlan, Shard, Target,
 };
 pub use rate::{Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};

@@ -16,7 +16,7 @@ use tollgate_tls::{TlsSession, WireBytes};
 
 use crate::failures::Failure;
 use crate::in_flight::InFlight;
-use crate::plan::{Arrivals, Plan};
+use crate::plan::Plan;
 use crate::series::Recorder;
 use crate::summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 use crate::workload::Request;
@@ -55,14 +55,13 @@ impl Metrics {
         series: Option<Recorder>,
         planned: Option<u64>,
     ) -> Self {
-        let schedule_histogram =
-            || matches!(plan.arrivals, Arrivals::Open { .. }).then(LatencyHistogram::new);
+        let schedule_histogram = || plan.rate().is_some().then(LatencyHistogram::new);
         let templates = plan.workload.templates;
         let summary = Summary {
             uncorrected_latency: schedule_histogram(),
             lateness: schedule_histogram(),
             first_byte: plan.first_byte.then(LatencyHistogram::new),
-            replay: plan.replay.as_ref().map(|_| ReplaySummary {
+            replay: plan.replay().map(|_| ReplaySummary {
                 planned: planned.unwrap_or(0),
                 ..ReplaySummary::default()
             }),

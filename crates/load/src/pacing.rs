@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::plan::Spacing;
 use crate::rate::{DueTimes, Rate};
 use crate::replay::Replay;
+use tollgate_traffic::load_shape::{OpenLoop, Spacing};
 
 /// Due times of one thread's requests, counted from the start of the schedule. Endless. Clones repeat
 /// the same times.
@@ -41,21 +41,21 @@ enum Positions {
 }
 
 impl Schedule {
-    /// Creates the schedule of one thread; `rate` is that of all threads.
+    /// Creates the schedule of one thread of an open loop. `seed`: that of Poisson gaps.
     ///
     /// At constant gaps the threads take turns. The sum of Poisson processes is a Poisson process, so
     /// each thread draws its own. A rate that changes stretches the gaps of a constant one.
-    pub(crate) fn new(rate: &Rate, spacing: Spacing, thread: usize, threads: usize) -> Self {
+    pub(crate) fn new(plan: &OpenLoop<Rate>, seed: u64, thread: usize, threads: usize) -> Self {
         let (thread, threads) = (thread as u64, threads as u64);
-        let positions = match spacing {
+        let positions = match plan.spacing {
             Spacing::Constant => Positions::Constant { next: thread, threads },
-            Spacing::Poisson { seed } => {
+            Spacing::Poisson => {
                 let mut random = Box::new(ChaCha8Rng::seed_from_u64(seed));
                 random.set_stream(thread);
                 Positions::Poisson { at: 0.0, mean_gap: threads as f64, random }
             }
         };
-        Self { positions, due_times: DueTimes::new(rate) }
+        Self { positions, due_times: DueTimes::new(&plan.rate) }
     }
 
     /// Creates the schedule of the sessions of one thread: the n-th request of the replay is the n-th of the rate.
@@ -210,8 +210,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn schedule(per_second: f64, spacing: Spacing, thread: usize, threads: usize) -> Schedule {
-        Schedule::new(&Rate::Constant(per_second), spacing, thread, threads)
+    fn open_loop(rate: Rate, spacing: Spacing) -> OpenLoop<Rate> {
+        OpenLoop { rate, spacing, connections: 1, connections_max: 1 }
+    }
+
+    fn constant(per_second: f64, thread: usize, threads: usize) -> Schedule {
+        let plan = open_loop(Rate::Constant(per_second), Spacing::Constant);
+        Schedule::new(&plan, 0, thread, threads)
+    }
+
+    fn poisson(per_second: f64, seed: u64, thread: usize, threads: usize) -> Schedule {
+        let plan = open_loop(Rate::Constant(per_second), Spacing::Poisson);
+        Schedule::new(&plan, seed, thread, threads)
     }
 
     fn due_times_ns(schedule: &mut Schedule, count: usize) -> Vec<u128> {
@@ -220,7 +230,7 @@ mod tests {
 
     #[test]
     fn constant_gaps_do_not_drift() {
-        let mut schedule = schedule(3.0, Spacing::Constant, 0, 1);
+        let mut schedule = constant(3.0, 0, 1);
         let times = due_times_ns(&mut schedule, 3_000_001);
         assert_eq!(times[..4], [0, 333_333_333, 666_666_667, 1_000_000_000]);
         assert_eq!(times[3_000_000], 1_000_000_000_000_000);
@@ -228,7 +238,7 @@ mod tests {
 
     #[test]
     fn threads_of_a_constant_schedule_take_turns() {
-        let of = |thread| due_times_ns(&mut schedule(1000.0, Spacing::Constant, thread, 2), 3);
+        let of = |thread| due_times_ns(&mut constant(1000.0, thread, 2), 3);
         assert_eq!(of(0), [0, 2_000_000, 4_000_000]);
         assert_eq!(of(1), [1_000_000, 3_000_000, 5_000_000]);
     }
@@ -236,8 +246,7 @@ mod tests {
     #[test]
     fn poisson_gaps_are_exponential() {
         let n = 200_000_u32;
-        let spacing = Spacing::Poisson { seed: 1 };
-        let times = due_times_ns(&mut schedule(1000.0, spacing, 1, 2), n as usize);
+        let times = due_times_ns(&mut poisson(1000.0, 1, 1, 2), n as usize);
         let mut gaps: Vec<f64> =
             times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 2e6).collect();
         gaps.sort_by(f64::total_cmp);
@@ -257,7 +266,7 @@ mod tests {
 
     #[test]
     fn seeds_and_threads_draw_different_gaps_and_clones_equal_ones() {
-        let of = |seed, thread| schedule(10.0, Spacing::Poisson { seed }, thread, 2);
+        let of = |seed, thread| poisson(10.0, seed, thread, 2);
         let first = due_times_ns(&mut of(1, 0), 5);
         assert_eq!(first, due_times_ns(&mut of(1, 0).clone(), 5));
         assert_ne!(first, due_times_ns(&mut of(2, 0), 5));
@@ -265,14 +274,21 @@ mod tests {
     }
 
     /// Due times of generators of two threads each, together, until a time.
-    fn shards(rate: f64, spacing: Spacing, count: usize, until: Duration) -> Vec<Duration> {
+    fn shards(
+        rate: f64,
+        spacing: Spacing,
+        seed: u64,
+        count: usize,
+        until: Duration,
+    ) -> Vec<Duration> {
+        let plan = open_loop(Rate::Constant(rate), spacing);
         let threads = (0..count).flat_map(|index| {
             let shard = crate::Shard { index, count };
             [0, 1].map(|thread| shard.thread(thread, 2))
         });
         let mut all: Vec<Duration> = threads
             .flat_map(|(thread, threads)| {
-                let mut schedule = Schedule::new(&Rate::Constant(rate), spacing, thread, threads);
+                let mut schedule = Schedule::new(&plan, seed, thread, threads);
                 std::iter::from_fn(move || Some(schedule.advance()).filter(|at| *at < until))
             })
             .collect();
@@ -283,10 +299,10 @@ mod tests {
     #[test]
     fn constant_gaps_of_generators_are_those_of_one() {
         let until = Duration::from_secs(3);
-        let one: Vec<Duration> = shards(777.0, Spacing::Constant, 1, until);
+        let one: Vec<Duration> = shards(777.0, Spacing::Constant, 0, 1, until);
         assert_eq!(one.len(), 2_331);
         for count in [2, 3, 7] {
-            assert_eq!(shards(777.0, Spacing::Constant, count, until), one);
+            assert_eq!(shards(777.0, Spacing::Constant, 0, count, until), one);
         }
     }
 
@@ -294,7 +310,7 @@ mod tests {
     fn rate_of_poisson_generators_adds_up_and_gaps_are_exponential() {
         let until = Duration::from_secs(100);
         for (count, seed) in [(2, 1), (4, 2), (16, 3)] {
-            let times = shards(10_000.0, Spacing::Poisson { seed }, count, until);
+            let times = shards(10_000.0, Spacing::Poisson, seed, count, until);
             // A million are expected, with a standard deviation of 1,000: 0.1 %.
             assert!((997_000..1_003_000).contains(&times.len()), "{}", times.len());
             let gap = |pair: &[Duration]| (pair[1] - pair[0]).as_secs_f64() * 10_000.0;
@@ -324,10 +340,11 @@ mod tests {
             stages in stages(), threads in 1..4_usize, share in 0.0..1.0_f64,
         ) {
             let rate = Rate::Stages(stages);
+            let plan = open_loop(rate.clone(), Spacing::Constant);
             let length = rate.length().unwrap();
             let mut all: Vec<Duration> = (0..threads)
                 .flat_map(|thread| {
-                    let mut schedule = Schedule::new(&rate, Spacing::Constant, thread, threads);
+                    let mut schedule = Schedule::new(&plan, 0, thread, threads);
                     std::iter::from_fn(move || Some(schedule.advance()).filter(|at| *at <= length))
                 })
                 .collect();
@@ -345,7 +362,7 @@ mod tests {
     fn poisson_gaps_of_a_ramp_are_exponential_in_its_integral() {
         let length = Duration::from_secs(100);
         let rate = Rate::Stages(vec![Stage { from_per_s: 0.0, to_per_s: 2_000.0, length }]);
-        let mut schedule = Schedule::new(&rate, Spacing::Poisson { seed: 3 }, 0, 1);
+        let mut schedule = Schedule::new(&open_loop(rate.clone(), Spacing::Poisson), 3, 0, 1);
         let times: Vec<Duration> =
             std::iter::from_fn(|| Some(schedule.advance()).filter(|at| *at < length)).collect();
         // 100,000 are expected, with a standard deviation of 316.
@@ -358,7 +375,7 @@ mod tests {
 
     /// One request per millisecond.
     fn pacer(start: Instant, limit: Option<u64>) -> Pacer {
-        Pacer::new(schedule(1000.0, Spacing::Constant, 0, 1), start, limit)
+        Pacer::new(constant(1000.0, 0, 1), start, limit)
     }
 
     fn due(scheduled: Instant, was_queued: bool) -> Option<Due> {

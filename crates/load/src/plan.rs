@@ -10,18 +10,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tollgate_tls::TlsClient;
+use tollgate_traffic::load_shape::{
+    Clients, MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, OpenLoop,
+    Protocol,
+};
 
 use crate::rate::Rate;
 use crate::replay::Replay;
 use crate::workload::Workload;
-
-/// Limit of [`Plan::connections_max`] per generator. One client address has about 28,000 ports towards one target
-/// (`net.ipv4.ip_local_port_range`).
-pub const MAX_CONNECTIONS: usize = 20_000;
-
-pub const MAX_THREADS: usize = 256;
-
-pub const MAX_PIPELINE: usize = 1_000;
 
 /// Limit of [`Shard::count`].
 pub const MAX_SHARDS: usize = 1_000;
@@ -29,68 +25,75 @@ pub const MAX_SHARDS: usize = 1_000;
 /// Bytes of bodies that the streams of a connection can send at first (RFC 9113, section 6.9.2).
 const INITIAL_WINDOW: usize = 65_535;
 
-/// Limit of [`Protocol::Http2::streams`](Protocol::Http2).
-pub const MAX_STREAMS: usize = 1_000;
-
-/// Limit of the rate of an open loop, in requests per second.
-pub const MAX_RATE: f64 = 10_000_000.0;
-
-/// Limit of both timeouts. A latency histogram does not reach further.
-pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-
 /// Lower limit of the intervals of a series.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Limit of the stages of a rate.
 pub const MAX_STAGES: usize = 1_000;
 
-/// One load: requests, target, timing and connections.
-#[derive(Clone, Debug)]
+/// One load: requests, target, timing and connections. Its form for another process lacks TLS, a replay and a series.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub target: Target,
     /// `None` without TLS.
+    #[serde(skip)]
     pub tls: Option<TlsClient>,
     pub workload: Arc<Workload>,
-    pub protocol: Protocol,
     pub arrivals: Arrivals,
-    /// Sessions of recorded clients, whose requests are sent at the times of the open loop, in the recorded order. Each
-    /// session has connections of its own, at most `connections_max` over all; none is opened at the start. Needs
-    /// constant gaps, keep-alive, and as many `requests` as it has. `None`: connections carry any request.
-    pub replay: Option<Arc<Replay>>,
-    /// Connections opened at the start, over all threads; 1 to [`MAX_CONNECTIONS`].
-    pub connections: usize,
-    /// Connections that an open loop may grow to when a request is due and none is free, over all
-    /// threads; `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
-    pub connections_max: usize,
-    /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
-    pub threads: usize,
-    /// True if a connection carries one request after another. Otherwise each request opens a
-    /// connection, its latency includes the connect, and its text should say `Connection: close`.
-    pub keep_alive: bool,
-    /// True to make only TLS handshakes: each request connects, is complete with the handshake and sends nothing more.
-    /// Needs TLS, HTTP/1.1 and no keep-alive.
-    pub handshakes: bool,
-    /// Limit of the time to connect; up to [`MAX_TIMEOUT`], checked every millisecond.
-    pub connect_timeout: Duration,
-    /// Limit of the time from send to complete response; as `connect_timeout`.
-    pub response_timeout: Duration,
-    /// Number of requests after which the load ends, over all threads.
-    pub requests: Option<u64>,
-    /// True if the load starts with a warm-up, so that the caller opens the window. Otherwise the
-    /// window opens with the first request.
-    pub warm_up: bool,
+    pub clients: Clients,
+    pub phases: Phases,
     /// Length of the intervals of a [`Series`](crate::Series); at least [`MIN_INTERVAL`]. `None`: no series, which saves
     /// a few nanoseconds per response.
+    #[serde(skip)]
     pub series: Option<Duration>,
     /// True to record the time to first byte, which costs some CPU per response.
     pub first_byte: bool,
-    /// True if threads poll for events instead of sleeping. This saves the server the cost of waking
-    /// them and makes no request late, but each thread uses a whole CPU.
-    pub busy_poll: bool,
     /// CPUs to run on, one per thread, round robin. Empty: threads are not pinned.
     pub cpus: Vec<usize>,
     /// Part of the plan that this generator sends. Rate, requests and connections of the plan are those of all parts.
     pub shard: Shard,
+}
+
+/// Decision which request is sent when.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    /// Closed loop: each connection sends when its last response is complete. Finds the capacity of a server.
+    Closed {
+        /// 1 to [`MAX_CONNECTIONS`] per generator.
+        connections: usize,
+    },
+    /// Open loop: requests leave on a schedule, independent of responses. Finds the latency at a known load.
+    Open {
+        schedule: OpenLoop<Rate>,
+        /// Seed of Poisson gaps.
+        seed: u64,
+    },
+    /// Open loop of recorded sessions: their requests are sent at the times of a rate, in the recorded order.
+    #[serde(skip)]
+    Replay(ReplayPlan),
+}
+
+/// Sessions of recorded clients. Each has connections of its own, none of which is opened at the start.
+#[derive(Clone, Debug)]
+pub struct ReplayPlan {
+    pub replay: Arc<Replay>,
+    /// The n-th request of the replay is the n-th of the rate.
+    pub rate: Rate,
+    /// Limit over all sessions and threads; at least one per thread.
+    pub connections_max: usize,
+}
+
+/// Requests that are measured, and the end of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phases {
+    /// After a warm-up, the caller opens the window and later closes it.
+    WarmUp,
+    /// The window opens with the first request, and the caller closes it. A replay ends with its last response.
+    Endless,
+    /// All of a number of requests over all threads, the last response to which ends the load.
+    Requests(u64),
 }
 
 /// One of several generators that send one plan together.
@@ -113,46 +116,11 @@ impl Shard {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Target {
     Tcp(SocketAddr),
     Unix(PathBuf),
-}
-
-/// Protocol, and the limit of requests in flight on one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Protocol {
-    Http1 {
-        /// 1 to [`MAX_PIPELINE`]; 1 without keep-alive.
-        pipeline: usize,
-    },
-    /// By ALPN over TLS; otherwise with prior knowledge (RFC 9113, section 3.3).
-    Http2 {
-        /// 1 to [`MAX_STREAMS`]. The server may allow fewer.
-        streams: usize,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Arrivals {
-    /// Closed loop: each connection sends when its last response is complete. Finds the capacity of
-    /// a server.
-    Closed,
-    /// Open loop: requests leave on a schedule, independent of responses. Finds the latency at a
-    /// known load.
-    Open { rate: Rate, spacing: Spacing },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Spacing {
-    Constant,
-    Poisson {
-        /// Seed of the gaps.
-        seed: u64,
-    },
 }
 
 /// Error that prevents or ends a load. Failures of single requests are counted in
@@ -175,14 +143,49 @@ impl Plan {
     /// Rate of an open loop.
     pub fn rate(&self) -> Option<&Rate> {
         match &self.arrivals {
-            Arrivals::Closed => None,
-            Arrivals::Open { rate, .. } => Some(rate),
+            Arrivals::Closed { .. } => None,
+            Arrivals::Open { schedule, .. } => Some(&schedule.rate),
+            Arrivals::Replay(plan) => Some(&plan.rate),
+        }
+    }
+
+    pub fn replay(&self) -> Option<&Replay> {
+        match &self.arrivals {
+            Arrivals::Closed { .. } | Arrivals::Open { .. } => None,
+            Arrivals::Replay(plan) => Some(&plan.replay),
+        }
+    }
+
+    /// Connections opened at the start, over all threads.
+    pub fn connections(&self) -> usize {
+        match &self.arrivals {
+            Arrivals::Closed { connections } => *connections,
+            Arrivals::Open { schedule, .. } => schedule.connections,
+            Arrivals::Replay(_) => 0,
+        }
+    }
+
+    /// Limit of the connections over all threads.
+    pub fn connections_max(&self) -> usize {
+        match &self.arrivals {
+            Arrivals::Closed { connections } => *connections,
+            Arrivals::Open { schedule, .. } => schedule.connections_max,
+            Arrivals::Replay(plan) => plan.connections_max,
+        }
+    }
+
+    /// Number of requests over all threads, the last of which ends the load.
+    pub fn requests(&self) -> Option<u64> {
+        match (&self.arrivals, self.phases) {
+            (Arrivals::Replay(plan), _) => Some(plan.replay.len() as u64),
+            (_, Phases::Requests(requests)) => Some(requests),
+            (_, Phases::WarmUp | Phases::Endless) => None,
         }
     }
 
     /// Checks all limits. [`Generator::start`](crate::Generator::start) does, too.
     pub fn validate(&self) -> Result<(), Error> {
-        let &Self { connections, connections_max, threads, .. } = self;
+        let threads = self.clients.threads;
         check((1..=MAX_THREADS).contains(&threads), || {
             format!("cannot use {threads} threads: choose 1 to {MAX_THREADS}")
         })?;
@@ -190,33 +193,23 @@ impl Plan {
         check((1..=MAX_SHARDS).contains(&count) && index < count, || {
             format!("cannot send part {index} of {count}: choose 1 to {MAX_SHARDS} generators")
         })?;
-        // Each generator has ports of its own.
-        let (all_threads, limit) = (threads * count, MAX_CONNECTIONS * count);
-        check((all_threads..=limit).contains(&connections), || {
-            format!(
-                "cannot use {connections} connections for {all_threads} threads: choose {all_threads} to {limit}"
-            )
-        })?;
-        check((connections..=limit).contains(&connections_max), || {
-            format!(
-                "cannot grow {connections} connections to {connections_max}: choose {connections} to {limit}"
-            )
-        })?;
+        self.validate_connections()?;
         self.validate_protocol()?;
         if let Some(rate) = self.rate() {
             rate.validate().map_err(Error::Plan)?;
         }
-        self.validate_replay()?;
-        check(!(self.handshakes && self.keep_alive), || {
-            "cannot make handshakes alone with keep-alive: open a connection for each".to_owned()
-        })?;
+        if let Arrivals::Replay(plan) = &self.arrivals {
+            self.validate_replay(plan)?;
+        }
         check(self.series.is_none_or(|length| length >= MIN_INTERVAL), || {
             let min = MIN_INTERVAL.as_millis();
             format!("cannot divide the load into shorter intervals than {min} ms")
         })?;
-        check(self.requests != Some(0), || "cannot send 0 requests: choose at least 1".to_owned())?;
+        check(self.phases != Phases::Requests(0), || {
+            "cannot send 0 requests: choose at least 1".to_owned()
+        })?;
         for (name, timeout) in
-            [("connect", self.connect_timeout), ("response", self.response_timeout)]
+            [("connect", self.clients.connect_timeout), ("response", self.clients.response_timeout)]
         {
             check(!timeout.is_zero() && timeout <= MAX_TIMEOUT, || {
                 let seconds = timeout.as_secs_f64();
@@ -229,14 +222,32 @@ impl Plan {
         Ok(())
     }
 
+    fn validate_connections(&self) -> Result<(), Error> {
+        // Each generator has ports of its own.
+        let least = self.clients.threads * self.shard.count;
+        let limit = MAX_CONNECTIONS * self.shard.count;
+        let most = self.connections_max();
+        let connections = match self.arrivals {
+            Arrivals::Closed { .. } | Arrivals::Open { .. } => self.connections(),
+            Arrivals::Replay(_) => most,
+        };
+        check((least..=limit).contains(&connections), || {
+            format!(
+                "cannot use {connections} connections for {least} threads: choose {least} to {limit}"
+            )
+        })?;
+        check((connections..=limit).contains(&most), || {
+            format!(
+                "cannot grow {connections} connections to {most}: choose {connections} to {limit}"
+            )
+        })
+    }
+
     fn validate_protocol(&self) -> Result<(), Error> {
-        match self.protocol {
+        match self.clients.protocol {
             Protocol::Http1 { pipeline } => {
                 check((1..=MAX_PIPELINE).contains(&pipeline), || {
                     format!("cannot pipeline {pipeline} requests: choose 1 to {MAX_PIPELINE}")
-                })?;
-                check(pipeline == 1 || self.keep_alive, || {
-                    format!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
                 })?;
                 let mut requests = self.workload.requests().iter();
                 check(pipeline == 1 || !requests.any(|request| request.message.closes()), || {
@@ -245,39 +256,28 @@ impl Plan {
                     )
                 })
             }
-            Protocol::Http2 { streams } => {
-                check((1..=MAX_STREAMS).contains(&streams), || {
-                    format!("cannot use {streams} streams: choose 1 to {MAX_STREAMS}")
-                })?;
-                check(self.keep_alive, || {
-                    "cannot open a connection for each request over HTTP/2: use HTTP/1.1".to_owned()
-                })
-            }
+            Protocol::Http2 { streams } => check((1..=MAX_STREAMS).contains(&streams), || {
+                format!("cannot use {streams} streams: choose 1 to {MAX_STREAMS}")
+            }),
+            Protocol::Http1Close | Protocol::Handshakes => Ok(()),
         }
     }
 
-    fn validate_replay(&self) -> Result<(), Error> {
-        let Some(replay) = &self.replay else {
-            let is_recorded = matches!(self.rate(), Some(Rate::Recorded(_)));
-            return check(!is_recorded, || "cannot use recorded times without a replay".to_owned());
+    fn validate_replay(&self, plan: &ReplayPlan) -> Result<(), Error> {
+        let has_all_times = match &plan.rate {
+            Rate::Recorded(times) => times.len() == plan.replay.len(),
+            Rate::Constant(_) | Rate::Stages(_) => true,
         };
-        let is_constant =
-            matches!(self.arrivals, Arrivals::Open { spacing: Spacing::Constant, .. });
-        let has_all_times = match self.rate() {
-            Some(Rate::Recorded(times)) => times.len() == replay.len(),
-            Some(Rate::Constant(_) | Rate::Stages(_)) | None => true,
-        };
+        let protocol = self.clients.protocol;
         let conflicts = [
-            (!is_constant, "without a rate of constant gaps"),
             (!has_all_times, "with another number of recorded times"),
-            (!self.keep_alive, "without keep-alive: sessions keep their connections"),
-            (self.warm_up, "with a warm-up: all requests are measured"),
-            (self.shard != Shard::WHOLE, "with several generators: a session has one"),
+            (!protocol.keeps_connections(), "without keep-alive: sessions keep their connections"),
             (
-                matches!(self.protocol, Protocol::Http1 { pipeline } if pipeline > 1),
+                matches!(protocol, Protocol::Http1 { pipeline } if pipeline > 1),
                 "with several requests on a connection: a session opens another one",
             ),
-            (self.requests != Some(replay.len() as u64), "with another number of requests"),
+            (self.phases != Phases::Endless, "in part: all requests are sent and measured"),
+            (self.shard != Shard::WHOLE, "with several generators: a session has one"),
         ];
         match conflicts.into_iter().find(|(is_used, _)| *is_used) {
             Some((_, reason)) => Err(Error::Plan(format!("cannot replay a recording {reason}"))),
@@ -285,23 +285,14 @@ impl Plan {
         }
     }
 
-    /// Limit of requests in flight on one connection.
-    pub(crate) fn concurrency(&self) -> usize {
-        match self.protocol {
-            Protocol::Http1 { pipeline: requests } | Protocol::Http2 { streams: requests } => {
-                requests
-            }
-        }
-    }
-
     /// True if threads let responses arrive before they read them: in a closed loop over several streams, unless they
     /// poll. Bodies that wait for room in a window would wait for a pause with each of its updates.
     pub(crate) fn coalesces(&self) -> bool {
-        let Protocol::Http2 { streams } = self.protocol else { return false };
+        let Protocol::Http2 { streams } = self.clients.protocol else { return false };
         let requests = self.workload.requests().iter();
         let body_max = requests.map(|request| request.message.body().len()).max().unwrap_or(0);
-        let is_closed = matches!(self.arrivals, Arrivals::Closed);
-        is_closed && !self.busy_poll && streams > 1 && streams * body_max <= INITIAL_WINDOW
+        let is_closed = matches!(self.arrivals, Arrivals::Closed { .. });
+        is_closed && !self.clients.busy_poll && streams > 1 && streams * body_max <= INITIAL_WINDOW
     }
 }
 

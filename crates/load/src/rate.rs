@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tollgate_stats::number::significant;
 
-use crate::plan::{MAX_RATE, MAX_STAGES};
+use tollgate_traffic::load_shape::MAX_RATE;
+
+use crate::plan::MAX_STAGES;
 
 /// Requests per second over all threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

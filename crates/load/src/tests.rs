@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::generate::Contract;
 use serde_json::Value;
 use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::load_shape::{Clients, OpenLoop, Protocol, Spacing};
 
 use crate::format::{IntervalLine, LoadResult};
 use crate::{schemas, *};
@@ -23,29 +24,27 @@ fn closed_loop() -> Plan {
     Plan {
         target: Target::Tcp(([127, 0, 0, 1], 8080).into()),
         workload: Arc::new(Workload::new(vec![get(0)], vec![0]).unwrap()),
-        arrivals: Arrivals::Closed,
-        connections: 10,
-        connections_max: 10,
-        threads: 1,
+        arrivals: Arrivals::Closed { connections: 10 },
+        clients: Clients {
+            protocol: Protocol::Http1 { pipeline: 1 },
+            threads: 1,
+            busy_poll: false,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+        },
+        phases: Phases::Endless,
         tls: None,
-        protocol: Protocol::Http1 { pipeline: 1 },
-        keep_alive: true,
-        connect_timeout: Duration::from_secs(5),
-        response_timeout: Duration::from_secs(10),
-        requests: None,
-        warm_up: false,
         series: None,
-        handshakes: false,
-        replay: None,
         first_byte: false,
-        busy_poll: false,
         cpus: vec![],
         shard: Shard::WHOLE,
     }
 }
 
-fn open_loop(per_second: f64, spacing: Spacing) -> Plan {
-    Plan { arrivals: Arrivals::Open { rate: Rate::Constant(per_second), spacing }, ..closed_loop() }
+/// A schedule over ten connections for two seconds.
+fn open_loop(rate: Rate, spacing: Spacing) -> Plan {
+    let schedule = OpenLoop { rate, spacing, connections: 10, connections_max: 10 };
+    Plan { arrivals: Arrivals::Open { schedule, seed: 1 }, ..closed_loop() }
 }
 
 /// 1,000 to 10,000 us, each multiple of 10 us once: 901 latencies with a median of 5,500 us.
@@ -153,8 +152,9 @@ impl Example {
 
     fn open(summary: Summary) -> Self {
         let templates = vec![label("page", Some("benign")), label("attack", Some("malicious"))];
-        let plan = open_loop(5_000.0, Spacing::Poisson { seed: 1 });
-        let plan = Plan { connections: 50, connections_max: 50, ..plan };
+        let (rate, spacing) = (Rate::Constant(5_000.0), Spacing::Poisson);
+        let schedule = OpenLoop { rate, spacing, connections: 50, connections_max: 50 };
+        let plan = Plan { arrivals: Arrivals::Open { schedule, seed: 1 }, ..closed_loop() };
         Self { plan, templates, mix: Some("browser-headers"), summary }
     }
 
@@ -192,19 +192,22 @@ fn closed_loops_over_streams_coalesce_unless_they_poll_or_wait_for_windows() {
         let request = Request::parse(&(head + &"x".repeat(body_bytes)));
         Arc::new(Workload::new(vec![request], vec![0]).unwrap())
     };
-    let plan = |streams: usize, body_bytes: usize| Plan {
-        protocol: Protocol::Http2 { streams },
+    let plan = |protocol: Protocol, body_bytes: usize| Plan {
+        clients: Clients { protocol, ..closed_loop().clients },
         workload: workload(body_bytes),
         ..closed_loop()
     };
-    assert!(plan(2, 0).coalesces());
-    assert!(plan(10, 6_553).coalesces());
-    assert!(!plan(10, 6_554).coalesces());
-    assert!(!plan(1, 0).coalesces());
-    assert!(!Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(2, 0) }.coalesces());
-    assert!(!Plan { busy_poll: true, ..plan(2, 0) }.coalesces());
-    let arrivals = open_loop(100.0, Spacing::Constant).arrivals;
-    assert!(!Plan { arrivals, ..plan(2, 0) }.coalesces());
+    let http2 = |streams: usize, body_bytes: usize| plan(Protocol::Http2 { streams }, body_bytes);
+    assert!(http2(2, 0).coalesces());
+    assert!(http2(10, 6_553).coalesces());
+    assert!(!http2(10, 6_554).coalesces());
+    assert!(!http2(1, 0).coalesces());
+    assert!(!plan(Protocol::Http1 { pipeline: 2 }, 0).coalesces());
+    let mut polling = http2(2, 0);
+    polling.clients.busy_poll = true;
+    assert!(!polling.coalesces());
+    let arrivals = open_loop(Rate::Constant(100.0), Spacing::Constant).arrivals;
+    assert!(!Plan { arrivals, ..http2(2, 0) }.coalesces());
 }
 
 mod json {
@@ -319,7 +322,7 @@ mod ab {
         let request = Request::parse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na=1");
         let length = request.message.bytes().len() as u64;
         example.plan.workload = Arc::new(Workload::new(vec![request], vec![0]).unwrap());
-        example.plan.keep_alive = false;
+        example.plan.clients.protocol = Protocol::Http1Close;
         let text = example.report().to_ab();
         assert!(!text.contains("Keep-Alive requests:"), "{text}");
         let total = format!("\nTotal body sent:        {}\n", 910 * length);

@@ -24,7 +24,7 @@ use tollgate_net::{
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
-use crate::plan::{Plan, share};
+use crate::plan::{Phases, Plan, share};
 use crate::series::Recorder;
 use crate::waiting::RequestWait;
 use closing::ClosingConnections;
@@ -108,7 +108,7 @@ impl Control {
     pub(crate) fn new(plan: &Plan, start: Instant) -> Self {
         let flag = || AtomicBool::new(false);
         let window_start = OnceLock::new();
-        if plan.rate().is_some() && !plan.warm_up {
+        if plan.rate().is_some() && plan.phases != Phases::WarmUp {
             window_start.get_or_init(|| start);
         }
         Self { start, measure: flag(), drain: flag(), stop: flag(), window_start }
@@ -128,19 +128,19 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&waker, Source::Waker.token(), Interest::Readable)?;
         let now = Instant::now();
-        let (thread, threads) = plan.shard.thread(thread, plan.threads);
+        let (thread, threads) = plan.shard.thread(thread, plan.clients.threads);
         let share = |total: u64| share(total, thread, threads);
         let source = RequestSource::new(plan, control.start, thread, threads);
         let planned = source.planned();
-        let connections_max = share(plan.connections_max as u64);
+        let connections_max = share(plan.connections_max() as u64);
+        let connections = share(plan.connections() as u64);
         let (connections, connections_max) = match &source {
             // Further connections would have nothing to send.
             RequestSource::Closed(_) => {
-                let connections = share(plan.connections as u64).min(planned.unwrap_or(u64::MAX));
+                let connections = connections.min(planned.unwrap_or(u64::MAX));
                 (connections, connections)
             }
-            RequestSource::Open(_) => (share(plan.connections as u64), connections_max),
-            RequestSource::Replay(_) => (0, connections_max),
+            RequestSource::Open(_) | RequestSource::Replay(_) => (connections, connections_max),
         };
         Ok(Self {
             poller,
@@ -164,7 +164,7 @@ impl Worker {
             in_flight: 0,
             now,
             next_timeout_check: now,
-            opens_window: !plan.warm_up,
+            opens_window: plan.phases != Phases::WarmUp,
             idle_polling: IdlePolling::default(),
         })
     }
@@ -177,7 +177,7 @@ impl Worker {
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
         self.now = Instant::now();
         self.started_at = self.now;
-        if !self.plan.keep_alive {
+        if !self.plan.clients.protocol.keeps_connections() {
             self.is_sending = true;
             self.open_window(&clock)?;
         }
@@ -329,7 +329,7 @@ impl Worker {
 
     /// Longest wait of the poller: until the next request is due or the next timeout is checked.
     fn poll_timeout(&mut self) -> Duration {
-        if self.plan.busy_poll || self.has_more() {
+        if self.plan.clients.busy_poll || self.has_more() {
             return Duration::ZERO;
         }
         if self.source.is_closed_loop() {
@@ -358,7 +358,7 @@ impl Worker {
             return self.idle_polling.busy_turn();
         }
         self.metrics.polled(self.idle_polling.idle_turn());
-        if self.plan.busy_poll {
+        if self.plan.clients.busy_poll {
             yield_cpu();
         }
     }

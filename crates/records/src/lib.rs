@@ -15,5 +15,4 @@ pub mod schedule;
 pub mod stop;
 pub mod subject;
 pub mod trial;
-pub mod units;
 pub mod validity;

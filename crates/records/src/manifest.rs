@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tollgate_traffic::Class;
 
 /// Version of the format; readers reject other versions.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Version and commit of the program.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TOLLGATE_COMMIT"), ")");

@@ -104,7 +104,7 @@ pub fn measured<'a>(
 /// Returns the metric whose prices must be precise: CPU per request or, if the baseline uses no CPU, throughput, or the
 /// median latency in an open loop, whose throughput is given.
 pub fn judged_by(case: &CaseManifest, baseline: &ByBlock<'_>) -> Metric {
-    match (has_no_cpu(baseline), case.open_loop.is_some()) {
+    match (has_no_cpu(baseline), case.load.open_loop().is_some()) {
         (false, _) => Metric::CpuUsPerRequest,
         (true, false) => Metric::ThroughputPerS,
         (true, true) => Metric::LatencyP50Ms,

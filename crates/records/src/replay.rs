@@ -134,7 +134,7 @@ fn schedule(manifest: &Manifest) -> Schedule {
         all.filter(|(_, subject)| case.runs(subject)).map(|(index, _)| index).collect()
     };
     let cases: Vec<Vec<usize>> = experiment.cases.iter().map(subjects).collect();
-    let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.rate_of.is_some());
+    let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.load.rate_of().is_some());
     let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
     let extra = experiment.subjects.iter().position(is_baseline).map(|baseline| ExtraBlocks {
         baseline,

@@ -2,7 +2,6 @@
 //!
 //! CPU times are in microseconds over the measured window, latencies in milliseconds, memory in bytes.
 
-use crate::case::SpacingFile;
 use crate::validity::Invalid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use strum::Display;
 use thiserror::Error;
 use tollgate_stats::{Failures, LATENESS_MAX, LatencyHistogram, UNSENT_SHARE_MAX};
 use tollgate_traffic::Class;
+use tollgate_traffic::load_shape::Spacing;
 
 /// Version of the format; readers reject other versions.
 pub const SCHEMA: u32 = 3;
@@ -146,7 +146,7 @@ pub struct WarmUpRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoopRecord {
     pub rate_per_s: f64,
-    pub spacing: SpacingFile,
+    pub spacing: Spacing,
     /// Latency from the send, without the time that requests waited to be sent.
     pub uncorrected_latency: LatencyRecord,
     /// Delay caused by the generator itself; not left out if there are few requests.
@@ -468,7 +468,7 @@ mod tests {
     fn open_loop(due: u64, unsent: u64, lateness_p99_ms: f64) -> OpenLoopRecord {
         OpenLoopRecord {
             rate_per_s: 1_000.0,
-            spacing: SpacingFile::Constant,
+            spacing: Spacing::Constant,
             uncorrected_latency: LatencyRecord::of(&LatencyHistogram::new()).unwrap(),
             lateness_p99_ms: Some(lateness_p99_ms),
             due,

@@ -1,9 +1,9 @@
 //! Rules that make a trial invalid, and their limits.
 
-use crate::units::Percent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tollgate_traffic::units::Percent;
 
 /// Reason that the figures of a trial do not count.
 #[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]

@@ -36,7 +36,7 @@ use tollgate_records::trial::{Failure, Measurement, Outcome, Step, TrialRecord};
 use tollgate_records::validity::Invalid;
 
 /// Schema version of report.json.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

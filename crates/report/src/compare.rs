@@ -22,6 +22,8 @@ use tollgate_records::metric::{self, Metric};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{SubjectManifest, SubjectState};
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
+use tollgate_traffic::load_shape::WarmUp;
+use tollgate_traffic::units::Span;
 
 /// Schema version of the JSON output.
 const SCHEMA: u32 = 2;
@@ -280,16 +282,10 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> anyhow::Result<Value> {
 fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(case)?;
     // A duration and a limit are not comparable as numbers.
-    let warm_up = if case.warmup_steady {
-        format!("until steady, at most {} s", case.warmup_s)
-    } else {
-        format!("{} s", case.warmup_s)
-    };
-    if let Some(parts) = value.as_object_mut() {
-        parts.remove("warmup_s");
-        parts.remove("warmup_steady");
-        parts.insert("warmup".to_owned(), json!(warm_up));
-    }
+    value["load"]["warm_up"] = json!(match case.load.warm_up {
+        WarmUp::For(time) => Span(time).to_string(),
+        WarmUp::Steady { within } => format!("until steady, at most {}", Span(within)),
+    });
     // Mixes are equal if their contents are.
     value["mix_file"] = Value::Null;
     value["mix"] = json!(run.experiment.mixes.get(&case.mix_file).map(|text| hash_text(text)));

@@ -14,6 +14,7 @@ use crate::probe::{self, Target};
 use crate::process::{Interrupt, Interrupted};
 use crate::role::ServerFiles;
 use crate::role::servers::TrialEnd;
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,16 +22,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::load_shape::LoadFile;
 use tollgate_load::{
-    Arrivals, Plan, Progress, Protocol, Rate, Request, Shard, Slice, Spacing, Target as LoadTarget,
-    Workload, becomes_steady,
+    Arrivals, Phases, Plan, Progress, Rate, Request, Shard, Slice, Target as LoadTarget, Workload,
+    becomes_steady,
 };
-use tollgate_records::case::SpacingFile;
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::HostManifest;
 use tollgate_records::subject::{Installed, Missing, SubjectState};
 use tollgate_records::trial::{Measurement, Noise, ProbeResponse, as_f64};
+use tollgate_traffic::load_shape::{CaseArrivals, LoadShape, OpenLoop, TlsSessions};
 
 /// Machines for the trials of a run.
 ///
@@ -172,27 +172,13 @@ impl MeasureRequest<'_> {
         let (site, load) = (self.site, self.expected.load);
         Ok(Plan {
             target: LoadTarget::Tcp(site.address),
-            arrivals: arrivals(load, self.gaps_seed),
-            connections_max: load.connections_most() as usize,
-            tls: site.tls(load.tls_resume)?,
-            protocol: if site.protocol.is_http2() {
-                Protocol::Http2 { streams: load.streams as usize }
-            } else {
-                Protocol::Http1 { pipeline: 1 }
-            },
-            series: None,
-            handshakes: false,
-            replay: None,
-            first_byte: false,
+            tls: site.tls(load.tls == TlsSessions::Resumed)?,
             workload: Arc::clone(&self.workload),
-            connections: load.connections as usize,
-            threads: load.threads as usize,
-            keep_alive: load.keepalive,
-            busy_poll: load.busy_poll,
-            connect_timeout: CONNECT_TIMEOUT,
-            response_timeout: load.timeout.0,
-            requests: None,
-            warm_up: false,
+            arrivals: arrivals(load, self.gaps_seed)?,
+            clients: load.clients.clone(),
+            phases: Phases::Endless,
+            series: None,
+            first_byte: false,
             cpus,
             shard: Shard::WHOLE,
         })
@@ -205,22 +191,27 @@ impl MeasureRequest<'_> {
         sample: impl FnMut(Instant) -> Result<(Instant, Progress, Option<u64>), E>,
     ) -> Result<bool, E> {
         let load = self.expected.load;
-        becomes_steady(load.warmup_longest(), sample, |slice, before, now| {
+        becomes_steady(load.warm_up.longest(), sample, |slice, before, now| {
             let cpu_us = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
-            steady_figures(slice, cpu_us, load.rate.is_some())
+            steady_figures(slice, cpu_us, load.open_loop().is_some())
         })
     }
 }
 
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
-    let spacing = match load.spacing() {
-        Some(SpacingFile::Poisson) => Spacing::Poisson { seed },
-        Some(SpacingFile::Constant) | None => Spacing::Constant,
-    };
-    load.rate
-        .map_or(Arrivals::Closed, |rate| Arrivals::Open { rate: Rate::Constant(rate), spacing })
+fn arrivals(load: &LoadShape, seed: u64) -> anyhow::Result<Arrivals> {
+    Ok(match &load.arrivals {
+        CaseArrivals::Closed { connections } => Arrivals::Closed { connections: *connections },
+        CaseArrivals::Open(OpenLoop { rate, spacing, connections, connections_max }) => {
+            let per_s = rate.per_s().context("the rate of the case is not known yet")?;
+            let schedule = OpenLoop {
+                rate: Rate::Constant(per_s),
+                spacing: *spacing,
+                connections: *connections,
+                connections_max: *connections_max,
+            };
+            Arrivals::Open { schedule, seed }
+        }
+    })
 }
 
 /// Returns the figures that must be steady: throughput in a closed loop, and the CPU time per request of the system.

@@ -6,7 +6,6 @@ use crate::environment;
 use crate::role::window::RoleReadings;
 use anyhow::{Context, bail};
 use std::time::Duration;
-use tollgate_experiment::load_shape::{LoadFile, Window};
 use tollgate_load::{Summary, TemplateSummary, ThreadUsage};
 use tollgate_records::trial::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, ProbeOutcome,
@@ -15,12 +14,13 @@ use tollgate_records::trial::{
 use tollgate_records::validity::{HeavyProcess, Limits};
 use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
+use tollgate_traffic::load_shape::{LoadShape, Window};
 use validity::{Evidence, Utilization};
 
 /// Criteria of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    pub load: &'a LoadFile,
+    pub load: &'a LoadShape,
     pub templates: &'a [Template],
     /// Status code of blocked requests.
     pub blocked_status: u16,
@@ -73,7 +73,7 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
     let utilization = utilization(load, &readings);
     let Readings { summary, system, origin, mut noise, heaviest, lateness, warm_up, .. } = readings;
     // Threads that poll on a shared CPU, or have idle priority, wait all the time, which would count as pressure.
-    if load.busy_poll || load.idle_poll {
+    if load.clients.busy_poll || load.idle_poll {
         noise.cpu_pressure_percent = None;
     }
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -118,7 +118,7 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
         failed_kinds: summary.failures.describe(),
         window,
         servers_window,
-        planned: load.window(),
+        planned: load.window,
         lateness,
         // Expected if the system fell behind its schedule, which is reported separately.
         oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
@@ -156,17 +156,16 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
 const HISTOGRAM: &str = "cannot encode the latency histogram";
 
 /// Returns `None` in a closed loop.
-fn open_loop(load: &LoadFile, summary: &Summary) -> Result<Option<OpenLoopRecord>, EncodeError> {
-    let (Some(rate_per_s), Some(spacing)) = (load.rate, load.spacing()) else {
-        return Ok(None);
-    };
+fn open_loop(load: &LoadShape, summary: &Summary) -> Result<Option<OpenLoopRecord>, EncodeError> {
+    let Some(schedule) = load.open_loop() else { return Ok(None) };
+    let Some(rate_per_s) = schedule.rate.per_s() else { return Ok(None) };
     let (Some(from_send), Some(lateness)) = (&summary.uncorrected_latency, &summary.lateness)
     else {
         return Ok(None);
     };
     Ok(Some(OpenLoopRecord {
         rate_per_s,
-        spacing,
+        spacing: schedule.spacing,
         uncorrected_latency: LatencyRecord::of(from_send)?,
         lateness_p99_ms: lateness.value_at(0.99).map(|ns| as_f64(ns) / 1e6),
         due: lateness.count(),
@@ -201,10 +200,10 @@ fn unexpected_example(template: &TemplateRecord) -> Option<String> {
 }
 
 /// Returns the CPU utilization of each role.
-fn utilization(load: &LoadFile, readings: &Readings) -> Utilization {
+fn utilization(load: &LoadShape, readings: &Readings) -> Utilization {
     let share = |role: &RoleReadings, cpu: CpuTime| {
         // With fixed requests, servers work only while requests are in flight.
-        let window_s = match load.window() {
+        let window_s = match load.window {
             Window::For(_) => role.window_s,
             Window::Requests { .. } => readings.summary.window.as_secs_f64(),
         };

@@ -22,9 +22,9 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::external::External;
 use tollgate_load::{Expectation, Request};
-use tollgate_records::case::Protocol;
 use tollgate_records::subject::Installed;
 use tollgate_records::trial::{CpuTime, Step};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Context of errors.
 const COUNTERS: &str = "cannot read the counters of the machine";
@@ -58,7 +58,7 @@ pub struct OriginStart<'a> {
     /// Address to listen on.
     pub ip: IpAddr,
     pub count: u16,
-    pub protocol: Protocol,
+    pub protocol: CaseProtocol,
     /// Certificate and key, if the protocol has TLS.
     pub certificate: &'a Path,
     pub busy_poll: bool,
@@ -76,8 +76,8 @@ pub struct SystemStart<'a> {
     /// Address to listen on.
     pub ip: IpAddr,
     pub origins: &'a [SocketAddr],
-    pub connections: u32,
-    pub protocol: Protocol,
+    pub connections: usize,
+    pub protocol: CaseProtocol,
     /// Certificate and key, if the protocol has TLS.
     pub certificate: &'a Path,
     pub files: &'a ServerFiles,

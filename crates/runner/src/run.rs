@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::load_shape::{LoadFile, ValidThroughput, rate};
+use tollgate_experiment::load_file::{ValidThroughput, rate};
 use tollgate_experiment::manifest::Invocation;
+use tollgate_load::STEADY_AFTER;
 use tollgate_records::case::CaseManifest;
 use tollgate_records::difference::Difference;
 use tollgate_records::error::bad_input;
@@ -27,6 +28,7 @@ use tollgate_records::stop::EndedBy;
 use tollgate_records::subject::{Installed, Missing, SubjectState};
 use tollgate_records::trial::{Noise, Step, TrialRecord};
 use tollgate_records::validity::{Invalid, Limits};
+use tollgate_traffic::load_shape::WarmUp;
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {
@@ -242,20 +244,18 @@ impl Blocks<'_> {
         let subject = &self.experiment.subjects[plan.subject];
         report(Event::Trial { block: plan.block, case: &case.name, subject: &subject.name });
         let trial = Trial { plan, case, subject, installed };
-        let Some(rate_of) = &case.rate_of else {
+        let Some((other, share)) = case.load.rate_of() else {
             return trial::run(self.bench, &self.context, &trial);
         };
-        let Some(rate) = rate(rate_of.share.0, &valid_throughputs(&self.records, &rate_of.case))
-        else {
+        let Some(rate) = rate(share.0, &valid_throughputs(&self.records, other)) else {
             let reason = format!(
-                "its rate is {} of the throughput of the slowest subject in case {}, which has no valid \
-                 trial yet",
-                rate_of.share, rate_of.case
+                "its rate is {share} of the throughput of the slowest subject in case {other}, which has no valid \
+                 trial yet"
             );
             return Ok(trial::failed_at_once(&trial, Step::Configure, reason));
         };
-        let load = LoadFile { rate: Some(rate), ..case.load };
-        let case = Case { load, ..case.clone() };
+        let mut case = case.clone();
+        case.load.set_derived_rate(Some(rate));
         trial::run(self.bench, &self.context, &Trial { case: &case, ..trial })
     }
 
@@ -354,7 +354,11 @@ pub fn shortest_time(experiment: &Experiment) -> Duration {
     }
     let of_case = |case: &Case| {
         let subjects = u32::try_from(case.subjects.len()).unwrap_or(u32::MAX);
-        (case.load.warmup_shortest() + case.load.window().shortest()) * subjects
+        let warm_up = match case.load.warm_up {
+            WarmUp::For(time) => time,
+            WarmUp::Steady { .. } => STEADY_AFTER,
+        };
+        (warm_up + case.load.window.shortest()) * subjects
     };
     let a_block: Duration = experiment.cases.iter().map(of_case).sum();
     a_block * experiment.stop.blocks

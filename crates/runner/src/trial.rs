@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::corpus::Corpus;
 use tollgate_experiment::experiment::{Case, Subject};
-use tollgate_experiment::toml_file::{self, Source};
-use tollgate_records::case::Protocol;
+use tollgate_experiment::toml_file::Source;
 use tollgate_records::error::io_error;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::schedule::TrialPlan;
@@ -28,6 +27,9 @@ use tollgate_records::trial::{
 };
 use tollgate_records::validity::Limits;
 use tollgate_traffic::Mix;
+use tollgate_traffic::load_shape::{
+    CaseArrivals, Clients, LoadShape, Protocol, TlsSessions, WarmUp, Window,
+};
 
 /// Context of all trials of a run.
 #[derive(Debug)]
@@ -161,15 +163,23 @@ pub fn case_for_check(mix: Mix, mut sources: Vec<Source>) -> anyhow::Result<Case
         mix_source: sources.remove(0),
         mix_included,
         origins: 1,
-        protocol: Protocol::H1,
-        load: toml_file::parse(&Source { name: "check".to_owned(), text: LOAD.to_owned() })?,
+        load: LoadShape {
+            arrivals: CaseArrivals::Closed { connections: 1 },
+            clients: Clients {
+                protocol: Protocol::Http1 { pipeline: 1 },
+                threads: 1,
+                busy_poll: false,
+                connect_timeout: Duration::from_secs(5),
+                response_timeout: Duration::from_secs(10),
+            },
+            tls: TlsSessions::Off,
+            warm_up: WarmUp::For(Duration::ZERO),
+            window: Window::For(Duration::from_secs(1)),
+            idle_poll: false,
+        },
         subjects: vec![0],
-        rate_of: None,
     })
 }
-
-/// Load for the configuration files of a check.
-const LOAD: &str = "connections = 1\nduration = '1s'\nwarmup = '0s'\nbusy_poll = false";
 
 /// The steps of a trial, in their order.
 struct Steps<'b, 'a> {

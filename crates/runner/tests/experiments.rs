@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_experiment::load_shape::{RateOfFile, Window};
 use tollgate_runner::probe::requests;
+use tollgate_traffic::load_shape::Window;
 
 fn load(name: &str, adjustments: &Adjustments) -> Experiment {
     Experiment::load(&Catalog::new(vec![]), name, adjustments)
@@ -36,13 +36,13 @@ fn quick_run_of_a_waf_experiment_takes_less_than_three_minutes() {
     for name in ["naxsi", "crowdsec-basic", "crowdsec-stress", "wafs"] {
         let experiment = load(name, &quick);
         let of_case = |case: &Case| {
-            let window = match case.load.window() {
+            let window = match case.load.window {
                 Window::For(time) => time,
                 Window::Requests { requests, .. } => of_request * requests,
             };
             let started: Duration =
                 case.subjects.iter().map(|subject| overhead(&experiment.subjects[*subject])).sum();
-            (window + case.load.warmup_longest()) * case.subjects.len() as u32 + started
+            (window + case.load.warm_up.longest()) * case.subjects.len() as u32 + started
         };
         let block: Duration = experiment.cases.iter().map(of_case).sum();
         let all = block * experiment.stop.blocks;
@@ -56,8 +56,9 @@ fn all_wafs_of_an_experiment_get_the_same_mix() {
     let mixes: BTreeSet<&str> =
         experiment.cases.iter().map(|case| case.mix_source.name.as_str()).collect();
     assert_eq!(mixes, ["built-in:mixes/realistic.toml"].into());
-    let rates: Vec<_> = experiment.cases.iter().map(|case| case.rate_of.as_ref()).collect();
-    let of = |rate_of: &RateOfFile| (rate_of.case.clone(), rate_of.share.in_percent());
-    let rates: Vec<_> = rates.into_iter().map(|rate_of| rate_of.map(of)).collect();
+    let rate_of = |case: &Case| {
+        case.load.rate_of().map(|(other, share)| (other.to_owned(), share.in_percent()))
+    };
+    let rates: Vec<_> = experiment.cases.iter().map(rate_of).collect();
     assert_eq!(rates, [None, Some(("capacity".to_owned(), 50.0))]);
 }

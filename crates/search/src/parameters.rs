@@ -3,13 +3,13 @@
 use crate::bracket::BracketOptions;
 use crate::goal::Goals;
 use std::time::Duration;
-use tollgate_experiment::load_shape::{LoadFile, Window};
-use tollgate_load::MAX_RATE;
-use tollgate_records::case::SpacingFile;
 use tollgate_records::error::bad_input;
 use tollgate_records::run_dir::{SEARCH_SCHEMA, SearchRecord};
 use tollgate_records::trial::as_f64;
-use tollgate_records::units::Percent;
+use tollgate_traffic::load_shape::{
+    CaseArrivals, CaseRate, LoadShape, MAX_RATE, OpenLoop, Spacing, Window,
+};
+use tollgate_traffic::units::Percent;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchParameters {
@@ -63,18 +63,24 @@ impl SearchParameters {
 
     /// Returns the load of a case as an open loop at `rate`, long enough for the goals. The default spacing is Poisson,
     /// as of many independent clients.
-    pub fn load_at(&self, rate: f64, load: &LoadFile) -> LoadFile {
+    pub fn load_at(&self, rate: f64, load: &LoadShape) -> LoadShape {
         let time_for = |requests: u64| {
             Duration::from_secs_f64((as_f64(requests) / rate).min(WINDOW_MAX.as_secs_f64()))
         };
-        let window = match load.window() {
+        let window = match load.window {
             Window::For(time) => time,
             Window::Requests { requests, .. } => time_for(requests.into()),
         };
-        LoadFile {
-            rate: Some(rate),
-            spacing: Some(load.spacing().unwrap_or(SpacingFile::Poisson)),
-            ..load.lasting(window.max(time_for(self.goals.requests_min())))
+        let schedule = OpenLoop {
+            rate: CaseRate::PerS(rate),
+            spacing: load.open_loop().map_or(Spacing::Poisson, |open_loop| open_loop.spacing),
+            connections: load.connections(),
+            connections_max: load.connections_max(),
+        };
+        LoadShape {
+            arrivals: CaseArrivals::Open(schedule),
+            window: Window::For(window.max(time_for(self.goals.requests_min()))),
+            ..load.clone()
         }
     }
 
@@ -121,27 +127,38 @@ mod tests {
         }
     }
 
-    fn load(experiment: &str) -> LoadFile {
+    fn load(experiment: &str) -> LoadShape {
         let catalog = Catalog::new(vec![]);
-        Experiment::load(&catalog, experiment, &Adjustments::default()).unwrap().cases[0].load
+        let experiment = Experiment::load(&catalog, experiment, &Adjustments::default()).unwrap();
+        experiment.cases[0].load.clone()
+    }
+
+    /// A closed loop of 600 ms.
+    fn short() -> LoadShape {
+        LoadShape { window: Window::For(Duration::from_millis(600)), ..load("first-look") }
     }
 
     #[test]
     fn closed_loop_becomes_an_open_loop_with_poisson_spacing() {
-        let closed = load("first-look").lasting(Duration::from_millis(600));
-        let open = parameters("p99<5ms").load_at(2_000.0, &closed);
-        assert_eq!((open.rate, open.spacing()), (Some(2_000.0), Some(SpacingFile::Poisson)));
-        assert_eq!((open.duration, open.connections), (closed.duration, 50));
-        let constant = LoadFile { spacing: None, ..load("latency-at-rate") };
+        let open = parameters("p99<5ms").load_at(2_000.0, &short());
+        let schedule = open.open_loop().unwrap();
+        assert_eq!(
+            (&schedule.rate, schedule.spacing),
+            (&CaseRate::PerS(2_000.0), Spacing::Poisson)
+        );
+        assert_eq!((open.window, schedule.connections), (short().window, 50));
+        let mut constant = load("latency-at-rate");
+        if let CaseArrivals::Open(schedule) = &mut constant.arrivals {
+            schedule.spacing = Spacing::Constant;
+        }
         let kept = parameters("p99<5ms").load_at(2_000.0, &constant);
-        assert_eq!(kept.spacing(), Some(SpacingFile::Constant));
-        assert_eq!(kept.connections_most(), 200);
+        let schedule = kept.open_loop().unwrap();
+        assert_eq!((schedule.spacing, schedule.connections_max), (Spacing::Constant, 200));
     }
 
     #[test]
     fn window_is_long_enough_for_the_goals_up_to_a_minute() {
-        let short = load("first-look").lasting(Duration::from_millis(600));
-        let window = |goals, rate| parameters(goals).load_at(rate, &short).window().longest();
+        let window = |goals, rate| parameters(goals).load_at(rate, &short()).window.longest();
         // p99 needs 1,000 requests, p99.9 needs 10,000.
         assert_eq!(window("p99<5ms", 10_000.0), Duration::from_millis(600));
         assert_eq!(window("p99<5ms", 100.0), Duration::from_secs(10));

@@ -16,7 +16,7 @@ use tollgate_stats::number::{counted, in_full, share, significant};
 use tollgate_stats::text::Screen;
 
 /// Version of the JSON report of a search.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SearchReport {
@@ -367,15 +367,17 @@ which one did not; fail: lowest rate at which none did, above every rate at whic
 them. trials: number at either end, and in all.";
 
 fn load_line(case: &CaseManifest) -> String {
-    let keepalive = if case.keep_alive { "keep-alive" } else { "no keep-alive" };
+    let keeps = case.load.clients.protocol.keeps_connections();
+    let keepalive = if keeps { "keep-alive" } else { "no keep-alive" };
     let schedule = case
-        .open_loop
-        .map_or(String::new(), |open_loop| format!("{}, ", schedule(case.connections, &open_loop)));
+        .load
+        .open_loop()
+        .map_or(String::new(), |open_loop| format!("{}, ", schedule(open_loop)));
     format!(
         "{}: open loop, {schedule}{keepalive}{}; trials of {} s, longer at low rates",
         case.name,
-        protocol(case),
-        significant(case.duration_s)
+        protocol(&case.load),
+        significant(case.load.window.longest().as_secs_f64())
     )
 }
 

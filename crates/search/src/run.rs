@@ -113,7 +113,6 @@ fn as_open_loop(experiment: &Experiment, parameters: &SearchParameters) -> Exper
     let mut experiment = experiment.clone();
     for case in &mut experiment.cases {
         case.load = parameters.load_at(parameters.start, &case.load);
-        case.rate_of = None;
     }
     experiment
 }
@@ -207,5 +206,5 @@ fn run_steps(
 
 fn at_rate(trials: &Trials<'_>, case: usize, rate: f64) -> Case {
     let case = &trials.experiment.cases[case];
-    Case { load: trials.parameters.load_at(rate, &case.load), rate_of: None, ..case.clone() }
+    Case { load: trials.parameters.load_at(rate, &case.load), ..case.clone() }
 }

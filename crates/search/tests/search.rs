@@ -10,7 +10,6 @@ use records::{costing, measured, refused, run, set_state};
 use serde_json::json;
 use std::time::Duration;
 use tollgate_load::Failures;
-use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::run_dir::{RunRecords, SearchEnd};
 use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{
@@ -23,6 +22,7 @@ use tollgate_search::parameters::SearchParameters;
 use tollgate_search::report::{SearchReport, Status, SubjectReport};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::text::Screen;
+use tollgate_traffic::load_shape::{CaseArrivals, CaseRate, OpenLoop, Spacing};
 
 /// A trial of 1,000 requests with the same latency.
 fn at(rate: f64, latency_ms: u64) -> Measurement {
@@ -31,7 +31,7 @@ fn at(rate: f64, latency_ms: u64) -> Measurement {
     let latency = LatencyRecord::of(&histogram).unwrap();
     let open_loop = OpenLoopRecord {
         rate_per_s: rate,
-        spacing: SpacingFile::Poisson,
+        spacing: Spacing::Poisson,
         uncorrected_latency: latency.clone(),
         lateness_p99_ms: Some(0.1),
         due: 1_000,
@@ -58,12 +58,13 @@ fn report(subjects: &[&str], trials: Vec<TrialRecord>) -> SearchReport {
 }
 
 fn report_of(mut run: RunRecords, subjects: &[&str], ended_by: SearchEnd) -> SearchReport {
-    let open_loop = OpenLoopManifest {
-        rate_per_s: Some(100.0),
-        spacing: SpacingFile::Poisson,
+    let schedule = OpenLoop {
+        rate: CaseRate::PerS(100.0),
+        spacing: Spacing::Poisson,
+        connections: 50,
         connections_max: 50,
     };
-    run.manifest.experiment.cases[0].open_loop = Some(open_loop);
+    run.manifest.experiment.cases[0].load.arrivals = CaseArrivals::Open(schedule);
     let mut record =
         parameters().to_record(subjects.iter().map(|name| (*name).to_owned()).collect());
     record.ended_by = Some(ended_by);
@@ -249,7 +250,7 @@ fn json_contains_every_trial() {
     let found = report(&["nginx"], settled("nginx"));
     let text = tollgate_records::files::json(&found).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(value["schema"], json!(2));
+    assert_eq!(value["schema"], json!(3));
     assert_eq!(value["parameters"]["goals"], json!("p99<5ms,errors<1%"));
     assert_eq!(value["parameters"]["ended_by"], json!("complete"));
     let nginx = &value["cases"][0]["subjects"][0];

@@ -8,8 +8,10 @@ mod file;
 pub mod import;
 mod include;
 mod list;
+pub mod load_shape;
 mod mix;
 mod template;
+pub mod units;
 mod variable;
 
 pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};

@@ -14,7 +14,6 @@ use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_http1::RequestText;
 use tollgate_load::{Expectation, Request};
 use tollgate_net::available_cpus;
-use tollgate_records::case::Protocol;
 use tollgate_records::subject::Installed;
 use tollgate_runner::probe::exchange;
 use tollgate_runner::process::group::Launch;
@@ -22,6 +21,7 @@ use tollgate_runner::process::{Interrupt, Ports};
 use tollgate_runner::role::servers::Servers;
 use tollgate_runner::system;
 use tollgate_runner::system::render::{Place, render};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// A server of the experiment `site`, stopped when dropped.
 pub(super) struct Site {
@@ -72,7 +72,7 @@ impl Site {
             listen: address,
             origins: &[],
             connections: 64,
-            protocol: Protocol::H1,
+            protocol: CaseProtocol::H1,
             ports: &BTreeMap::new(),
             installed: &installed,
         };

@@ -8,7 +8,6 @@ use crate::protocol::{Command, Reply};
 use crate::shard::LoadPlan;
 use anyhow::Context;
 use std::time::{Duration, Instant};
-use tollgate_experiment::load_shape::WarmUp;
 use tollgate_load::{GeneratorResult, LATENESS_MAX, ThreadUsage, clock_skew, window_skew};
 use tollgate_records::trial::{
     GeneratorRecord, HostRecord, HostsRecord, Measurement, Noise, WarmUpRecord,
@@ -18,6 +17,7 @@ use tollgate_runner::bench::MeasureRequest;
 use tollgate_runner::measurement::{Readings, assemble, generator_busy};
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::role::window::WindowReadings;
+use tollgate_traffic::load_shape::WarmUp;
 
 /// Time between the window and the readings of a generator's host, which take a few milliseconds.
 const READINGS_LEAD: Duration = Duration::from_millis(30);
@@ -50,12 +50,12 @@ impl WindowOnHosts {
         let mut load = SharedLoad::start(generators, plans, interrupt)?;
         let begin = load.starts_at();
         watch(servers, &mut load, begin, interrupt)?;
-        let steady = match expected.load.warmup {
+        let steady = match expected.load.warm_up {
             WarmUp::For(time) => {
                 watch(servers, &mut load, begin + time, interrupt)?;
                 None
             }
-            WarmUp::Steady => Some(wait_until_steady(servers, &mut load, request)?),
+            WarmUp::Steady { .. } => Some(wait_until_steady(servers, &mut load, request)?),
         };
         let duration_s = begin.elapsed().as_secs_f64();
         let warm_up = WarmUpRecord { duration_s, steady };
@@ -75,7 +75,7 @@ impl WindowOnHosts {
         load.receive(windows)?;
         receive_all(servers, of_servers, interrupt)?;
 
-        let end = start + expected.load.window().longest();
+        let end = start + expected.load.window.longest();
         watch(servers, &mut load, end - WINDOW_LEAD, interrupt)?;
         let of_servers = send(servers, end, |at_ns| Command::CloseReadings { at_ns });
         let windows = load.send_at(end, |at_ns| Command::CloseWindow { at_ns });
@@ -153,7 +153,7 @@ impl WindowOnHosts {
             origin,
         };
         let mut measurement = assemble(&request.expected, readings)?;
-        let length_s = request.expected.load.window().longest().as_secs_f64();
+        let length_s = request.expected.load.window.longest().as_secs_f64();
         let windows = window_skew(&generators).context("a generator has no window")?;
         let limits = request.expected.limits;
         let [by_clocks, percent] =

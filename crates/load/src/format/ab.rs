@@ -7,6 +7,7 @@ use tollgate_stats::LatencyHistogram;
 
 use super::Report;
 use crate::distribution::{NS_PER_MS, ns_to_ms};
+use crate::plan::Plan;
 use crate::summary::Summary;
 
 const PERCENTS: [u32; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
@@ -32,7 +33,7 @@ fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     writeln!(text)?;
     writeln!(text, "Document Path:          {}", report.path)?;
     writeln!(text, "Document Length:        {}\n", document_length(report))?;
-    writeln!(text, "Concurrency Level:      {}", report.plan.connections)?;
+    writeln!(text, "Concurrency Level:      {}", concurrency(report.plan))?;
     let seconds = summary.window.as_secs_f64();
     writeln!(text, "Time taken for tests:   {seconds:.3} seconds")?;
     write_counts(text, report)?;
@@ -40,7 +41,7 @@ fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
         write_rates(text, report, seconds)?;
     }
     if summary.responses > 0 {
-        write_times(text, summary, report.plan.keep_alive)?;
+        write_times(text, summary, report.plan.clients.protocol.keeps_connections())?;
     }
     if summary.responses > 1 {
         write_percentiles(text, &summary.latency)?;
@@ -70,7 +71,7 @@ fn write_counts(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     if non_2xx > 0 {
         writeln!(text, "Non-2xx responses:      {non_2xx}")?;
     }
-    if report.plan.keep_alive {
+    if report.plan.clients.protocol.keeps_connections() {
         writeln!(text, "Keep-Alive requests:    {}", summary.kept_alive)?;
     }
     writeln!(text, "Total transferred:      {} bytes", summary.bytes_received)?;
@@ -84,7 +85,7 @@ fn write_rates(text: &mut String, report: &Report<'_>, seconds: f64) -> std::fmt
     let summary = report.summary;
     let responses = summary.responses as f64;
     let each_ms = seconds * 1e3 / responses;
-    let concurrent_ms = each_ms * report.plan.connections as f64;
+    let concurrent_ms = each_ms * concurrency(report.plan) as f64;
     writeln!(text, "Requests per second:    {:.2} [#/sec] (mean)", responses / seconds)?;
     writeln!(text, "Time per request:       {concurrent_ms:.3} [ms] (mean)")?;
     writeln!(
@@ -199,4 +200,9 @@ fn document_length(report: &Report<'_>) -> String {
 fn header<'a>(summary: &'a Summary, name: &str) -> Option<&'a str> {
     let mut headers = summary.first_headers.iter().flatten();
     headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+}
+
+/// Connections at the start; of a replay, at most.
+fn concurrency(plan: &Plan) -> usize {
+    plan.replay().map_or(plan.connections(), |_| plan.connections_max())
 }

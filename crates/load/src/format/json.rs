@@ -7,10 +7,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::load_shape::{OpenLoop, Protocol, Spacing};
 
 use super::Report;
 use crate::distribution::ns_to_ms;
-use crate::plan::{Arrivals, Plan, Protocol, Spacing, Target};
+use crate::plan::{Arrivals, Plan, ReplayPlan, Target};
 use crate::rate::{Rate, Stage};
 use crate::replay::Replay;
 use crate::shard::{GeneratorResult, window_skew};
@@ -304,15 +305,20 @@ impl<'a> Load<'a> {
     fn new(report: &Report<'a>) -> Self {
         let plan = report.plan;
         let (r#loop, arrivals) = match &plan.arrivals {
-            Arrivals::Closed => (Loop::Closed, None),
-            Arrivals::Open { rate: Rate::Recorded(_), .. } => (Loop::Open, Some(Gaps::Recorded)),
-            Arrivals::Open { spacing: Spacing::Constant, .. } => (Loop::Open, Some(Gaps::Constant)),
-            Arrivals::Open { spacing: Spacing::Poisson { .. }, .. } => {
+            Arrivals::Closed { .. } => (Loop::Closed, None),
+            Arrivals::Open { schedule: OpenLoop { rate: Rate::Recorded(_), .. }, .. }
+            | Arrivals::Replay(ReplayPlan { rate: Rate::Recorded(_), .. }) => {
+                (Loop::Open, Some(Gaps::Recorded))
+            }
+            Arrivals::Open { schedule: OpenLoop { spacing: Spacing::Poisson, .. }, .. } => {
                 (Loop::Open, Some(Gaps::Poisson))
             }
+            Arrivals::Open { .. } | Arrivals::Replay(_) => (Loop::Open, Some(Gaps::Constant)),
         };
-        let (protocol, pipeline, streams) = match plan.protocol {
+        let clients = &plan.clients;
+        let (protocol, pipeline, streams) = match clients.protocol {
             Protocol::Http1 { pipeline } => (ProtocolName::Http1, Some(pipeline), None),
+            Protocol::Http1Close | Protocol::Handshakes => (ProtocolName::Http1, Some(1), None),
             Protocol::Http2 { streams } => (ProtocolName::Http2, None, Some(streams)),
         };
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -331,21 +337,21 @@ impl<'a> Load<'a> {
             rate_per_s,
             stages,
             arrivals,
-            pace: plan.replay.as_deref().map(Replay::pace).map(|pace| pace.to_string()),
+            pace: plan.replay().map(Replay::pace).map(|pace| pace.to_string()),
             seed: report.seed,
-            connections: plan.connections,
-            connections_max: plan.connections_max,
-            threads: plan.threads,
+            connections: plan.connections(),
+            connections_max: plan.connections_max(),
+            threads: clients.threads,
             protocol,
             pipeline,
             streams,
-            keep_alive: plan.keep_alive,
-            handshakes: plan.handshakes,
-            busy_poll: plan.busy_poll,
-            requests: plan.requests,
+            keep_alive: clients.protocol.keeps_connections(),
+            handshakes: clients.protocol == Protocol::Handshakes,
+            busy_poll: clients.busy_poll,
+            requests: plan.requests(),
             duration_s: report.duration.map(|duration| duration.as_secs_f64()),
-            timeout_ms: ms(plan.response_timeout),
-            connect_timeout_ms: ms(plan.connect_timeout),
+            timeout_ms: ms(clients.response_timeout),
+            connect_timeout_ms: ms(clients.connect_timeout),
             unix_socket: matches!(plan.target, Target::Unix(_)),
             mix: report.mix,
         }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
+use tollgate_traffic::load_shape::{OpenLoop, Protocol, Spacing};
 
 use super::{Report, TemplateLabel, plot};
 use crate::distribution::{Distribution, NS_PER_MS, ns_to_ms};
-use crate::plan::{Arrivals, Protocol, Spacing, Target};
+use crate::plan::{Arrivals, ReplayPlan, Target};
 use crate::rate::Rate;
-use crate::replay::{Pace, Replay};
+use crate::replay::Pace;
 use crate::shard::{GeneratorResult, window_skew};
 use crate::summary::{Progress, TemplateSummary, ThreadUsage};
 use crate::verdict::{Measured, Verdict};
@@ -61,33 +62,41 @@ fn head(report: &Report<'_>) -> String {
 
 fn load(report: &Report<'_>) -> String {
     let plan = report.plan;
-    let mut parts = vec![match &plan.arrivals {
-        Arrivals::Closed => "closed loop".to_owned(),
-        Arrivals::Open { rate: rate @ Rate::Recorded(_), .. } => {
-            let pace = match plan.replay.as_deref().map(Replay::pace) {
-                Some(pace @ Pace::Recorded { factor }) if factor != 1.0 => format!("{pace}"),
-                _ => "as recorded".to_owned(),
-            };
-            format!("replay: {pace}, {}/s on average", rate.describe())
+    let mut parts = match &plan.arrivals {
+        Arrivals::Closed { connections } => {
+            vec!["closed loop".to_owned(), counted(*connections, "connection")]
         }
-        Arrivals::Open { rate, spacing } => {
+        Arrivals::Open { schedule, .. } => {
+            let OpenLoop { rate, spacing, connections, connections_max } = schedule;
             let gaps = if *spacing == Spacing::Constant { "" } else { ", Poisson" };
-            let kind = if plan.replay.is_some() { "replay" } else { "open loop" };
-            format!("{kind}: {}/s{gaps}", rate.describe())
+            let connections = if connections_max > connections {
+                format!("{connections} to {connections_max} connections")
+            } else {
+                counted(*connections, "connection")
+            };
+            vec![format!("open loop: {}/s{gaps}", rate.describe()), connections]
         }
-    }];
-    parts.push(match plan.connections_max > plan.connections {
-        true if plan.replay.is_some() => {
-            format!("up to {}", counted(plan.connections_max, "connection"))
+        Arrivals::Replay(ReplayPlan { replay, rate, connections_max }) => {
+            let times = match (rate, replay.pace()) {
+                (Rate::Recorded(_), pace @ Pace::Recorded { factor }) if factor != 1.0 => {
+                    format!("{pace}, {}/s on average", rate.describe())
+                }
+                (Rate::Recorded(_), _) => {
+                    format!("as recorded, {}/s on average", rate.describe())
+                }
+                (Rate::Constant(_) | Rate::Stages(_), _) => format!("{}/s", rate.describe()),
+            };
+            vec![
+                format!("replay: {times}"),
+                format!("up to {}", counted(*connections_max, "connection")),
+            ]
         }
-        true => format!("{} to {} connections", plan.connections, plan.connections_max),
-        false => counted(plan.connections, "connection"),
-    });
-    if !plan.keep_alive {
+    };
+    if !plan.clients.protocol.keeps_connections() {
         parts.push("a new one for each request".to_owned());
     }
-    match plan.protocol {
-        Protocol::Http1 { pipeline: 1 } => {}
+    match plan.clients.protocol {
+        Protocol::Http1 { pipeline: 1 } | Protocol::Http1Close | Protocol::Handshakes => {}
         Protocol::Http1 { pipeline } => parts.push(format!("{pipeline} requests each")),
         Protocol::Http2 { streams } => {
             let limit = report.summary.streams_max.filter(|limit| (*limit as usize) < streams);
@@ -97,8 +106,8 @@ fn load(report: &Report<'_>) -> String {
             });
         }
     }
-    parts.push(counted(plan.threads, "thread"));
-    if plan.busy_poll {
+    parts.push(counted(plan.clients.threads, "thread"));
+    if plan.clients.busy_poll {
         parts.push("busy polling".to_owned());
     }
     parts.push(format!("{:.2} s", report.summary.window.as_secs_f64()));
@@ -108,7 +117,7 @@ fn load(report: &Report<'_>) -> String {
 fn requests(report: &Report<'_>, measured: Measured) -> String {
     let summary = report.summary;
     let at_least = match (&report.plan.arrivals, measured) {
-        (Arrivals::Closed, Measured::Generator) => "at least ",
+        (Arrivals::Closed { .. }, Measured::Generator) => "at least ",
         _ => "",
     };
     let with_rate = |responses: u64| {
@@ -118,7 +127,7 @@ fn requests(report: &Report<'_>, measured: Measured) -> String {
         });
         count(responses) + &rate
     };
-    if report.plan.handshakes {
+    if report.plan.clients.protocol == Protocol::Handshakes {
         let per_cpu_s = summary.responses_per_cpu_s().map_or(String::new(), |rate| {
             format!(", {} per second of CPU of the generator", significant(rate))
         });
@@ -335,13 +344,13 @@ fn quantile(name: &str) -> Option<f64> {
 fn latency_title(report: &Report<'_>) -> String {
     let plan = report.plan;
     let title = match plan.arrivals {
-        Arrivals::Closed => {
+        Arrivals::Closed { connections } => {
             let streams_max = report.summary.streams_max.map_or(usize::MAX, |limit| limit as usize);
-            let in_flight = plan.connections * plan.concurrency().min(streams_max);
+            let in_flight = connections * plan.clients.protocol.concurrency().min(streams_max);
             let in_flight = counted(in_flight, "request");
             format!("Latency in ms, with at most {in_flight} in flight")
         }
-        Arrivals::Open { .. } => {
+        Arrivals::Open { .. } | Arrivals::Replay(_) => {
             "Latency in ms since the request was due, uncorrected since its send; lateness is the delay by the generator".to_owned()
         }
     };
@@ -463,10 +472,10 @@ fn verdict_text(report: &Report<'_>, verdict: &Verdict) -> String {
     let reason = &verdict.reason;
     let text = match (verdict.measured, &report.plan.arrivals) {
         (Measured::Server, _) => format!("these are the figures of the server: {reason}"),
-        (Measured::Generator, Arrivals::Closed) => format!(
+        (Measured::Generator, Arrivals::Closed { .. }) => format!(
             "the load generator was the bottleneck, so the throughput is a lower bound: {reason}"
         ),
-        (Measured::Generator, Arrivals::Open { .. }) => {
+        (Measured::Generator, Arrivals::Open { .. } | Arrivals::Replay(_)) => {
             format!("the load generator was behind schedule: {reason}")
         }
         (Measured::Connections, _) => format!("too few connections for this rate: {reason}"),

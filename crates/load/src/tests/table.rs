@@ -34,7 +34,7 @@ fn no_response() {
 #[test]
 fn rare_conditions_have_lines() {
     let mut example = Example::closed(Summary { force_closed: 1_800, ..summary() });
-    example.plan.arrivals = open_loop_arrivals();
+    example.plan = open_loop(Rate::Constant(5_000.0), Spacing::Constant);
     let text = Report { is_interrupted: true, ..example.report() }.to_table().unwrap();
     for line in [
         "open loop: 5000/s, 10 connections, 1 thread, 2.00 s",
@@ -43,10 +43,6 @@ fn rare_conditions_have_lines() {
     ] {
         assert!(text.contains(&format!("\n{line}")), "{line}\n{text}");
     }
-}
-
-fn open_loop_arrivals() -> Arrivals {
-    Arrivals::Open { rate: Rate::Constant(5_000.0), spacing: Spacing::Constant }
 }
 
 #[test]
@@ -94,10 +90,11 @@ fn replay_has_its_sessions() {
     let replay = Replay::new(&workload, events, Vec::new(), pace).unwrap();
     let times = (0..937).map(|number| number * 2_000_000).collect();
     example.plan = Plan {
-        arrivals: Arrivals::Open { rate: Rate::Recorded(times), spacing: Spacing::Constant },
-        replay: Some(Arc::new(replay)),
-        connections: 1,
-        connections_max: 1_000,
+        arrivals: Arrivals::Replay(ReplayPlan {
+            replay: Arc::new(replay),
+            rate: Rate::Recorded(times),
+            connections_max: 1_000,
+        }),
         ..example.plan
     };
     let text = example.table();
@@ -188,20 +185,19 @@ fn wide() -> Summary {
 #[test]
 fn lines_fit_a_terminal() {
     let mut widest = Example::open(wide());
-    let spacing = Spacing::Poisson { seed: 1 };
-    widest.plan.arrivals = Arrivals::Open { rate: Rate::Constant(9_999_999.5), spacing };
-    (widest.plan.connections, widest.plan.connections_max) = (256, 20_000);
-    (widest.plan.threads, widest.plan.keep_alive) = (256, false);
+    let (rate, spacing) = (Rate::Constant(9_999_999.5), Spacing::Poisson);
+    let schedule = OpenLoop { rate, spacing, connections: 256, connections_max: 20_000 };
+    widest.plan.arrivals = Arrivals::Open { schedule, seed: 1 };
+    widest.plan.clients.threads = 256;
+    widest.plan.clients.protocol = Protocol::Http1Close;
     let mut long_names = Example::open(wide());
     for template in &mut long_names.templates {
         template.name = "a product's page".repeat(10);
     }
     let mut closed_widest = Example::open(wide());
-    closed_widest.plan = Plan {
-        connections: 20_000,
-        protocol: Protocol::Http1 { pipeline: 1_000 },
-        ..super::closed_loop()
-    };
+    closed_widest.plan = super::closed_loop();
+    closed_widest.plan.arrivals = Arrivals::Closed { connections: 20_000 };
+    closed_widest.plan.clients.protocol = Protocol::Http1 { pipeline: 1_000 };
     for example in [
         Example::closed(summary()),
         Example::open(open_summary()),

@@ -7,7 +7,7 @@ fn closed(summary: &Summary) -> Verdict {
 }
 
 fn open(summary: &Summary) -> Verdict {
-    Verdict::new(&open_loop(1_000.0, Spacing::Constant), summary)
+    Verdict::new(&open_loop(Rate::Constant(1_000.0), Spacing::Constant), summary)
 }
 
 /// 10,000 requests of an open loop, `late` of them late by `late_ns` and the others by 1 us.
@@ -121,7 +121,11 @@ fn one_saturated_generator_limits_the_load() {
     // The sum alone is on schedule: 200 of 40,000 are late.
     assert_eq!(open(&sum).measured, Measured::Server);
     let verdict = |generators: &[GeneratorResult]| {
-        Verdict::of_generators(&open_loop(1_000.0, Spacing::Constant), &sum, generators)
+        Verdict::of_generators(
+            &open_loop(Rate::Constant(1_000.0), Spacing::Constant),
+            &sum,
+            generators,
+        )
     };
     let generators = [generator("a", fine.clone()), generator("b", late)];
     assert_eq!(verdict(&generators).measured, Measured::Generator);
@@ -132,9 +136,7 @@ fn one_saturated_generator_limits_the_load() {
 #[test]
 fn generator_is_judged_by_its_share_of_the_rate() {
     let reason = |rate: Rate| {
-        let arrivals = Arrivals::Open { rate, spacing: Spacing::Constant };
-        let plan = Plan { arrivals, ..open_loop(1_000.0, Spacing::Constant) };
-        Verdict::of_part(&plan, 4, &on_schedule(0, 1_000)).reason
+        Verdict::of_part(&open_loop(rate, Spacing::Constant), 4, &on_schedule(0, 1_000)).reason
     };
     let constant = reason(Rate::Constant(1_000.0));
     assert!(constant.starts_with("250 requests/s were sent on schedule"), "{constant}");

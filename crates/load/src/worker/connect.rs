@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_net::Event;
 use tollgate_tls::{HttpProtocol, TlsClient};
+use tollgate_traffic::load_shape::Protocol;
 
 use super::Worker;
 use super::closing::CLOSE_TIMEOUT;
@@ -39,7 +40,7 @@ impl Worker {
         let is_closed_loop = self.source.is_closed_loop();
         // If the send succeeds, the connection was established before.
         let connected_at = Instant::now();
-        if self.plan.keep_alive {
+        if self.plan.clients.protocol.keeps_connections() {
             self.now = connected_at;
             self.connections[index].set_send_time(self.now, is_closed_loop);
         }
@@ -94,7 +95,7 @@ impl Worker {
             self.fail_connect(index, Failure::Malformed(reason.to_owned()));
             return false;
         }
-        if self.plan.handshakes {
+        if self.plan.clients.protocol == Protocol::Handshakes {
             self.complete_handshake(index);
             return false;
         }
@@ -134,7 +135,7 @@ impl Worker {
 
     /// Sends on a connection that has become ready, or the first bytes of its handshake.
     fn begin(&mut self, index: usize) {
-        if self.plan.keep_alive {
+        if self.plan.clients.protocol.keeps_connections() {
             self.connections[index].set_send_time(self.now, self.source.is_closed_loop());
         }
         self.send_next(index);
@@ -159,7 +160,7 @@ impl Worker {
         self.now = Instant::now();
         let front = self.connections[index].in_flight.front();
         let is_in_time =
-            front.is_some_and(|front| self.now - front.sent < self.plan.connect_timeout);
+            front.is_some_and(|front| self.now - front.sent < self.plan.clients.connect_timeout);
         match error.kind() {
             // The backlog of a unix-domain socket is full. Over TCP the kernel would wait for room.
             ErrorKind::WouldBlock if is_in_time => {}
@@ -215,7 +216,7 @@ impl Worker {
     /// Handles an event of a connection that waits for the server to close it: the server has closed, continues to send, or
     /// makes room for the rest of a request that has its response already.
     pub(super) fn on_closing_event(&mut self, event: Event, buffer: &mut [u8]) {
-        if self.plan.handshakes {
+        if self.plan.clients.protocol == Protocol::Handshakes {
             let Some(stream) = self.closing.get_mut(event.token) else { return };
             stream.transport.on_event(event);
             let is_readable = event.is_readable() || event.is_closed();
@@ -226,7 +227,7 @@ impl Worker {
         }
         if let Some(stream) = self.closing.take(event.token) {
             self.metrics.disconnected(stream.transport.session());
-            if self.plan.handshakes {
+            if self.plan.clients.protocol == Protocol::Handshakes {
                 // The server may be about to close, after its session tickets.
                 stream.transport.reset();
             }
@@ -315,10 +316,10 @@ impl Worker {
             State::Closed => None,
             State::RetryWait => Some(connection.since + RETRY_WAIT),
             State::Connecting(_) | State::Open(_) if connection.is_connecting() => {
-                Some(connection.since + self.plan.connect_timeout)
+                Some(connection.since + self.plan.clients.connect_timeout)
             }
             State::Connecting(_) | State::Open(_) => {
-                connection.oldest_sent().map(|sent| sent + self.plan.response_timeout)
+                connection.oldest_sent().map(|sent| sent + self.plan.clients.response_timeout)
             }
             State::AwaitingTickets(_) => Some(connection.since + CLOSE_TIMEOUT),
         }
@@ -351,7 +352,7 @@ impl Worker {
         let deadlines = self.connections.iter().filter_map(|connection| self.deadline(connection));
         let earliest = deadlines.chain(self.closing.deadline()).min();
         // The timeout of a request sent from now on expires no sooner than this.
-        let latest = self.now + TIMEOUT_CHECK_MAX.min(self.plan.response_timeout);
+        let latest = self.now + TIMEOUT_CHECK_MAX.min(self.plan.clients.response_timeout);
         let soonest = self.now + TIMEOUT_CHECK_MIN;
         self.next_timeout_check =
             earliest.map_or(latest, |deadline| deadline.clamp(soonest, latest.max(soonest)));

@@ -215,7 +215,7 @@ impl Worker {
     /// connection continues; if nothing has arrived on it since those requests were sent, the others are sent again on a
     /// new one.
     pub(super) fn time_out_streams(&mut self, index: usize) {
-        let (now, timeout) = (self.now, self.plan.response_timeout);
+        let (now, timeout) = (self.now, self.plan.clients.response_timeout);
         let is_late = |request: &InFlight| request.sent + timeout <= now;
         let connection = &mut self.connections[index];
         let waiting = std::mem::take(&mut connection.in_flight);

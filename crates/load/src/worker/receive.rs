@@ -182,7 +182,7 @@ impl Worker {
         }
         self.end_replayed(&in_flight, true);
         let keeps_alive = response.keep_alive && !request_closes;
-        self.plan.keep_alive && keeps_alive && is_whole
+        self.plan.clients.protocol.keeps_connections() && keeps_alive && is_whole
     }
 
     fn on_end_of_stream(&mut self, index: usize) {

@@ -10,9 +10,9 @@ use super::sessions::{Queued, Served, Session, Sessions};
 use crate::connection::{Connection, State};
 use crate::http2_head::Http2Head;
 use crate::in_flight::{InFlight, Replayed};
-use crate::plan::Protocol;
 use crate::replay::Variable;
 use crate::session::{Site, render};
+use tollgate_traffic::load_shape::Protocol;
 
 impl Worker {
     /// Sends the requests that are due, and those that have waited, as far as they may be sent.
@@ -117,9 +117,9 @@ impl Worker {
             true => render(recorded, &session.jar, &values, SystemTime::now()),
             false => recorded.clone(),
         };
-        let http2 = match self.plan.protocol {
-            Protocol::Http1 { .. } => None,
+        let http2 = match self.plan.clients.protocol {
             Protocol::Http2 { .. } => Some(Http2Head::new(&message)),
+            Protocol::Http1 { .. } | Protocol::Http1Close | Protocol::Handshakes => None,
         };
         let needs_body = replay.needs_body(request);
         let replayed = Box::new(Replayed::new(id, message, http2, needs_body));
@@ -161,7 +161,8 @@ impl Worker {
 
     /// True for a connection over HTTP/2 that is being established and has room.
     fn is_joinable(&self, index: usize) -> bool {
-        let (connection, concurrency) = (&self.connections[index], self.plan.concurrency());
+        let (connection, concurrency) =
+            (&self.connections[index], self.plan.clients.protocol.concurrency());
         concurrency > 1 && connection.is_connecting() && connection.has_room(concurrency)
     }
 

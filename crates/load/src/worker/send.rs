@@ -25,7 +25,7 @@ impl Worker {
     pub(super) fn start_connections(&mut self) {
         let end = self.connections.len().min(self.started + STARTS_PER_TURN_MAX);
         for index in self.started..end {
-            if self.plan.keep_alive {
+            if self.plan.clients.protocol.keeps_connections() {
                 self.connect(index);
             } else {
                 self.reconnect(index);
@@ -79,7 +79,7 @@ impl Worker {
     /// Closed loop: takes requests until the pipeline of a connection is full.
     pub(super) fn take_requests(&mut self, index: usize) {
         while self.is_sending
-            && self.connections[index].has_room(self.plan.concurrency())
+            && self.connections[index].has_room(self.plan.clients.protocol.concurrency())
             && let RequestSource::Closed(source) = &mut self.source
             && let Some(request) = source.take()
         {
@@ -186,7 +186,7 @@ impl Worker {
 
     pub(super) fn can_take(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        let has_room = connection.has_room(self.plan.concurrency());
+        let has_room = connection.has_room(self.plan.clients.protocol.concurrency());
         let is_usable = match &connection.state {
             State::Closed => true,
             State::Open(stream) => {
@@ -218,7 +218,7 @@ impl Worker {
             return None;
         }
         // With one request at a time, every connection is full.
-        if self.plan.concurrency() > 1 && self.has_room_soon() {
+        if self.plan.clients.protocol.concurrency() > 1 && self.has_room_soon() {
             return None;
         }
         self.budget.new_connections -= 1;
@@ -231,7 +231,8 @@ impl Worker {
     fn has_room_soon(&mut self) -> bool {
         let mut needed = self.source.open_loop().map_or(0, |source| source.pacer.queued()) + 1;
         for connection in self.connections.iter().filter(|connection| connection.is_connecting()) {
-            let room = self.plan.concurrency().saturating_sub(connection.len()) as u64;
+            let room =
+                self.plan.clients.protocol.concurrency().saturating_sub(connection.len()) as u64;
             if room >= needed {
                 return true;
             }

@@ -38,17 +38,21 @@ impl RequestSource {
     /// Creates the source of one of `threads`, whose schedule begins at `start`.
     pub(super) fn new(plan: &Plan, start: Instant, thread: usize, threads: usize) -> Self {
         let sequence = RequestSequence::new(&plan.workload, thread, threads);
-        let limit = plan.requests.map(|requests| share(requests, thread, threads));
-        match (&plan.arrivals, &plan.replay) {
-            (Arrivals::Closed, _) => Self::Closed(ClosedLoop { sequence, left: limit }),
-            (Arrivals::Open { rate, spacing }, None) => {
-                let schedule = Schedule::new(rate, *spacing, thread, threads);
+        let limit = plan.requests().map(|requests| share(requests, thread, threads));
+        match &plan.arrivals {
+            Arrivals::Closed { .. } => Self::Closed(ClosedLoop { sequence, left: limit }),
+            Arrivals::Open { schedule, seed } => {
+                let schedule = Schedule::new(schedule, *seed, thread, threads);
                 let pacer = Pacer::new(schedule, start, limit);
                 Self::Open(Box::new(OpenLoop { sequence, pacer, free: VecDeque::new() }))
             }
-            (Arrivals::Open { rate, .. }, Some(replay)) => {
-                Self::Replay(Box::new(Sessions::new(replay, rate, start, thread, threads)))
-            }
+            Arrivals::Replay(plan) => Self::Replay(Box::new(Sessions::new(
+                &plan.replay,
+                &plan.rate,
+                start,
+                thread,
+                threads,
+            ))),
         }
     }
 

@@ -2,12 +2,13 @@ use std::error::Error as _;
 use std::thread;
 use std::time::Duration;
 
-use tollgate_load::{Error, Generator, Interval, Plan, Progress, Protocol, Workload};
+use tollgate_load::{Error, Generator, Interval, Phases, Plan, Progress, Workload};
 use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::server::{
     DEADLINE, GET, OK, Server, closed_port, endless, finish, plan, request, run, scheduled,
-    wait_until, workload,
+    set_connections, wait_until, with, workload,
 };
 
 #[test]
@@ -16,7 +17,10 @@ fn sends_exactly_the_planned_requests() {
         [(1, 1, 1), (7, 3, 1), (100, 8, 1), (101, 7, 3), (2, 8, 4)]
     {
         let server = Server::responding(OK);
-        let summary = run(Plan { connections, threads, ..plan(server.address, requests) });
+        let summary = run(with(plan(server.address, requests), |plan| {
+            set_connections(plan, connections);
+            plan.clients.threads = threads;
+        }));
         assert_eq!(server.requests(), requests);
         assert_eq!((summary.sent, summary.responses), (requests, requests));
         assert_eq!((summary.failures.total(), summary.in_flight), (0, 0));
@@ -34,7 +38,10 @@ fn sends_exactly_the_planned_requests() {
 #[test]
 fn counts_balance_with_those_of_the_server() {
     let server = Server::responding(OK);
-    let plan = Plan { connections: 5, threads: 2, ..endless(server.address) };
+    let plan = with(endless(server.address), |plan| {
+        set_connections(plan, 5);
+        plan.clients.threads = 2;
+    });
     let generator = Generator::start(plan).unwrap();
     wait_until(|| generator.progress().responses >= 50);
     let warm_up = generator.progress();
@@ -55,10 +62,16 @@ fn intervals_add_up_to_the_result() {
     let (server, port) = (Server::responding(OK), closed_port());
     // Stopped within a measurement after a warm-up, with failures only, and at the end of a number of requests.
     for (target, requests) in [(server.address, None), (port, None), (server.address, Some(500))] {
-        let threads = Plan { connections: 5, threads: 2, ..endless(target) };
+        let threads = with(endless(target), |plan| {
+            set_connections(plan, 5);
+            plan.clients.threads = 2;
+        });
         let series = Some(Duration::from_millis(10));
         let warm_up = requests.is_none();
-        let plan = Plan { series, requests, warm_up, ..threads };
+        let plan = with(threads, |plan| {
+            plan.series = series;
+            plan.phases = requests.map_or(Phases::WarmUp, Phases::Requests);
+        });
         let mut generator = Generator::start(plan).unwrap();
         let series = generator.take_series().unwrap();
         let count = || {
@@ -98,9 +111,13 @@ fn intervals_add_up_to_the_result() {
 
 #[test]
 fn drain_waits_for_all_responses() {
-    for keep_alive in [true, false] {
+    for protocol in [Protocol::Http1 { pipeline: 1 }, Protocol::Http1Close] {
         let server = Server::responding(OK);
-        let plan = Plan { connections: 5, threads: 2, keep_alive, ..endless(server.address) };
+        let plan = with(endless(server.address), |plan| {
+            set_connections(plan, 5);
+            plan.clients.threads = 2;
+            plan.clients.protocol = protocol;
+        });
         let generator = Generator::start(plan).unwrap();
         wait_until(|| generator.progress().responses >= 50);
         assert!(!generator.wait(Duration::from_millis(1)), "ended without a command");
@@ -116,7 +133,7 @@ fn drain_waits_for_all_responses() {
 #[test]
 fn drain_leaves_no_scheduled_request_unsent() {
     let server = Server::responding(OK);
-    let plan = Plan { requests: None, ..scheduled(server.address, 1, 1_000.0) };
+    let plan = with(scheduled(server.address, 1, 1_000.0), |plan| plan.phases = Phases::Endless);
     let generator = Generator::start(plan).unwrap();
     wait_until(|| generator.progress().responses >= 20);
     generator.drain();
@@ -140,7 +157,10 @@ fn warm_up_is_not_measured() {
 #[test]
 fn all_is_measured_without_a_warm_up() {
     let server = Server::responding(OK);
-    let plan = Plan { warm_up: false, connections: 3, ..endless(server.address) };
+    let plan = with(endless(server.address), |plan| {
+        set_connections(plan, 3);
+        plan.phases = Phases::Endless;
+    });
     let generator = Generator::start(plan).unwrap();
     // The window is open already.
     generator.open_window();
@@ -169,40 +189,41 @@ fn rejected(plan: Plan) -> String {
 fn plans_outside_their_limits_are_rejected() {
     let plan = || plan(closed_port(), 1);
     let cases = [
-        (Plan { threads: 0, ..plan() }, "cannot use 0 threads: choose 1 to 256"),
+        (with(plan(), |plan| plan.clients.threads = 0), "cannot use 0 threads: choose 1 to 256"),
         (
-            Plan { threads: 257, connections: 300, ..plan() },
+            with(plan(), |plan| {
+                plan.clients.threads = 257;
+                set_connections(plan, 300);
+            }),
             "cannot use 257 threads: choose 1 to 256",
         ),
         (
-            Plan { threads: 2, ..plan() },
+            with(plan(), |plan| plan.clients.threads = 2),
             "cannot use 1 connections for 2 threads: choose 2 to 20000",
         ),
         (
-            Plan { connections: 20_001, ..plan() },
+            with(plan(), |plan| set_connections(plan, 20_001)),
             "cannot use 20001 connections for 1 threads: choose 1 to 20000",
         ),
         (
-            Plan { protocol: Protocol::Http1 { pipeline: 2 }, keep_alive: false, ..plan() },
-            "cannot pipeline 2 requests without keep-alive: choose 1",
-        ),
-        (
-            Plan {
-                protocol: Protocol::Http1 { pipeline: 2 },
-                workload: workload(vec![request(
+            with(plan(), |plan| {
+                plan.clients.protocol = Protocol::Http1 { pipeline: 2 };
+                plan.workload = workload(vec![request(
                     b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-                )]),
-                ..plan()
-            },
+                )]);
+            }),
             "cannot pipeline 2 requests with `Connection: close`: choose 1",
         ),
-        (Plan { requests: Some(0), ..plan() }, "cannot send 0 requests: choose at least 1"),
         (
-            Plan { response_timeout: Duration::ZERO, ..plan() },
+            with(plan(), |plan| plan.phases = Phases::Requests(0)),
+            "cannot send 0 requests: choose at least 1",
+        ),
+        (
+            with(plan(), |plan| plan.clients.response_timeout = Duration::ZERO),
             "cannot use a response timeout of 0 s: choose more than 0 and at most 3600 s",
         ),
         (
-            Plan { connect_timeout: Duration::from_secs(3601), ..plan() },
+            with(plan(), |plan| plan.clients.connect_timeout = Duration::from_secs(3601)),
             "cannot use a connect timeout of 3601 s: choose more than 0 and at most 3600 s",
         ),
     ];
@@ -224,7 +245,11 @@ fn missing_cpu_is_rejected_before_anything_is_sent() {
 #[test]
 fn threads_are_pinned() {
     let server = Server::responding(OK);
-    let plan = Plan { cpus: vec![0], threads: 2, connections: 2, ..endless(server.address) };
+    let plan = with(endless(server.address), |plan| {
+        plan.cpus = vec![0];
+        plan.clients.threads = 2;
+        set_connections(plan, 2);
+    });
     let generator = Generator::start(plan).unwrap();
     // Names and CPUs of the threads, as the kernel has them. Other tests have threads with that name
     // that are not pinned.

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Failures, Generator, MAX_CLOSING, Plan, Target};
+use tollgate_load::{Failures, Generator, MAX_CLOSING, Phases, Plan, Target};
 use tollgate_net::{Socket, listen};
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::server::{
     LAST, OK, Server, closed_port, endless, finish, plan, post, request, run, scheduled,
-    wait_until, workload,
+    set_connections, wait_until, with, workload,
 };
 
 #[test]
@@ -24,7 +25,7 @@ fn announced_close_costs_no_request() {
             peer.send(response);
         }
     });
-    let summary = run(Plan { connections: 2, ..plan(server.address, 30) });
+    let summary = run(with(plan(server.address, 30), |plan| set_connections(plan, 2)));
     assert_eq!((summary.responses, summary.failures.total()), (30, 0), "{summary:?}");
     assert_eq!(server.requests(), 30);
     // 10 for requests that are spread evenly.
@@ -97,7 +98,10 @@ fn response_is_read_though_the_rest_of_the_request_is_rejected() {
         peer.sleep(Duration::from_millis(5));
     });
     let workload = workload(vec![post(8_000_000)]);
-    let summary = run(Plan { workload, connections: 2, ..plan(server.address, 20) });
+    let summary = run(with(plan(server.address, 20), |plan| {
+        plan.workload = workload;
+        set_connections(plan, 2);
+    }));
     assert_eq!(summary.statuses(), [(413, 20)].into(), "{summary:?}");
 }
 
@@ -131,14 +135,16 @@ fn connects_time_out() {
     let address = listener.local_addr().unwrap();
     let _fillers: Vec<_> = (0..4).map(|_| Socket::connect(address).unwrap()).collect();
     let connect_timeout = Duration::from_millis(50);
-    let summary = run(Plan { connect_timeout, ..plan(address, 3) });
+    let summary =
+        run(with(plan(address, 3), |plan| plan.clients.connect_timeout = connect_timeout));
     assert_eq!(summary.failures.connect_timeout, 3, "{summary:?}");
     assert_eq!(summary.connects, 0);
     let shortest = Duration::from_nanos(summary.latency.min_ns().unwrap());
     assert!(shortest >= connect_timeout, "{shortest:?}");
 
     // After a second, requests no longer wait for connections before they count as in flight.
-    let generator = Generator::start(Plan { connections: 2, ..plan(address, 9) }).unwrap();
+    let generator =
+        Generator::start(with(plan(address, 9), |plan| set_connections(plan, 2))).unwrap();
     thread::sleep(Duration::from_millis(1_500));
     let summary = finish(generator);
     assert_eq!((summary.sent, summary.in_flight), (2, 2), "{summary:?}");
@@ -153,7 +159,8 @@ fn refused_connects_are_retried_after_a_wait() {
     // 10 ms after each but the last.
     assert!(started_at.elapsed() >= Duration::from_millis(40));
 
-    let generator = Generator::start(Plan { connections: 3, ..endless(closed_port()) }).unwrap();
+    let generator =
+        Generator::start(with(endless(closed_port()), |plan| set_connections(plan, 3))).unwrap();
     let started_at = Instant::now();
     wait_until(|| generator.progress().failed >= 9);
     let summary = finish(generator);
@@ -169,7 +176,10 @@ fn without_keep_alive_each_request_has_a_connection() {
             peer.send(LAST);
         }
     });
-    let summary = run(Plan { keep_alive: false, connections: 4, ..plan(server.address, 50) });
+    let summary = run(with(plan(server.address, 50), |plan| {
+        set_connections(plan, 4);
+        plan.clients.protocol = Protocol::Http1Close;
+    }));
     assert_eq!((summary.responses, summary.connects), (50, 50));
     assert_eq!((summary.failures.total(), summary.kept_alive), (0, 0));
     assert_eq!(server.connections(), 50);
@@ -189,7 +199,9 @@ fn server_closes_first_and_no_request_waits_for_that() {
             }
         }
     });
-    let summary = run(Plan { keep_alive: false, ..scheduled(server.address, 60, 100.0) });
+    let summary = run(with(scheduled(server.address, 60, 100.0), |plan| {
+        plan.clients.protocol = Protocol::Http1Close;
+    }));
     // With one connection, a request that waits for the close of the one before it would be queued.
     assert_eq!((summary.responses, summary.connects), (60, 60));
     let median = summary.latency.value_at(0.5).unwrap();
@@ -207,7 +219,7 @@ fn server_that_does_not_close_limits_no_rate() {
     let asked = request(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let asking = Plan { workload: workload(vec![asked]), ..plan(kept.address, 600) };
     let plans = [
-        Plan { keep_alive: false, ..plan(kept.address, 600) },
+        with(plan(kept.address, 600), |plan| plan.clients.protocol = Protocol::Http1Close),
         asking,
         plan(announced.address, 600),
     ];
@@ -224,7 +236,9 @@ fn server_that_does_not_close_limits_no_rate() {
 #[test]
 fn connection_that_the_server_does_not_close_is_closed_by_force() {
     let server = Server::responding(OK);
-    let summary = run(Plan { keep_alive: false, ..scheduled(server.address, 30, 30.0) });
+    let summary = run(with(scheduled(server.address, 30, 30.0), |plan| {
+        plan.clients.protocol = Protocol::Http1Close;
+    }));
     assert_eq!((summary.responses, summary.connects), (30, 30));
     // Connections of the last 200 ms are open at the end.
     assert!((10..30).contains(&summary.force_closed), "{summary:?}");
@@ -249,10 +263,10 @@ fn requests_go_over_a_unix_socket() {
     assert_eq!(server.join().unwrap(), 25);
 
     // A socket without a listener, and a missing one.
-    let summary = run(Plan { requests: Some(2), ..to_socket.clone() });
+    let summary = run(with(to_socket.clone(), |plan| plan.phases = Phases::Requests(2)));
     assert_eq!(summary.failures.refused, 2, "{:?}", summary.failures);
     std::fs::remove_file(&path).unwrap();
-    let summary = run(Plan { requests: Some(2), ..to_socket });
+    let summary = run(with(to_socket, |plan| plan.phases = Phases::Requests(2)));
     let reason = summary.failures.other_example.unwrap();
     assert!(reason.starts_with("cannot connect: No such file"), "{reason}");
 }
@@ -285,7 +299,10 @@ fn full_backlog_of_a_unix_socket_delays_requests() {
         });
     });
     let target = Target::Unix(path.clone());
-    let summary = run(Plan { target, connections: 8, ..plan(closed_port(), 4000) });
+    let summary = run(with(plan(closed_port(), 4000), |plan| {
+        plan.target = target;
+        set_connections(plan, 8);
+    }));
     assert_eq!((summary.responses, summary.failures.total()), (4000, 0), "{:?}", summary.failures);
     // Connections that the run did not need are opened here, so that the server ends.
     for _ in summary.connects..8 {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use tollgate_http2::{
     Connection, ErrorCode, Event, Field, Fields, FrameHeader, FrameType, Limits, Role,
 };
-use tollgate_load::{Expectation, Generator, Plan, Protocol, Request};
+use tollgate_load::{Expectation, Generator, Phases, Plan, Request};
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::server::{
     DEADLINE, GET, MS, OK, Peer, Server, finish, is_at_least, plan, post, request, run, run_until,
-    scheduled, wait_until, workload,
+    scheduled, set_connections, set_connections_max, wait_until, with, workload,
 };
 
 /// HTTP/2 on the server's end of a connection, by the other role of the same framing.
@@ -149,7 +150,7 @@ fn server(batch: usize, limits: Limits) -> Server {
 }
 
 fn http2(streams: usize, plan: Plan) -> Plan {
-    Plan { protocol: Protocol::Http2 { streams }, ..plan }
+    with(plan, |plan| plan.clients.protocol = Protocol::Http2 { streams })
 }
 
 #[test]
@@ -177,8 +178,10 @@ fn streams_stay_within_the_limit_of_the_server() {
 #[test]
 fn schedule_uses_streams_of_all_connections() {
     let server = server(1, Limits::default());
-    let plan =
-        Plan { connections: 2, connections_max: 2, ..scheduled(server.address, 300, 10_000.0) };
+    let plan = with(scheduled(server.address, 300, 10_000.0), |plan| {
+        set_connections(plan, 2);
+        set_connections_max(plan, 2);
+    });
     let summary = run(http2(8, plan));
     assert_eq!((summary.responses, summary.connects), (300, 2), "{summary:?}");
     assert_eq!(summary.lateness.as_ref().unwrap().count(), 300);
@@ -198,7 +201,7 @@ fn requests_wait_for_a_connection_that_is_being_established() {
             }
         }
     });
-    let plan = Plan { connections_max: 20, ..scheduled(server.address, 100, 1_000.0) };
+    let plan = with(scheduled(server.address, 100, 1_000.0), |plan| set_connections_max(plan, 20));
     let summary = run(http2(64, plan));
     // Requests in flight when the server closes the first connection fail: at most its 64 streams.
     let lost = summary.failures.reset + summary.failures.closed_early;
@@ -304,7 +307,8 @@ fn settings_have_the_time_limit_of_connects() {
     let connect_timeout = Duration::from_millis(30);
     let server = Server::stalled();
     for plan in [plan(server.address, 4), scheduled(server.address, 4, 1_000.0)] {
-        let summary = run(http2(2, Plan { connect_timeout, ..plan }));
+        let summary =
+            run(http2(2, with(plan, |plan| plan.clients.connect_timeout = connect_timeout)));
         assert_eq!((summary.responses, summary.failures.connect_timeout), (0, 4), "{summary:?}");
     }
 }
@@ -346,7 +350,10 @@ fn connection_without_streams_is_replaced_after_a_goaway() {
         }
     });
     let response_timeout = Duration::from_millis(100);
-    let summary = run(http2(1, Plan { response_timeout, ..plan(server.address, 5) }));
+    let summary = run(http2(
+        1,
+        with(plan(server.address, 5), |plan| plan.clients.response_timeout = response_timeout),
+    ));
     assert_eq!((summary.responses, summary.failures.response_timeout), (4, 1), "{summary:?}");
     assert_eq!(summary.connects, 2);
 }
@@ -377,7 +384,10 @@ fn stream_that_times_out_is_cancelled_alone() {
     });
     let response_timeout = Duration::from_millis(300);
     // The second stream carries all others; the first request of all ends last.
-    let plan = Plan { response_timeout, requests: None, ..plan(server.address, 1) };
+    let plan = with(plan(server.address, 1), |plan| {
+        plan.clients.response_timeout = response_timeout;
+        plan.phases = Phases::Endless;
+    });
     let generator = Generator::start(http2(2, plan)).unwrap();
     wait_until(|| generator.progress().failed == 1);
     generator.drain();

@@ -3,17 +3,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Generator, Plan};
+use tollgate_load::{Generator, Phases, Plan};
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::server::{
     GET, MS, OK, Server, endless, finish, is_at_least, plan, request, run, run_until, scheduled,
-    wait_until, workload,
+    set_connections, wait_until, with, workload,
 };
 
 #[test]
 fn latency_includes_the_delay_of_the_server() {
     let server = Server::delaying(Duration::from_millis(10));
-    let summary = run(Plan { connections: 4, ..plan(server.address, 100) });
+    let summary = run(with(plan(server.address, 100), |plan| set_connections(plan, 4)));
     assert!(is_at_least(summary.latency.min_ns().unwrap(), 10 * MS));
     // Little's law: four connections that always wait complete 4 / mean requests per second.
     let mean_ns = summary.latency.mean_ns().unwrap();
@@ -24,7 +25,8 @@ fn latency_includes_the_delay_of_the_server() {
 #[test]
 fn latency_without_keep_alive_ends_with_the_response() {
     let server = Server::delaying(Duration::from_millis(10));
-    let summary = run(Plan { keep_alive: false, ..plan(server.address, 3) });
+    let summary =
+        run(with(plan(server.address, 3), |plan| plan.clients.protocol = Protocol::Http1Close));
     assert!(is_at_least(summary.latency.min_ns().unwrap(), 10 * MS));
     // Without the 200 ms that the server gets to close.
     assert!(summary.latency.min_ns().unwrap() < 200 * MS, "{summary:?}");
@@ -42,13 +44,13 @@ fn timeouts_are_counted_in_every_distribution() {
         }
     });
     let requests = vec![request(GET), request(b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n")];
-    let open = Plan {
-        workload: workload(requests),
-        response_timeout: Duration::from_millis(300),
-        first_byte: true,
-        ..scheduled(server.address, 4, 1000.0)
-    };
-    let closed = Plan { arrivals: tollgate_load::Arrivals::Closed, ..open.clone() };
+    let open = with(scheduled(server.address, 4, 1000.0), |plan| {
+        plan.workload = workload(requests);
+        plan.clients.response_timeout = Duration::from_millis(300);
+        plan.first_byte = true;
+    });
+    let closed =
+        Plan { arrivals: tollgate_load::Arrivals::Closed { connections: 1 }, ..open.clone() };
     for plan in [open, closed] {
         let summary = run(plan);
         assert_eq!((summary.responses, summary.failures.response_timeout), (2, 2), "{summary:?}");
@@ -71,7 +73,8 @@ fn slow_bytes_do_not_extend_the_timeout() {
         }
     });
     let response_timeout = Duration::from_millis(50);
-    let summary = run(Plan { response_timeout, ..plan(server.address, 1) });
+    let summary =
+        run(with(plan(server.address, 1), |plan| plan.clients.response_timeout = response_timeout));
     assert_eq!(summary.failures.response_timeout, 1, "{summary:?}");
     assert!(is_at_least(summary.latency.min_ns().unwrap(), 50 * MS));
 }
@@ -80,7 +83,10 @@ fn slow_bytes_do_not_extend_the_timeout() {
 fn many_requests_time_out_at_once() {
     let server = Server::stalled();
     let response_timeout = Duration::from_millis(50);
-    let summary = run(Plan { connections: 20, response_timeout, ..plan(server.address, 40) });
+    let summary = run(with(plan(server.address, 40), |plan| {
+        set_connections(plan, 20);
+        plan.clients.response_timeout = response_timeout;
+    }));
     assert_eq!(summary.failures.response_timeout, 40, "{summary:?}");
 }
 
@@ -105,7 +111,8 @@ fn gated(released: &Arc<AtomicU64>) -> Server {
 fn window_counts_what_finishes_in_it() {
     let released = Arc::<AtomicU64>::default();
     let server = gated(&released);
-    let generator = Generator::start(Plan { connections: 3, ..endless(server.address) }).unwrap();
+    let generator =
+        Generator::start(with(endless(server.address), |plan| set_connections(plan, 3))).unwrap();
     let release = |total: u64| {
         released.store(total, Ordering::SeqCst);
         wait_until(|| generator.progress().responses == total);
@@ -139,7 +146,8 @@ fn window_counts_what_finishes_in_it() {
 fn stalled_requests_are_in_flight_at_the_end() {
     let server = Server::stalled();
     let started_at = Instant::now();
-    let generator = Generator::start(Plan { connections: 5, ..endless(server.address) }).unwrap();
+    let generator =
+        Generator::start(with(endless(server.address), |plan| set_connections(plan, 5))).unwrap();
     wait_until(|| server.requests() == 5);
     generator.open_window();
     thread::sleep(Duration::from_millis(50));
@@ -169,7 +177,7 @@ fn first_byte_arrives_before_the_last() {
 #[test]
 fn live_latency_is_readable_during_the_run() {
     let server = Server::responding(OK);
-    let plan = Plan { requests: None, warm_up: true, ..scheduled(server.address, 1, 1000.0) };
+    let plan = with(scheduled(server.address, 1, 1000.0), |plan| plan.phases = Phases::WarmUp);
     let generator = Generator::start(plan).unwrap();
     generator.open_window();
     wait_until(|| generator.live_latency().count() > 20);
@@ -180,7 +188,10 @@ fn live_latency_is_readable_during_the_run() {
 #[test]
 fn threads_report_their_cpu_time() {
     let server = Server::responding(OK);
-    let plan = Plan { connections: 4, threads: 2, ..endless(server.address) };
+    let plan = with(endless(server.address), |plan| {
+        set_connections(plan, 4);
+        plan.clients.threads = 2;
+    });
     let generator = Generator::start(plan).unwrap();
     wait_until(|| generator.progress().responses >= 100);
     generator.open_window();
@@ -198,7 +209,8 @@ fn threads_report_their_cpu_time() {
 #[test]
 fn idle_generator_uses_no_cpu() {
     let server = Server::stalled();
-    let generator = Generator::start(Plan { connections: 10, ..endless(server.address) }).unwrap();
+    let generator =
+        Generator::start(with(endless(server.address), |plan| set_connections(plan, 10))).unwrap();
     wait_until(|| server.requests() == 10);
     generator.open_window();
     thread::sleep(Duration::from_millis(500));
@@ -211,7 +223,8 @@ fn idle_generator_uses_no_cpu() {
 fn idle_polling_is_told_apart_from_work() {
     // Ten requests with a delay of 20 ms each.
     let server = Server::delaying(Duration::from_millis(20));
-    let thread = run(Plan { busy_poll: true, ..plan(server.address, 10) }).threads[0];
+    let thread =
+        run(with(plan(server.address, 10), |plan| plan.clients.busy_poll = true)).threads[0];
     // Polls without an event are counted up to the last one before an event.
     assert!(thread.polled > Duration::ZERO && thread.polled <= thread.window, "{thread:?}");
     // A thread that waits for a CPU cannot poll.

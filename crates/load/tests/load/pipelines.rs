@@ -1,9 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate_load::{Plan, Protocol};
+use tollgate_traffic::load_shape::Protocol;
 
-use crate::server::{LAST, MS, OK, Server, is_at_least, plan, post, run, scheduled, workload};
+use crate::server::{
+    LAST, MS, OK, Server, is_at_least, plan, post, run, scheduled, with, workload,
+};
 
 #[test]
 fn pipeline_keeps_its_number_of_requests_in_flight() {
@@ -13,8 +15,9 @@ fn pipeline_keeps_its_number_of_requests_in_flight() {
             peer.send(&OK.repeat(4));
         }
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 40) });
+    let summary = run(with(plan(server.address, 40), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 4 }
+    }));
     assert_eq!((summary.responses, summary.connects, summary.resent), (40, 1, 0), "{summary:?}");
 }
 
@@ -32,8 +35,9 @@ fn each_pipelined_request_has_its_own_latency() {
             peer.send(OK);
         }
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 8) });
+    let summary = run(with(plan(server.address, 8), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 4 }
+    }));
     assert_eq!(summary.responses, 8);
     // At least 20, 40, 60 and 80 ms, then 80 ms.
     let (min, mean) = (summary.latency.min_ns().unwrap(), summary.latency.mean_ns().unwrap());
@@ -51,8 +55,9 @@ fn requests_left_by_a_close_are_sent_again() {
         peer.request();
         peer.send(LAST);
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 3 }, ..plan(server.address, 12) });
+    let summary = run(with(plan(server.address, 12), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 3 }
+    }));
     assert_eq!((summary.responses, summary.failures.total()), (12, 0), "{summary:?}");
     assert_eq!(server.connections(), 6);
     // Each of the first five connections leaves one request, or two if its first response has made room
@@ -67,8 +72,9 @@ fn requests_behind_an_announced_close_do_not_wait_for_it() {
         peer.send(LAST);
         peer.sleep(Duration::from_secs(10));
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(server.address, 6) });
+    let summary = run(with(plan(server.address, 6), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 2 }
+    }));
     assert_eq!((summary.responses, summary.connects), (6, 6), "{summary:?}");
     assert!(summary.latency.max_ns().unwrap() < 5_000 * MS, "{summary:?}");
 }
@@ -87,8 +93,9 @@ fn latency_of_a_resent_request_starts_at_its_first_send() {
             peer.send(OK);
         }
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(server.address, 2) });
+    let summary = run(with(plan(server.address, 2), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 2 }
+    }));
     assert_eq!((summary.responses, summary.resent), (2, 1), "{summary:?}");
     assert!(is_at_least(summary.latency.min_ns().unwrap(), 60 * MS), "{summary:?}");
 }
@@ -97,11 +104,10 @@ fn latency_of_a_resent_request_starts_at_its_first_send() {
 fn timeout_fails_all_requests_of_a_pipeline() {
     let server = Server::start(|peer| while peer.request().is_some() {});
     let response_timeout = Duration::from_millis(100);
-    let summary = run(Plan {
-        protocol: Protocol::Http1 { pipeline: 50 },
-        response_timeout,
-        ..plan(server.address, 50)
-    });
+    let summary = run(with(plan(server.address, 50), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 50 };
+        plan.clients.response_timeout = response_timeout;
+    }));
     assert_eq!(summary.failures.response_timeout, 50);
     assert_eq!((summary.resent, server.connections()), (0, 1), "{summary:?}");
 }
@@ -115,8 +121,9 @@ fn malformed_response_fails_one_request_of_a_pipeline() {
         peer.send(b"nonsense\r\n\r\n");
         peer.hang();
     });
-    let summary =
-        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 10) });
+    let summary = run(with(plan(server.address, 10), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 4 }
+    }));
     assert_eq!((summary.responses, summary.failures.malformed), (5, 5), "{summary:?}");
     assert_eq!(summary.failures.total(), 5);
 }
@@ -130,11 +137,10 @@ fn long_requests_are_sent_in_parts() {
         }
     });
     let workload = workload(vec![post(300_000)]);
-    let summary = run(Plan {
-        protocol: Protocol::Http1 { pipeline: 70 },
-        workload,
-        ..plan(server.address, 140)
-    });
+    let summary = run(with(plan(server.address, 140), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 70 };
+        plan.workload = workload;
+    }));
     assert_eq!((summary.responses, summary.connects), (140, 1), "{:?}", summary.failures);
 }
 
@@ -146,9 +152,8 @@ fn schedule_uses_the_room_of_a_pipeline() {
             peer.send(&OK.repeat(20));
         }
     });
-    let summary = run(Plan {
-        protocol: Protocol::Http1 { pipeline: 20 },
-        ..scheduled(server.address, 20, 10_000.0)
-    });
+    let summary = run(with(scheduled(server.address, 20, 10_000.0), |plan| {
+        plan.clients.protocol = Protocol::Http1 { pipeline: 20 }
+    }));
     assert_eq!((summary.responses, server.connections()), (20, 1));
 }

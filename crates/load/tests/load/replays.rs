@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use tollgate_http2::Limits;
 use tollgate_load::{
-    Arrivals, Expectation, Generator, LATENESS_MAX, Pace, Plan, Protocol, Rate, Replay,
-    ReplayEvent, ReplaySummary, ReplayVariable, Request, Spacing, Summary, ValueSource, Verdict,
+    Arrivals, Expectation, Generator, LATENESS_MAX, Pace, Phases, Plan, Rate, Replay, ReplayEvent,
+    ReplayPlan, ReplaySummary, ReplayVariable, Request, Shard, Summary, ValueSource, Verdict,
     Workload,
 };
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::http2::Streams;
-use crate::server::{OK, Peer, Server, finish, plan, run, wait_until};
+use crate::server::{OK, Peer, Server, finish, plan, run, set_connections_max, wait_until, with};
 use crate::tls;
 
 /// A request as it arrived: number of its connection, its text, and its time.
@@ -90,13 +91,15 @@ fn replay(
     let count = events.len() as u64;
     let pace = Pace::Recorded { factor: 1.0 };
     let replay = Replay::new(&workload, events, variables, pace).unwrap();
-    Plan {
-        workload: Arc::new(workload),
-        arrivals: Arrivals::Open { rate: Rate::Recorded(times), spacing: Spacing::Constant },
-        replay: Some(Arc::new(replay)),
-        connections_max: 100,
-        ..plan(target, count)
-    }
+    with(plan(target, count), |plan| {
+        plan.workload = Arc::new(workload);
+        plan.arrivals = Arrivals::Replay(ReplayPlan {
+            replay: Arc::new(replay),
+            rate: Rate::Recorded(times),
+            connections_max: 100,
+        });
+        plan.phases = Phases::Endless;
+    })
 }
 
 fn sessions(summary: &Summary) -> &ReplaySummary {
@@ -142,7 +145,7 @@ fn sessions_keep_order_connections_cookies_and_variables() {
     for threads in [1, 3] {
         log.lock().unwrap().clear();
         let plan = replay(server.address, requests.clone(), &events, vec![token("POST", "/s")]);
-        let summary = run(Plan { threads, connections: threads, ..plan });
+        let summary = run(with(plan, |plan| plan.clients.threads = threads));
         assert_eq!((summary.sent, summary.responses, summary.unexpected), (20, 20, 0));
         assert_eq!(sessions(&summary).planned, 20);
         assert_eq!((sessions(&summary).sessions, sessions(&summary).cookies), (5, 5));
@@ -246,7 +249,7 @@ fn sessions_share_few_connections_without_mixing() {
     let events: Vec<(u64, u32, u32)> =
         (0..40).map(|number| (number / 10, (number % 8) as u32, (number % 8) as u32)).collect();
     let plan = replay(server.address, requests, &events, vec![]);
-    let summary = run(Plan { connections_max: 2, ..plan });
+    let summary = run(with(plan, |plan| set_connections_max(plan, 2)));
     assert_eq!((summary.sent, summary.responses, summary.unsent), (40, 40, 0), "{summary:?}");
     assert!(summary.queued > 0, "{summary:?}");
     let log = log.lock().unwrap();
@@ -299,7 +302,7 @@ fn failed_requests_end_the_wait_for_their_variable() {
     let requests = vec![get("/login"), get("/b?t={{token}}")];
     let plan =
         replay(server.address, requests, &[(0, 0, 0), (1, 0, 1)], vec![token("GET", "/login")]);
-    let summary = run(Plan { response_timeout: Duration::from_secs(1), ..plan });
+    let summary = run(with(plan, |plan| plan.clients.response_timeout = Duration::from_secs(1)));
     assert_eq!((summary.responses, summary.failures.response_timeout), (1, 1));
     let counts = sessions(&summary);
     assert_eq!((counts.extractions, counts.failed_extractions, counts.without_value), (0, 0, 1));
@@ -316,7 +319,7 @@ fn timeout_wakes_the_requests_that_wait_for_its_variable() {
     let events: Vec<(u64, u32, u32)> = (0..REQUESTS).map(|ms| (u64::from(ms), 0, 0)).collect();
     let plan = replay(server.address, requests, &events, vec![token("GET", "/hang")]);
     let started_at = Instant::now();
-    let summary = run(Plan { response_timeout: TIMEOUT, ..plan });
+    let summary = run(with(plan, |plan| plan.clients.response_timeout = TIMEOUT));
     assert_eq!(summary.failures.response_timeout, u64::from(REQUESTS));
     let took = log.lock().unwrap().last().unwrap().at - started_at;
     // Nine timeouts; if each request were sent at the check after that, eighteen.
@@ -360,7 +363,7 @@ fn session_with_a_backlog_hands_its_connection_over() {
     let mut events = vec![(0, 0, 0), (1, 0, 1), (2, 1, 2)];
     events.extend((3..20).map(|ms| (ms, 0, 1)));
     let plan = replay(server.address, requests, &events, vec![]);
-    let summary = run(Plan { connections_max: 1, ..plan });
+    let summary = run(with(plan, |plan| set_connections_max(plan, 1)));
     assert_eq!((summary.responses, summary.unsent), (20, 0), "{summary:?}");
     let log = log.lock().unwrap();
     let paths: Vec<&str> = log.iter().take(4).map(Arrival::path).collect();
@@ -382,7 +385,7 @@ fn closed_port_fails_each_request_once() {
     let address = crate::server::closed_port();
     let events: Vec<(u64, u32, u32)> = (0..10).map(|number| (number, number as u32, 0)).collect();
     let plan = replay(address, vec![get("/")], &events, vec![]);
-    let summary = run(Plan { connections_max: 3, ..plan });
+    let summary = run(with(plan, |plan| set_connections_max(plan, 3)));
     assert_eq!(
         (summary.sent, summary.failures.refused, summary.unsent),
         (10, 10, 0),
@@ -395,7 +398,7 @@ fn requests_of_an_ended_replay_are_unsent() {
     let server = Server::stalled();
     let plan =
         replay(server.address, vec![get("/")], &[(0, 0, 0), (1, 1, 0), (600_000, 1, 0)], vec![]);
-    let generator = Generator::start(Plan { connections_max: 1, ..plan }).unwrap();
+    let generator = Generator::start(with(plan, |plan| set_connections_max(plan, 1))).unwrap();
     wait_until(|| server.requests() == 1);
     let due = generator.starts_at() + Duration::from_millis(1);
     // From then on it counts as unsent, whether or not the thread has queued it.
@@ -440,7 +443,7 @@ fn streams_of_a_session_share_its_connection_and_cookies() {
     ];
     let events = [(0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3), (2, 0, 4), (2, 1, 5)];
     let plan = replay(server.address, requests, &events, vec![token("GET", "/")]);
-    let summary = run(Plan { protocol: Protocol::Http2 { streams: 10 }, ..plan });
+    let summary = run(with(plan, |plan| plan.clients.protocol = Protocol::Http2 { streams: 10 }));
     assert_eq!((summary.responses, summary.connects), (6, 2), "{summary:?}");
     // The response to a login has none.
     assert_eq!(sessions(&summary).failed_extractions, 2);
@@ -482,18 +485,18 @@ fn sessions_keep_their_cookies_over_tls() {
 #[test]
 fn plans_that_cannot_be_replayed_are_named() {
     let plan = || replay(([127, 0, 0, 1], 1).into(), vec![get("/")], &[(0, 0, 0)], vec![]);
-    let poisson =
-        Arrivals::Open { rate: Rate::Constant(1.0), spacing: Spacing::Poisson { seed: 1 } };
-    let two = Arrivals::Open { rate: Rate::Recorded([0, 1].into()), spacing: Spacing::Constant };
+    let two = |plan: &mut Plan| match &mut plan.arrivals {
+        Arrivals::Replay(plan) => plan.rate = Rate::Recorded([0, 1].into()),
+        other => panic!("not a replay: {other:?}"),
+    };
+    let pipeline = Protocol::Http1 { pipeline: 2 };
     for (plan, reason) in [
-        (Plan { arrivals: Arrivals::Closed, ..plan() }, "without a rate of constant gaps"),
-        (Plan { arrivals: poisson, ..plan() }, "without a rate of constant gaps"),
-        (Plan { arrivals: two, ..plan() }, "with another number of recorded times"),
-        (Plan { keep_alive: false, ..plan() }, "without keep-alive"),
-        (Plan { warm_up: true, ..plan() }, "with a warm-up"),
-        (Plan { requests: None, ..plan() }, "with another number of requests"),
-        (Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan() }, "with several requests"),
-        (Plan { replay: None, ..plan() }, "cannot use recorded times without a replay"),
+        (with(plan(), two), "with another number of recorded times"),
+        (with(plan(), |plan| plan.clients.protocol = Protocol::Http1Close), "without keep-alive"),
+        (with(plan(), |plan| plan.phases = Phases::WarmUp), "in part"),
+        (with(plan(), |plan| plan.phases = Phases::Requests(1)), "in part"),
+        (with(plan(), |plan| plan.clients.protocol = pipeline), "with several requests"),
+        (with(plan(), |plan| plan.shard = Shard { index: 0, count: 2 }), "with several generators"),
     ] {
         let error = plan.validate().unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");

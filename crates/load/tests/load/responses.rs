@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_load::{Expectation, Plan, Request, Summary, TemplateSummary, Workload};
 
-use crate::server::{GET, OK, Server, plan, post, request, run, workload};
+use crate::server::{GET, OK, Server, plan, post, request, run, set_connections, with, workload};
 
 const CHUNKED: &[u8] =
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n";
@@ -197,7 +197,11 @@ fn responses_are_counted_per_template() {
         get_or("/404/5", 403),
     ];
     let workload = workload(requests);
-    let summary = run(Plan { connections: 3, threads: 2, workload, ..plan(server.address, 80) });
+    let summary = run(with(plan(server.address, 80), |plan| {
+        set_connections(plan, 3);
+        plan.clients.threads = 2;
+        plan.workload = workload;
+    }));
     let expected = [
         (200, 10, 0, None),
         (403, 10, 0, None),

@@ -4,22 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Arrivals, Generator, Interval, Plan, Protocol, Rate, Spacing, Stage};
+use tollgate_load::{Generator, Interval, Phases, Rate, Stage};
 use tollgate_net::{Socket, listen};
+use tollgate_traffic::load_shape::{Protocol, Spacing};
 
 use crate::server::{
-    LAST, MS, OK, Server, closed_port, finish, is_at_least, plan, run, run_until, scheduled,
-    wait_until,
+    LAST, MS, OK, Server, closed_port, finish, is_at_least, open_loop, plan, run, run_until,
+    scheduled, set_connections, set_connections_max, wait_until, with,
 };
 
 #[test]
 fn schedule_is_sent_completely_and_on_time() {
     let server = Server::responding(OK);
-    for spacing in [Spacing::Constant, Spacing::Poisson { seed: 7 }] {
-        let arrivals = Arrivals::Open { rate: Rate::Constant(1000.0), spacing };
-        let plan =
-            Plan { connections: 4, threads: 2, arrivals, ..scheduled(server.address, 200, 1.0) };
-        let summary = run(Plan { connections_max: 4, ..plan });
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let summary = run(with(plan(server.address, 200), |plan| {
+            plan.arrivals = open_loop(Rate::Constant(1000.0), spacing);
+            set_connections(plan, 4);
+            plan.clients.threads = 2;
+        }));
         assert_eq!((summary.sent, summary.responses, summary.unsent), (200, 200, 0));
         assert_eq!(summary.lateness.as_ref().unwrap().count(), 200);
         assert_eq!(summary.uncorrected_latency.as_ref().unwrap().count(), 200);
@@ -38,12 +40,14 @@ fn stages_are_sent_as_their_integral() {
     let stage = |from_per_s, to_per_s| Stage { from_per_s, to_per_s, length };
     // 50 requests, none, and 100.
     let stages = vec![stage(0.0, 1_000.0), stage(0.0, 0.0), stage(1_000.0, 1_000.0)];
-    let rate = Rate::Stages(stages);
-    let arrivals = Arrivals::Open { rate, spacing: Spacing::Constant };
-    let plan = Plan { threads: 2, connections: 4, connections_max: 4, ..plan(server.address, 1) };
-    let series = Some(length);
-    let mut generator =
-        Generator::start(Plan { arrivals, requests: None, series, ..plan }).unwrap();
+    let plan = with(plan(server.address, 1), |plan| {
+        plan.arrivals = open_loop(Rate::Stages(stages), Spacing::Constant);
+        set_connections(plan, 4);
+        plan.clients.threads = 2;
+        plan.series = Some(length);
+        plan.phases = Phases::Endless;
+    });
+    let mut generator = Generator::start(plan).unwrap();
     let series = generator.take_series().unwrap();
     wait_until(|| generator.progress().responses == 150);
     // Nothing is due after the stages.
@@ -124,14 +128,15 @@ fn requests_due_before_a_connection_are_queued() {
 #[test]
 fn connections_grow_up_to_their_limit() {
     let server = stalling_once(Duration::from_millis(300));
-    let summary = run(Plan { connections_max: 3, ..scheduled(server.address, 100, 1000.0) });
+    let summary =
+        run(with(scheduled(server.address, 100, 1000.0), |plan| set_connections_max(plan, 3)));
     assert_eq!(summary.responses, 100);
     // Two connections serve the requests behind the stalled one.
     assert!(summary.uncorrected_latency.unwrap().quantile_ns(0.5).unwrap() < 250 * MS);
     assert!((2..=3).contains(&server.connections()), "{}", server.connections());
 
     let stalled = Server::stalled();
-    let plan = Plan { connections_max: 5, ..scheduled(stalled.address, 100, 1000.0) };
+    let plan = with(scheduled(stalled.address, 100, 1000.0), |plan| set_connections_max(plan, 5));
     let generator = Generator::start(plan).unwrap();
     // The last request is due after 99 ms.
     let all_due = generator.starts_at() + Duration::from_millis(150);
@@ -150,7 +155,7 @@ fn connections_grow_up_to_their_limit() {
 #[test]
 fn connections_do_not_grow_while_one_is_free() {
     let server = Server::responding(OK);
-    let plan = Plan { connections_max: 20, ..scheduled(server.address, 8, 20.0) };
+    let plan = with(scheduled(server.address, 8, 20.0), |plan| set_connections_max(plan, 20));
     run_until(&plan, |it| (it.responses, it.queued, it.connects) == (8, 0, 1));
 }
 
@@ -161,7 +166,11 @@ fn schedule_without_keep_alive_opens_a_connection_per_request() {
         peer.send(LAST);
     });
     let plan = scheduled(server.address, 50, 500.0);
-    let summary = run(Plan { keep_alive: false, connections: 10, connections_max: 10, ..plan });
+    let summary = run(with(plan, |plan| {
+        set_connections(plan, 10);
+        set_connections_max(plan, 10);
+        plan.clients.protocol = Protocol::Http1Close;
+    }));
     assert_eq!((summary.responses, summary.connects, server.connections()), (50, 50, 50));
     assert_eq!((summary.kept_alive, summary.connect_time.count()), (0, 50));
 }
@@ -169,7 +178,7 @@ fn schedule_without_keep_alive_opens_a_connection_per_request() {
 #[test]
 fn server_that_starts_late_is_found() {
     let address = closed_port();
-    let plan = Plan { requests: None, warm_up: true, ..scheduled(address, 1, 200.0) };
+    let plan = with(scheduled(address, 1, 200.0), |plan| plan.phases = Phases::WarmUp);
     let generator = Generator::start(plan).unwrap();
     generator.open_window();
     wait_until(|| generator.progress().failed >= 5);
@@ -203,13 +212,11 @@ fn idle_connection_closed_by_the_server_costs_no_request() {
 fn rate_beyond_capacity_is_measured() {
     let server = Server::responding(OK);
     let plan = scheduled(server.address, 1, 5_000_000.0);
-    let plan = Plan {
-        requests: None,
-        connections: 4,
-        connections_max: 4,
-        protocol: Protocol::Http1 { pipeline: 100 },
-        ..plan
-    };
+    let plan = with(plan, |plan| {
+        set_connections(plan, 4);
+        plan.clients.protocol = Protocol::Http1 { pipeline: 100 };
+        plan.phases = Phases::Endless;
+    });
     let generator = Generator::start(plan).unwrap();
     wait_until(|| generator.progress().responses > 1000);
     let summary = finish(generator);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tollgate_http1::{RequestText, parse_request_head};
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Rate, Request, Shard,
-    Spacing, Summary, Target, Workload,
+    Arrivals, Expectation, Generator, Phases, Plan, Rate, Request, Shard, Summary, Target, Workload,
 };
+use tollgate_traffic::load_shape::{Clients, OpenLoop, Protocol, Spacing};
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 pub(crate) const LAST: &[u8] =
@@ -272,22 +272,18 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
     Plan {
         target: Target::Tcp(target),
         workload: workload(vec![request(GET)]),
-        arrivals: Arrivals::Closed,
-        connections: 1,
-        connections_max: MAX_CONNECTIONS,
-        threads: 1,
+        arrivals: Arrivals::Closed { connections: 1 },
+        clients: Clients {
+            protocol: Protocol::Http1 { pipeline: 1 },
+            threads: 1,
+            busy_poll: false,
+            connect_timeout: DEADLINE,
+            response_timeout: DEADLINE,
+        },
+        phases: Phases::Requests(requests),
         tls: None,
-        protocol: Protocol::Http1 { pipeline: 1 },
         series: None,
-        handshakes: false,
-        replay: None,
         first_byte: false,
-        busy_poll: false,
-        keep_alive: true,
-        connect_timeout: DEADLINE,
-        response_timeout: DEADLINE,
-        requests: Some(requests),
-        warm_up: false,
         cpus: vec![],
         shard: Shard::WHOLE,
     }
@@ -295,13 +291,45 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
 
 /// The same without an end, starting with a warm-up.
 pub(crate) fn endless(target: SocketAddr) -> Plan {
-    Plan { requests: None, warm_up: true, ..plan(target, 1) }
+    Plan { phases: Phases::WarmUp, ..plan(target, 1) }
 }
 
 /// The same on a schedule.
 pub(crate) fn scheduled(target: SocketAddr, requests: u64, per_second: f64) -> Plan {
-    let arrivals = Arrivals::Open { rate: Rate::Constant(per_second), spacing: Spacing::Constant };
-    Plan { arrivals, connections_max: 1, ..plan(target, requests) }
+    let arrivals = open_loop(Rate::Constant(per_second), Spacing::Constant);
+    Plan { arrivals, ..plan(target, requests) }
+}
+
+/// A schedule over one connection.
+pub(crate) fn open_loop(rate: Rate, spacing: Spacing) -> Arrivals {
+    let schedule = OpenLoop { rate, spacing, connections: 1, connections_max: 1 };
+    Arrivals::Open { schedule, seed: 7 }
+}
+
+/// A plan after a change.
+pub(crate) fn with(mut plan: Plan, change: impl FnOnce(&mut Plan)) -> Plan {
+    change(&mut plan);
+    plan
+}
+
+/// Sets the connections at the start, and those of a schedule at most.
+pub(crate) fn set_connections(plan: &mut Plan, count: usize) {
+    match &mut plan.arrivals {
+        Arrivals::Closed { connections } => *connections = count,
+        Arrivals::Open { schedule, .. } => {
+            schedule.connections = count;
+            schedule.connections_max = schedule.connections_max.max(count);
+        }
+        Arrivals::Replay(_) => panic!("a replay opens no connection at the start"),
+    }
+}
+
+pub(crate) fn set_connections_max(plan: &mut Plan, count: usize) {
+    match &mut plan.arrivals {
+        Arrivals::Closed { .. } => panic!("a closed loop does not grow"),
+        Arrivals::Open { schedule, .. } => schedule.connections_max = count,
+        Arrivals::Replay(plan) => plan.connections_max = count,
+    }
 }
 
 /// Runs a plan to its end and checks the balance of its counts.

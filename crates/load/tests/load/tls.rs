@@ -7,12 +7,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 use tollgate_http2::Limits;
-use tollgate_load::{Generator, Plan, Protocol};
+use tollgate_load::{Generator, Plan};
 use tollgate_tls::{ClientOptions, TlsClient, TlsVersion, Trust};
+use tollgate_traffic::load_shape::Protocol;
 
 use crate::http2::Streams;
 use crate::server::{
-    DEADLINE, GET, LAST, OK, Peer, Server, plan, post, request, run, scheduled, workload,
+    DEADLINE, GET, LAST, OK, Peer, Server, plan, post, request, run, scheduled, set_connections,
+    set_connections_max, with, workload,
 };
 
 /// Self-signed certificate for `localhost` of the tests of the gateway.
@@ -70,7 +72,7 @@ fn requests_are_sent_after_the_handshake() {
         [(None, "TLSv1.3 TLS_AES_"), (Some(TlsVersion::Tls12), "TLSv1.2 TLS_ECDHE_")]
     {
         let options = ClientOptions { version, ..trusted };
-        let plan = Plan { connections: 2, ..plan(server.address, 40) };
+        let plan = with(plan(server.address, 40), |plan| set_connections(plan, 2));
         let summary = run(over_tls(&options, plan));
         assert_eq!((summary.responses, summary.connects), (40, 2), "{summary:?}");
         let handshakes = summary.handshake_time.unwrap();
@@ -88,7 +90,8 @@ fn sessions_are_resumed_if_asked() {
     });
     for (resume, resumed) in [(true, 19), (false, 0)] {
         let options = ClientOptions { resume, ..TRUSTING };
-        let plan = Plan { keep_alive: false, ..plan(server.address, 20) };
+        let plan =
+            with(plan(server.address, 20), |plan| plan.clients.protocol = Protocol::Http1Close);
         let summary = run(over_tls(&options, plan));
         assert_eq!((summary.responses, summary.connects), (20, 20), "{summary:?}");
         let handshakes = summary.handshake_time.clone().unwrap();
@@ -109,10 +112,14 @@ fn handshakes_are_complete_without_a_request() {
         (TlsVersion::Tls12, false),
     ] {
         let options = ClientOptions { resume, version: Some(version), ..TRUSTING };
-        let closed = Plan { keep_alive: false, handshakes: true, ..plan(server.address, 20) };
+        let closed =
+            with(plan(server.address, 20), |plan| plan.clients.protocol = Protocol::Handshakes);
         // One connection, so that each handshake starts with the tickets of the one before.
         let arrivals = scheduled(server.address, 1, 500.0).arrivals;
-        let open = Plan { arrivals, connections_max: 1, ..closed.clone() };
+        let open = with(closed.clone(), |plan| {
+            plan.arrivals = arrivals;
+            set_connections_max(plan, 1);
+        });
         for plan in [closed, open] {
             let generator = Generator::start(over_tls(&options, plan)).unwrap();
             assert!(generator.wait(DEADLINE));
@@ -158,7 +165,7 @@ fn handshakes_wait_for_whole_tickets() {
         while peer.receive().is_some() {}
     });
     let options = ClientOptions { resume: true, version: Some(TlsVersion::Tls13), ..TRUSTING };
-    let plan = Plan { keep_alive: false, handshakes: true, ..plan(server.address, 5) };
+    let plan = with(plan(server.address, 5), |plan| plan.clients.protocol = Protocol::Handshakes);
     let generator = Generator::start(over_tls(&options, plan)).unwrap();
     assert!(generator.wait(DEADLINE));
     let summary = generator.finish().unwrap();
@@ -191,8 +198,10 @@ fn bodies_and_pipelines_are_sent_in_records() {
         (Protocol::Http1 { pipeline: 1 }, post(3_000_000), 3),
         (Protocol::Http1 { pipeline: 8 }, request(GET), 80),
     ] {
-        let plan =
-            Plan { protocol, workload: workload(vec![request]), ..plan(server.address, count) };
+        let plan = with(plan(server.address, count), |plan| {
+            plan.clients.protocol = protocol;
+            plan.workload = workload(vec![request]);
+        });
         let summary = run(over_tls(&TRUSTING, plan));
         assert_eq!((summary.responses, summary.connects), (count, 1), "{summary:?}");
     }
@@ -204,7 +213,7 @@ fn http2_is_chosen_by_alpn() {
     let options = ClientOptions { protocols: &[b"h2"], ..TRUSTING };
     let http2 = |server: &Server| {
         let protocol = Protocol::Http2 { streams: 4 };
-        over_tls(&options, Plan { protocol, ..plan(server.address, 40) })
+        over_tls(&options, with(plan(server.address, 40), |plan| plan.clients.protocol = protocol))
     };
     let speaks = server(b"h2", |peer| {
         let mut streams = Streams::new(peer, Limits::default());
@@ -239,7 +248,7 @@ fn unknown_certificate_fails_requests() {
 fn handshake_has_the_time_limit_of_connects() {
     let server = Server::start(|peer| peer.hang());
     let connect_timeout = Duration::from_millis(50);
-    let plan = Plan { connect_timeout, ..plan(server.address, 3) };
+    let plan = with(plan(server.address, 3), |plan| plan.clients.connect_timeout = connect_timeout);
     let summary = run(over_tls(&TRUSTING, plan));
     assert_eq!((summary.responses, summary.failures.connect_timeout), (0, 3), "{summary:?}");
 }

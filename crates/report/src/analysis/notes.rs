@@ -12,6 +12,7 @@ use tollgate_records::trial::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, percent, significant};
 use tollgate_traffic::Class;
+use tollgate_traffic::load_shape::WarmUp;
 
 /// The name for attacks without a family, if others of the mix have one.
 const NO_FAMILY: &str = "other";
@@ -170,15 +171,14 @@ fn width(run: &RunRecords, case: &CaseManifest) -> Option<String> {
 /// The case with the last rate of its trials, if its rate is derived from another case.
 pub(super) fn with_rate(case: &CaseManifest, trials: &[TrialRecord]) -> CaseManifest {
     let mut with_rate = case.clone();
-    if let (Some(open_loop), Some(_)) = (&mut with_rate.open_loop, &case.rate_of) {
-        open_loop.rate_per_s = rates(case, trials).last().map(|(rate_per_s, _)| *rate_per_s);
-    }
+    let last = rates(case, trials).last().map(|(rate_per_s, _)| *rate_per_s);
+    with_rate.load.set_derived_rate(last);
     with_rate
 }
 
 /// The note on a derived rate that was lowered when the other case had its first valid trial.
 fn lowered_rate(case: &CaseManifest, trials: &[TrialRecord]) -> Option<String> {
-    case.rate_of.as_ref()?;
+    case.load.rate_of()?;
     let rates = rates(case, trials);
     let [(first, _), .., (last, block)] = rates.as_slice() else { return None };
     Some(format!(
@@ -203,7 +203,8 @@ fn rates(case: &CaseManifest, trials: &[TrialRecord]) -> Vec<(f64, u32)> {
 
 /// The durations of warm-ups that last until the system is steady. `None` if the duration was fixed.
 fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) -> Option<String> {
-    let CaseManifest { name, warmup_s, warmup_steady, .. } = &case.case;
+    let CaseManifest { name, load, .. } = &case.case;
+    let WarmUp::Steady { within } = load.warm_up else { return None };
     let length = |subject: &SubjectAnalysis| {
         let mut all: Vec<f64> = valid(run, name, &subject.name)
             .filter_map(|(trial, _)| steadiness(trial))
@@ -218,11 +219,11 @@ fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) ->
         })
     };
     let lengths: Vec<String> = case.subjects.iter().filter_map(length).collect();
-    if !warmup_steady || lengths.is_empty() {
+    if lengths.is_empty() {
         return None;
     }
     let of_case = if is_only_case { String::new() } else { format!(" ({name})") };
-    let longest = significant(*warmup_s);
+    let longest = significant(within.as_secs_f64());
     Some(format!("Warm-up until steady, at most {longest} s{of_case}: {}.", lengths.join(", ")))
 }
 

@@ -4,10 +4,13 @@ use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use crate::source::Source;
 use serde::Serialize;
-use tollgate_records::case::{
-    CaseManifest, OpenLoopManifest, Protocol, RateOfManifest, SpacingFile,
-};
+use tollgate_records::case::CaseManifest;
+use tollgate_records::trial::as_f64;
 use tollgate_stats::number::{count, counted, in_full, share, significant};
+use tollgate_traffic::load_shape::{
+    CaseArrivals, CaseProtocol, CaseRate, LoadShape, OpenLoop, Protocol, Spacing, TlsSessions,
+    Window,
+};
 
 /// A plot, with the index of its case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -158,75 +161,93 @@ fn subjects_section(source: &Source) -> Section {
 
 /// The load, the number of blocks and the length of a trial.
 fn load_line(analysis: &Analysis, case: &CaseManifest) -> String {
-    let window = match case.requests {
-        Some(requests) => format!("{} requests", count(requests.into())),
-        None => format!("{} s", significant(case.duration_s)),
+    let window = match case.load.window {
+        Window::Requests { requests, .. } => format!("{} requests", count(requests.into())),
+        Window::For(time) => format!("{} s", significant(time.as_secs_f64())),
     };
     let blocks = counted(analysis.blocks as usize, "block");
     format!("{}; {blocks}, {window} per trial", load(case))
 }
 
 fn load(case: &CaseManifest) -> String {
-    let CaseManifest { connections, keep_alive, origins, .. } = case;
-    let keep_alive = if *keep_alive { "keep-alive" } else { "one request per connection" };
+    let CaseManifest { load, origins, .. } = case;
+    let keeps_connections = load.clients.protocol.keeps_connections();
+    let keep_alive = if keeps_connections { "keep-alive" } else { "one request per connection" };
     let origins = if *origins > 1 { format!(", {origins} origins") } else { String::new() };
-    let keep_alive = format!("{keep_alive}{}", protocol(case));
-    let Some(open_loop) = &case.open_loop else {
-        return format!("closed loop, {connections} connections, {keep_alive}{origins}");
-    };
-    let of = case.rate_of.as_ref().map(|RateOfManifest { case, share: of }| {
-        format!("{} of the throughput of the slowest subject in {case}", share(*of))
-    });
-    let rate = match (open_loop.rate_per_s.map(in_full), of) {
-        (Some(rate), Some(of)) => format!("{rate}/s ({of})"),
-        (Some(rate), None) => format!("{rate}/s"),
-        (None, of) => of.unwrap_or_else(|| "no rate".to_owned()),
-    };
-    format!("open loop, {rate}, {}, {keep_alive}{origins}", schedule(*connections, open_loop))
+    let keep_alive = format!("{keep_alive}{}", protocol(load));
+    match &load.arrivals {
+        CaseArrivals::Closed { connections } => {
+            format!("closed loop, {connections} connections, {keep_alive}{origins}")
+        }
+        CaseArrivals::Open(open_loop) => {
+            let (rate, schedule) = (rate(&open_loop.rate), schedule(open_loop));
+            format!("open loop, {rate}, {schedule}, {keep_alive}{origins}")
+        }
+    }
 }
 
-/// The protocol of a case with a comma before it; empty for HTTP/1.1 in the clear.
-pub fn protocol(case: &CaseManifest) -> String {
-    let protocol = match case.protocol {
-        Protocol::H1 => return String::new(),
-        Protocol::H2 => "HTTP/2 in the clear",
-        Protocol::Https => "HTTP/1.1 over TLS",
-        Protocol::HttpsH2 => "HTTP/2 over TLS",
+fn rate(rate: &CaseRate) -> String {
+    match rate {
+        CaseRate::PerS(per_s) => format!("{}/s", in_full(*per_s)),
+        CaseRate::ShareOf { case, share: part, per_s } => {
+            let of =
+                format!("{} of the throughput of the slowest subject in {case}", share(part.0));
+            per_s.map_or(of.clone(), |per_s| format!("{}/s ({of})", in_full(per_s)))
+        }
+    }
+}
+
+/// The protocol of a load with a comma before it; empty for HTTP/1.1 in the clear.
+pub fn protocol(load: &LoadShape) -> String {
+    let protocol = match load.protocol() {
+        CaseProtocol::H1 => return String::new(),
+        CaseProtocol::H2 => "HTTP/2 in the clear",
+        CaseProtocol::Https => "HTTP/1.1 over TLS",
+        CaseProtocol::HttpsH2 => "HTTP/2 over TLS",
     };
-    let streams = case.streams.map_or(String::new(), |streams| format!(", {streams} streams each"));
-    let resumed = if case.tls_resume { ", resumed sessions" } else { "" };
+    let streams = match load.clients.protocol {
+        Protocol::Http2 { streams } if streams > 1 => format!(", {streams} streams each"),
+        _ => String::new(),
+    };
+    let resumed = if load.tls == TlsSessions::Resumed { ", resumed sessions" } else { "" };
     format!(", {protocol}{streams}{resumed}")
 }
 
-pub fn schedule(connections: u32, open_loop: &OpenLoopManifest) -> String {
-    let spacing = match open_loop.spacing {
-        SpacingFile::Constant => "constant gaps",
-        SpacingFile::Poisson => "Poisson",
+pub fn schedule(open_loop: &OpenLoop<CaseRate>) -> String {
+    let OpenLoop { spacing, connections, connections_max, .. } = open_loop;
+    let spacing = match spacing {
+        Spacing::Constant => "constant gaps",
+        Spacing::Poisson => "Poisson",
     };
-    let most = match open_loop.connections_max {
-        most if most > connections => format!(" to {most}"),
-        _ => String::new(),
+    let most = if connections_max > connections {
+        format!(" to {connections_max}")
+    } else {
+        String::new()
     };
     format!("{spacing}, {connections}{most} connections")
 }
 
 /// The unit of a case's load, and the load: the rate of an open loop, or the connections of a closed loop.
-pub(crate) fn load_unit(case: &CaseManifest) -> (&'static str, f64) {
-    match case.open_loop {
-        Some(open_loop) => ("requests/s", open_loop.rate_per_s.unwrap_or(0.0)),
-        None => ("connections", f64::from(case.connections)),
+pub(crate) fn load_unit(load: &LoadShape) -> (&'static str, f64) {
+    match &load.arrivals {
+        CaseArrivals::Closed { connections } => ("connections", as_f64(*connections as u64)),
+        CaseArrivals::Open(open_loop) => ("requests/s", open_loop.rate.per_s().unwrap_or(0.0)),
     }
 }
 
 /// Groups of cases that differ only in their load, in ascending order.
 fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
-    let load = |index: &usize| load_unit(&cases[*index].case).1;
+    let load = |index: &usize| load_unit(&cases[*index].case.load).1;
     let base = |index: usize| {
-        let CaseManifest { mix_file, threads, keep_alive, connections, .. } = &cases[index].case;
-        let CaseManifest { protocol, streams, tls_resume, .. } = &cases[index].case;
-        let open_loop = cases[index].case.open_loop;
-        let open_loop = open_loop.map(|it| (connections, it.spacing, it.connections_max));
-        (mix_file, threads, keep_alive, (protocol, streams, tls_resume), open_loop)
+        let CaseManifest { mix_file, load: LoadShape { clients, tls, arrivals, .. }, .. } =
+            &cases[index].case;
+        let open_loop = match arrivals {
+            CaseArrivals::Closed { .. } => None,
+            CaseArrivals::Open(OpenLoop { spacing, connections, connections_max, .. }) => {
+                Some((spacing, connections, connections_max))
+            }
+        };
+        (mix_file, clients, tls, open_loop)
     };
     let mut sweeps: Vec<Vec<usize>> = Vec::new();
     for case in 0..cases.len() {

@@ -209,7 +209,7 @@ pub(super) fn figures(case: &CaseAnalysis) -> Table {
         let limit = figures.bottleneck.map_or(NONE.to_owned(), |limit| limit.to_string());
         Some(FIGURES.map(cell).into_iter().chain([limit.into()]).collect())
     };
-    let (latency, bound) = match case.case.open_loop {
+    let (latency, bound) = match case.case.load.open_loop() {
         Some(_) => (
             "Every subject gets the same rate; latency: from the scheduled time of a request (open loop)",
             "If it is the generator, or it sent late, the latency is an upper bound.",
@@ -230,7 +230,7 @@ pub(super) fn figures(case: &CaseAnalysis) -> Table {
 
 /// A sign for throughput that was not limited by the system. In an open loop, the schedule decides it.
 fn lower_bound(case: &CaseAnalysis, figures: &Figures) -> &'static str {
-    match (case.case.open_loop.is_some(), figures.bottleneck) {
+    match (case.case.load.open_loop().is_some(), figures.bottleneck) {
         (true, _) | (false, Some(Bottleneck::System)) => "",
         (false, _) => "≥ ",
     }

@@ -12,6 +12,7 @@ use tollgate_load::{Interval, Measured, Rate, Report, Verdict};
 use tollgate_records::trial::as_f64;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, in_full, percent, significant};
+use tollgate_traffic::load_shape::Protocol;
 
 /// Limit of the points of a curve. Beyond it, neighbours are merged.
 const POINTS_MAX: usize = 600;
@@ -180,7 +181,11 @@ fn headline(report: &Report<'_>) -> String {
     };
     let quantiles = [("median", 0.5), ("p99", 0.99)].into_iter();
     let quantiles: Vec<String> = quantiles.filter_map(|(name, q)| quantile(name, q)).collect();
-    let unit = if report.plan.handshakes { "handshakes" } else { "responses" };
+    let unit = if report.plan.clients.protocol == Protocol::Handshakes {
+        "handshakes"
+    } else {
+        "responses"
+    };
     let mut text = format!("{} {unit} per second", significant(throughput));
     if !quantiles.is_empty() {
         text += &format!("; latency: {}", quantiles.join(", "));
@@ -207,7 +212,11 @@ fn badge(verdict: &Verdict) -> Badge {
 fn result(report: &Report<'_>) -> anyhow::Result<Section> {
     let summary = report.summary;
     let mut section = Section::new("result", "Result", String::new());
-    let completed = if report.plan.handshakes { "Handshakes" } else { "Responses" };
+    let completed = if report.plan.clients.protocol == Protocol::Handshakes {
+        "Handshakes"
+    } else {
+        "Responses"
+    };
     let mut figures = vec![
         ("Length".to_owned(), format!("{} s", significant(summary.window.as_secs_f64()))),
         (completed.to_owned(), count(summary.responses)),

@@ -284,8 +284,8 @@ fn timeline(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Option<Figur
 /// Latency over cases that differ only in their load.
 fn sweep(cases: &[&CaseAnalysis]) -> Figure {
     type Latency = fn(&SubjectAnalysis) -> Option<f64>;
-    let load = |case: &CaseAnalysis| load_unit(&case.case).1;
-    let unit = load_unit(&cases[0].case).0;
+    let load = |case: &CaseAnalysis| load_unit(&case.case.load).1;
+    let unit = load_unit(&cases[0].case.load).0;
     let panel = |(quantile, of): (&'static str, Latency)| {
         let curve = |(series, subject): (usize, &SubjectAnalysis)| {
             let point =

@@ -2,6 +2,7 @@
 
 use crate::records::{assert_close, blocks, case, flat, run};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tollgate_records::manifest::HostManifest;
 use tollgate_records::metric::Metric;
 use tollgate_records::run_dir::RunRecords;
@@ -12,6 +13,7 @@ use tollgate_report::compare::{
 use tollgate_report::source::Source;
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
+use tollgate_traffic::load_shape::{CaseArrivals, WarmUp};
 
 fn priced(nginx: &[u64], full: &[u64]) -> RunRecords {
     run(&["nginx", "full"], [blocks("nginx", nginx), blocks("full", full)].concat())
@@ -181,7 +183,7 @@ fn lists_every_difference_of_fingerprints() {
     manifest.environment.governor = Some("performance".to_owned());
     manifest.cpu_layout.system = vec![2];
     manifest.experiment.mixes = BTreeMap::from([("pages.toml".to_owned(), "other".to_owned())]);
-    manifest.experiment.cases[0].connections = 60;
+    manifest.experiment.cases[0].load.arrivals = CaseArrivals::Closed { connections: 60 };
     let SubjectState::Present { installed, configs, referenced } =
         &mut manifest.experiment.subjects[1].state
     else {
@@ -196,7 +198,7 @@ fn lists_every_difference_of_fingerprints() {
     assert_eq!(
         lines,
         [
-            "case browse, connections",
+            "case browse, load, arrivals, closed, connections",
             "case browse, mix",
             "layout, system",
             "machine, governor",
@@ -219,12 +221,13 @@ fn lists_every_difference_of_fingerprints() {
 
 #[test]
 fn fingerprint_describes_the_warm_up() {
-    let warmed_up = |warmup_s: f64, steady: bool| {
+    let warmed_up = |warm_up: WarmUp| {
         let mut run = priced(&[10; 6], &[20; 6]);
-        let case = &mut run.manifest.experiment.cases[0];
-        (case.warmup_s, case.warmup_steady) = (warmup_s, steady);
+        run.manifest.experiment.cases[0].load.warm_up = warm_up;
         run
     };
+    let fixed = |ms| warmed_up(WarmUp::For(Duration::from_millis(ms)));
+    let steady_in = |s| warmed_up(WarmUp::Steady { within: Duration::from_secs(s) });
     let differences = |old: &RunRecords, new: &RunRecords| {
         let lines = compared(old, new).fingerprint;
         let texts = |line: &Line| {
@@ -232,17 +235,17 @@ fn fingerprint_describes_the_warm_up() {
         };
         lines.iter().map(texts).collect::<Vec<_>>()
     };
-    let steady = "until steady, at most 2 s";
+    let steady = "until steady, at most 2s";
     assert_eq!(
-        differences(&warmed_up(0.1, false), &warmed_up(2.0, true)),
-        [["case browse, warmup", "0.1 s", steady]]
+        differences(&fixed(100), &steady_in(2)),
+        [["case browse, load, warm_up", "100ms", steady]]
     );
     // The limit of one is the duration of the other.
     assert_eq!(
-        differences(&warmed_up(2.0, true), &warmed_up(2.0, false)),
-        [["case browse, warmup", steady, "2 s"]]
+        differences(&steady_in(2), &fixed(2_000)),
+        [["case browse, load, warm_up", steady, "2s"]]
     );
-    assert_eq!(differences(&warmed_up(2.0, true), &warmed_up(2.0, true)), [[""; 3]; 0]);
+    assert_eq!(differences(&steady_in(2), &steady_in(2)), [[""; 3]; 0]);
 }
 
 #[test]

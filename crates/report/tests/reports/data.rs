@@ -111,7 +111,7 @@ fn csv_quotes_special_characters() {
 fn json_holds_everything_unrounded() {
     let trials = [blocks("nginx", &[16; 6]), blocks("full", &[32; 6])].concat();
     let report = json(&run(&["nginx", "full"], trials));
-    assert_eq!(report["schema"], json!(3));
+    assert_eq!(report["schema"], json!(4));
     assert_eq!((&report["run_status"], &report["ended_by"]), (&json!("settled"), &json!("blocks")));
     assert_eq!(report["title"], json!("What does it cost?"));
     assert_eq!(report["baseline"], json!("nginx"));
@@ -119,7 +119,10 @@ fn json_holds_everything_unrounded() {
     assert_eq!(report["command"], json!("tollgate run first-look --seed 7"));
     assert_eq!(report["machine"], json!("2 x Example CPU, Linux 6.1.0 x86_64, bare metal"));
     let case = &report["cases"][0];
-    assert_eq!((&case["name"], &case["connections"]), (&json!("browse"), &json!(50)));
+    assert_eq!(
+        (&case["name"], &case["load"]["arrivals"]["closed"]["connections"]),
+        (&json!("browse"), &json!(50))
+    );
     let (nginx, full) = (&case["subjects"][0], &case["subjects"][1]);
     assert_eq!(nginx["name"], json!("nginx"));
     assert_eq!(nginx["prices"], json!({}));

@@ -1,15 +1,15 @@
 //! The page: plots, figures, and escaping.
 
 use crate::records::{
-    CASE, blocks, case, costing, measured, page, refused, run, without_processes,
+    CASE, blocks, case, costing, measured, open_loop, page, refused, run, without_processes,
 };
-use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::trial::{Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::document::File;
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
+use tollgate_traffic::load_shape::{CaseArrivals, CaseRate, Protocol, Spacing};
 
 fn two() -> Vec<TrialRecord> {
     [blocks("nginx", &[10; 6]), blocks("full", &[40; 6])].concat()
@@ -244,7 +244,7 @@ fn headings_and_regions_are_accessible() {
     let one = page(&several);
     for (name, connections) in [("wide", 200), ("wider", 400)] {
         let mut case = case(name);
-        case.connections = connections;
+        case.load.arrivals = CaseArrivals::Closed { connections };
         several.manifest.experiment.cases.push(case);
         let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
         several.trials.extend(moved);
@@ -252,8 +252,9 @@ fn headings_and_regions_are_accessible() {
     // A second sweep, without keep-alive.
     for name in ["closed", "closed-wide"] {
         let mut case = case(name);
-        case.keep_alive = false;
-        case.connections = if name == "closed" { 50 } else { 200 };
+        case.load.clients.protocol = Protocol::Http1Close;
+        let connections = if name == "closed" { 50 } else { 200 };
+        case.load.arrivals = CaseArrivals::Closed { connections };
         several.manifest.experiment.cases.push(case);
         let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
         several.trials.extend(moved);
@@ -307,7 +308,7 @@ fn cases_that_differ_only_in_connections_are_a_sweep() {
     let mut run = run(&["nginx", "full"], two());
     assert!(!plots(&page(&run)).contains(&"sweep"));
     let mut wide = case("wide");
-    wide.connections = 200;
+    wide.load.arrivals = CaseArrivals::Closed { connections: 200 };
     run.manifest.experiment.cases.push(wide);
     run.trials.extend(two().into_iter().map(|mut trial| {
         trial.case = "wide".to_owned();
@@ -321,7 +322,7 @@ fn cases_that_differ_only_in_connections_are_a_sweep() {
     let latency = "<td data-figure=\"latency_ms\" data-value=\"1\">1.00</td>";
     assert_eq!(row(figures, "200").matches(latency).count(), 2, "{figures}");
     // Cases that differ in something else are no sweep.
-    run.manifest.experiment.cases[1].keep_alive = false;
+    run.manifest.experiment.cases[1].load.clients.protocol = Protocol::Http1Close;
     assert!(!plots(&page(&run)).contains(&"sweep"));
 }
 
@@ -330,9 +331,7 @@ fn open_loops_that_differ_only_in_rate_are_a_sweep() {
     let mut run = run(&["nginx", "full"], two());
     let mut cases = vec![case("slow"), case("fast")];
     for (case, rate_per_s) in cases.iter_mut().zip([400.0, 900.0]) {
-        let spacing = SpacingFile::Constant;
-        case.open_loop =
-            Some(OpenLoopManifest { rate_per_s: Some(rate_per_s), spacing, connections_max: 50 });
+        case.load.arrivals = open_loop(CaseRate::PerS(rate_per_s), Spacing::Constant, 50);
     }
     run.manifest.experiment.cases = cases;
     let of_case = |name: &str| {
@@ -345,7 +344,7 @@ fn open_loops_that_differ_only_in_rate_are_a_sweep() {
     assert!(text.contains("<title>full: 1.00 ms at 900 requests/s</title>"), "{text}");
     assert!(text.contains("latency: from the scheduled time"), "{text}");
     // A rate and a number of connections are not comparable.
-    run.manifest.experiment.cases[1].open_loop = None;
+    run.manifest.experiment.cases[1].load.arrivals = CaseArrivals::Closed { connections: 50 };
     assert!(!plots(&page(&run)).contains(&"sweep"));
 }
 

@@ -3,11 +3,13 @@
 use crate::records::{
     analysed, blocks, case, costing, failed, measured, refused, run, set_state, table,
 };
+use std::time::Duration;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
 use tollgate_records::trial::{Measurement, Step, TrialRecord, WarmUpRecord};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};
+use tollgate_traffic::load_shape::WarmUp;
 
 /// A measured baseline, and `full` with these trials.
 fn with_full(trials: Vec<TrialRecord>) -> RunRecords {
@@ -164,7 +166,7 @@ fn until_steady(trials: Vec<TrialRecord>) -> RunRecords {
     let mut run = run(&["nginx", "full"], trials);
     run.manifest.experiment.stop.blocks = 2;
     let case = &mut run.manifest.experiment.cases[0];
-    (case.warmup_s, case.warmup_steady) = (10.0, true);
+    case.load.warm_up = WarmUp::Steady { within: Duration::from_secs(10) };
     run
 }
 
@@ -231,7 +233,7 @@ fn no_note_on_a_fixed_warm_up() {
     let trials =
         [1, 2].map(|block| ["nginx", "full"].map(|name| warmed_up(name, block, 0.4, None)));
     let mut run = until_steady(trials.concat());
-    run.manifest.experiment.cases[0].warmup_steady = false;
+    run.manifest.experiment.cases[0].load.warm_up = WarmUp::For(Duration::from_millis(400));
     assert_eq!(analyse(&run).notes, [""; 0]);
 }
 

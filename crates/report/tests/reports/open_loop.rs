@@ -1,7 +1,6 @@
 //! Open loops: rate, legend, and notes on missed rates and a late generator.
 
-use crate::records::{CASE, case, costing, flat, measured, run};
-use tollgate_records::case::{OpenLoopManifest, RateOfManifest, SpacingFile};
+use crate::records::{CASE, case, costing, flat, measured, open_loop, run};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
 use tollgate_records::trial::{
@@ -9,13 +8,15 @@ use tollgate_records::trial::{
 };
 use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::analyse;
+use tollgate_traffic::load_shape::{CaseRate, Spacing};
+use tollgate_traffic::units::Percent;
 
 /// A trial with `unsent` of 5,000 scheduled requests.
 fn trial(block: u32, unsent: u64, lateness_p99_ms: f64) -> TrialRecord {
     let latency: LatencyRecord = costing(10).latency;
     let open_loop = OpenLoopRecord {
         rate_per_s: 5_000.0,
-        spacing: SpacingFile::Poisson,
+        spacing: Spacing::Poisson,
         uncorrected_latency: latency,
         lateness_p99_ms: Some(lateness_p99_ms),
         due: 5_000,
@@ -30,13 +31,15 @@ fn trial(block: u32, unsent: u64, lateness_p99_ms: f64) -> TrialRecord {
 
 fn at_a_rate(trials: Vec<TrialRecord>) -> RunRecords {
     let mut run = run(&["nginx"], trials);
-    let open_loop = OpenLoopManifest {
-        rate_per_s: Some(5_000.0),
-        spacing: SpacingFile::Poisson,
-        connections_max: 200,
-    };
-    run.manifest.experiment.cases[0].open_loop = Some(open_loop);
+    let arrivals = open_loop(CaseRate::PerS(5_000.0), Spacing::Poisson, 200);
+    run.manifest.experiment.cases[0].load.arrivals = arrivals;
     run
+}
+
+/// Makes the rate half of the throughput of another case.
+fn derive_rate(run: &mut RunRecords) {
+    let rate = CaseRate::ShareOf { case: "capacity".to_owned(), share: Percent(0.5), per_s: None };
+    run.manifest.experiment.cases[0].load.arrivals = open_loop(rate, Spacing::Poisson, 200);
 }
 
 fn table(run: &RunRecords) -> String {
@@ -54,12 +57,8 @@ fn load_line_has_rate_spacing_and_connections() {
     let mut run = at_a_rate(vec![]);
     let line = "browse: open loop, 5000/s, Poisson, 50 to 200 connections, keep-alive; ";
     assert!(table(&run).contains(line), "{}", table(&run));
-    let fixed = OpenLoopManifest {
-        rate_per_s: Some(0.5),
-        spacing: SpacingFile::Constant,
-        connections_max: 50,
-    };
-    run.manifest.experiment.cases[0].open_loop = Some(fixed);
+    let fixed = open_loop(CaseRate::PerS(0.5), Spacing::Constant, 50);
+    run.manifest.experiment.cases[0].load.arrivals = fixed;
     let line = "browse: open loop, 0.5/s, constant gaps, 50 connections, keep-alive; ";
     assert!(table(&run).contains(line), "{}", table(&run));
 }
@@ -67,9 +66,7 @@ fn load_line_has_rate_spacing_and_connections() {
 #[test]
 fn load_line_names_the_case_of_a_derived_rate() {
     let mut run = at_a_rate(vec![trial(1, 0, 0.1)]);
-    let case = &mut run.manifest.experiment.cases[0];
-    case.rate_of = Some(RateOfManifest { case: "capacity".to_owned(), share: 0.5 });
-    case.open_loop.as_mut().unwrap().rate_per_s = None;
+    derive_rate(&mut run);
     // The rate is that of the trials.
     let line = "browse: open loop, 5000/s (50 % of the throughput of the slowest subject in capacity), Poisson, ";
     assert!(table(&run).contains(line), "{}", table(&run));
@@ -82,8 +79,7 @@ fn load_line_names_the_case_of_a_derived_rate() {
 #[test]
 fn notes_a_lowered_rate_with_its_block() {
     let mut run = at_a_rate((1..=3).map(|block| trial(block, 0, 0.1)).collect());
-    let rate_of = RateOfManifest { case: "capacity".to_owned(), share: 0.5 };
-    run.manifest.experiment.cases[0].rate_of = Some(rate_of);
+    derive_rate(&mut run);
     let expected = "the rate was 5000/s at first and 1200/s from block 2 on";
     assert!(!table(&run).contains("at first"), "{}", table(&run));
     for trial in run.trials.iter_mut().filter(|trial| trial.block > 1) {

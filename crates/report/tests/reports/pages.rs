@@ -1,10 +1,9 @@
 //! Table and Markdown: content, width, and escaping.
 
 use crate::records::{
-    MIB, blocks, case, costing, flat, markdown, measured, refused, run, set_state, table,
-    without_processes,
+    MIB, blocks, case, costing, flat, markdown, measured, open_loop, refused, run, set_state,
+    table, without_processes,
 };
-use tollgate_records::case::{OpenLoopManifest, SpacingFile};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
 use tollgate_records::subject::{Missing, SubjectState};
@@ -13,6 +12,7 @@ use tollgate_records::validity::Invalid;
 use tollgate_report::source::Source;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
+use tollgate_traffic::load_shape::{CaseRate, Spacing};
 
 fn table_at(run: &RunRecords, columns: usize) -> String {
     let screen = Screen { columns, color: false };
@@ -279,9 +279,8 @@ fn numbers_are_grouped_consistently() {
     };
     let mut run =
         run(&["nginx", "full"], [trials("nginx", 9_999.0), trials("full", 10_000.0)].concat());
-    let spacing = SpacingFile::Constant;
-    let open_loop = OpenLoopManifest { rate_per_s: Some(9_999.0), spacing, connections_max: 50 };
-    run.manifest.experiment.cases[0].open_loop = Some(open_loop);
+    let arrivals = open_loop(CaseRate::PerS(9_999.0), Spacing::Constant, 50);
+    run.manifest.experiment.cases[0].load.arrivals = arrivals;
     for text in [table(&run), markdown(&run)] {
         for number in [" 9999 ", " 10,000 ", "pen loop, 9999/s"] {
             assert!(text.contains(number), "no {number:?} in:\n{text}");

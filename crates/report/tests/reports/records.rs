@@ -1,7 +1,8 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
-use tollgate_records::case::{CaseManifest, Protocol};
+use std::time::Duration;
+use tollgate_records::case::CaseManifest;
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::{self, ExperimentManifest, Manifest};
 use tollgate_records::metric::Metric;
@@ -19,6 +20,10 @@ use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 use tollgate_stats::{Failures, LatencyHistogram};
 use tollgate_traffic::Class;
+use tollgate_traffic::load_shape::{
+    CaseArrivals, CaseRate, Clients, LoadShape, OpenLoop, Protocol, Spacing, TlsSessions, WarmUp,
+    Window,
+};
 
 /// The case of all records that do not set another one.
 pub(crate) const CASE: &str = "browse";
@@ -77,26 +82,31 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
 
 pub(crate) fn case(name: &str) -> CaseManifest {
     CaseManifest {
-        protocol: Protocol::H1,
-        streams: None,
-        tls_resume: false,
         name: name.to_owned(),
         mix: "pages".to_owned(),
         mix_file: "pages.toml".to_owned(),
-        connections: 50,
-        open_loop: None,
-        rate_of: None,
-        threads: 1,
         origins: 1,
-        keep_alive: true,
-        busy_poll: false,
-        idle_poll: false,
-        warmup_s: 0.5,
-        warmup_steady: false,
-        requests: None,
-        duration_s: 2.5,
+        load: LoadShape {
+            arrivals: CaseArrivals::Closed { connections: 50 },
+            clients: Clients {
+                protocol: Protocol::Http1 { pipeline: 1 },
+                threads: 1,
+                busy_poll: false,
+                connect_timeout: Duration::from_secs(5),
+                response_timeout: Duration::from_secs(10),
+            },
+            tls: TlsSessions::Off,
+            warm_up: WarmUp::For(Duration::from_millis(500)),
+            window: Window::For(Duration::from_millis(2_500)),
+            idle_poll: false,
+        },
         only_subjects: vec![],
     }
+}
+
+/// A schedule over 50 connections at the start.
+pub(crate) fn open_loop(rate: CaseRate, spacing: Spacing, connections_max: usize) -> CaseArrivals {
+    CaseArrivals::Open(OpenLoop { rate, spacing, connections: 50, connections_max })
 }
 
 fn subject(name: &str) -> SubjectManifest {

@@ -1,7 +1,8 @@
 //! Verdicts, the status of a run, and the noise floor.
 
-use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
-use tollgate_records::case::{OpenLoopManifest, SpacingFile};
+use crate::records::{
+    analysed, blocks, case, costing, failed, measured, open_loop, run, without_processes,
+};
 use tollgate_records::metric::Metric;
 use tollgate_records::run_dir::{RunDir, RunRecords};
 use tollgate_records::stop::{EndedBy, Stop};
@@ -10,6 +11,7 @@ use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::{RunStatus, analyse};
 use tollgate_report::source::Source;
 use tollgate_stats::Verdict;
+use tollgate_traffic::load_shape::{CaseRate, Spacing};
 
 /// A run of as many blocks as the trials have.
 fn ended(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
@@ -218,11 +220,8 @@ fn with_a_rate_width_is_of_median_latency() {
             measured("nginx", block, nginx)
         });
         let mut run = run(&["direct", "nginx"], direct().chain(nginx).collect());
-        run.manifest.experiment.cases[0].open_loop = Some(OpenLoopManifest {
-            rate_per_s: Some(1_000.0),
-            spacing: SpacingFile::Poisson,
-            connections_max: 50,
-        });
+        run.manifest.experiment.cases[0].load.arrivals =
+            open_loop(CaseRate::PerS(1_000.0), Spacing::Poisson, 50);
         run.manifest.experiment.stop =
             Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
         analyse(&run)

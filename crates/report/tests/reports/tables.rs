@@ -4,12 +4,14 @@
 use crate::records::{
     CASE, blocks, case, costing, drifting, flat, markdown, measured, page, report, run, table,
 };
+use std::time::Duration;
 use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::EndedBy;
 use tollgate_records::trial::{Measurement, Outcome};
 use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, analyse};
+use tollgate_traffic::load_shape::Window;
 
 /// One block of two cases: one for all three subjects, one for the baseline and `full`.
 fn two_cases() -> RunRecords {
@@ -60,9 +62,11 @@ fn a_run_is_complete_with_the_subjects_of_each_case() {
 #[test]
 fn load_line_has_requests_or_seconds() {
     let shape = "losed loop, 50 connections, keep-alive; 1 block, ";
-    for (requests, window) in [(Some(10_000), "10,000 requests"), (None, "2.50 s")] {
+    let requests = Window::Requests { requests: 10_000, within: Duration::from_secs(60) };
+    let time = Window::For(Duration::from_millis(2_500));
+    for (length, window) in [(requests, "10,000 requests"), (time, "2.50 s")] {
         let mut run = two_cases();
-        run.manifest.experiment.cases[0].requests = requests;
+        run.manifest.experiment.cases[0].load.window = length;
         let (text, page) = (flat(&table(&run)), page(&run));
         let line = format!("{CASE}: c{shape}{window} per trial");
         assert!(text.contains(&line), "no {line} in:\n{text}");

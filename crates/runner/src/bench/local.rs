@@ -26,12 +26,12 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::external::External;
 use tollgate_net::{available_cpus, pin_current_thread};
-use tollgate_records::case::Protocol;
 use tollgate_records::error::io_error;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::SubjectState;
 use tollgate_records::trial::{Failure, Measurement, Noise, Step};
 use tollgate_tls::SelfSigned;
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// This machine. The thread that calls it must live as long as the program: the kernel stops the servers of a trial when
 /// the thread that started them ends.
@@ -76,7 +76,7 @@ impl<'a> LocalBench<'a> {
         external: &External,
         request: &StartRequest<'_>,
     ) -> Result<Started, TrialEnd> {
-        let site = external::site(external, request.case.protocol);
+        let site = external::site(external, request.case.load.protocol());
         let site = site.map_err(TrialEnd::failed(Step::Reach))?;
         let within = request.subject.recipe.file.ready.timeout.0;
         self.system.reach(external, &site, request.ready, within, request.interrupt)?;
@@ -87,7 +87,7 @@ impl<'a> LocalBench<'a> {
         let StartRequest { case, subject, installed, files, ready, interrupt } = *request;
         let recipe = &subject.recipe.file;
         let certificate = render::certificate_file(&files.dir);
-        if case.protocol.is_tls() {
+        if case.load.protocol().is_tls() {
             write_certificate(&certificate).map_err(TrialEnd::failed(Step::Configure))?;
         }
         // An origin behind a system gets HTTP/1.1 in the clear.
@@ -97,9 +97,9 @@ impl<'a> LocalBench<'a> {
             tollgate: self.tollgate,
             ip,
             count: if recipe.origin { case.origins } else { 0 },
-            protocol: if is_direct { case.protocol } else { Protocol::H1 },
+            protocol: if is_direct { case.load.protocol() } else { CaseProtocol::H1 },
             certificate: &certificate,
-            busy_poll: case.load.busy_poll,
+            busy_poll: case.load.clients.busy_poll,
             files,
             ready,
         };
@@ -115,14 +115,14 @@ impl<'a> LocalBench<'a> {
             installed,
             ip,
             origins: &origins,
-            connections: case.load.connections_most(),
-            protocol: case.protocol,
+            connections: case.load.connections_max(),
+            protocol: case.load.protocol(),
             certificate: &certificate,
             files,
             ready,
         };
         let started = self.system.start_system(&start, interrupt)?;
-        let site = Site::own(started.address, case.protocol, certificate);
+        let site = Site::own(started.address, case.load.protocol(), certificate);
         Ok(Started { site, ports: started.ports, startup: started.startup })
     }
 
@@ -136,7 +136,7 @@ impl<'a> LocalBench<'a> {
         let load = request.expected.load;
         let idle_poll = if load.idle_poll {
             // CPUs that may halt.
-            let cpus = if load.busy_poll { layout.system.clone() } else { layout.all() };
+            let cpus = if load.clients.busy_poll { layout.system.clone() } else { layout.all() };
             IdlePoll::start(&cpus)?
         } else {
             IdlePoll::default()

@@ -154,7 +154,7 @@ impl Bench for MockBench {
 
     fn measure(&mut self, request: &MeasureRequest<'_>) -> Result<Measurement, TrialEnd> {
         self.call("measure", request.interrupt)?;
-        let window = request.expected.load.window().longest();
+        let window = request.expected.load.window.longest();
         let role = |cpu| RoleReadings {
             window_s: window.as_secs_f64(),
             cpu,

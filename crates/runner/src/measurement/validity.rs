@@ -1,11 +1,11 @@
 //! Validity and bottleneck of a trial. The rules are fixed before the run and do not depend on the prices.
 
 use std::time::Duration;
-use tollgate_experiment::load_shape::Window;
 use tollgate_load::SATURATED_SHARE;
 use tollgate_records::trial::{Bottleneck, as_f64};
-use tollgate_records::units::Percent;
 use tollgate_records::validity::{HeavyProcess, Invalid, Limits};
+use tollgate_traffic::load_shape::Window;
+use tollgate_traffic::units::Percent;
 
 /// Input of the rules.
 #[derive(Debug, Clone, PartialEq)]

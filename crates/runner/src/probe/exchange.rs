@@ -12,14 +12,14 @@ use tollgate_http1::{
 };
 use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Head, Request};
-use tollgate_records::case::Protocol;
 use tollgate_tls::{ClientOptions, TlsClient, Trust};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// A server: address, protocol and, over TLS, its name and the certificates that clients trust.
 #[derive(Debug, Clone)]
 pub struct Site {
     pub address: SocketAddr,
-    pub protocol: Protocol,
+    pub protocol: CaseProtocol,
     pub name: String,
     pub trust: Trust,
 }
@@ -27,11 +27,11 @@ pub struct Site {
 impl Site {
     /// HTTP/1.1 in the clear.
     pub fn plain(address: SocketAddr) -> Self {
-        Self::own(address, Protocol::H1, PathBuf::new())
+        Self::own(address, CaseProtocol::H1, PathBuf::new())
     }
 
     /// A server that is started with this certificate.
-    pub(crate) fn own(address: SocketAddr, protocol: Protocol, certificate: PathBuf) -> Self {
+    pub(crate) fn own(address: SocketAddr, protocol: CaseProtocol, certificate: PathBuf) -> Self {
         let name = SERVER_NAME.to_owned();
         Self { address, protocol, name, trust: Trust::File(certificate) }
     }

@@ -109,7 +109,7 @@ impl<'a> Requests<'a> {
         Delivery {
             prefix: &self.subject.prefix,
             host: self.subject.external.as_ref().and_then(|external| external.host.as_deref()),
-            keep_alive: self.case.load.keepalive,
+            keep_alive: self.case.load.clients.protocol.keeps_connections(),
             blocks: self.does_block.then_some(blocking),
         }
     }
@@ -319,7 +319,7 @@ mod tests {
             "{kept}"
         );
         assert!(kept.contains("\r\nConnection: keep-alive\r\n"), "{kept}");
-        case.load.keepalive = false;
+        case.load.clients.protocol = tollgate_traffic::load_shape::Protocol::Http1Close;
         let closed = text(&case);
         assert!(
             closed.contains("\r\nConnection: close\r\n") && !closed.contains("eep-"),

@@ -11,9 +11,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::external::External;
-use tollgate_records::case::Protocol;
 use tollgate_records::error::bad_input;
 use tollgate_tls::{Rejection, Trust, certificate_rejection, describe_failure};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Checks, before the first trial, that the servers of an experiment may be loaded, that their certificates are accepted,
 /// and that their processes exist. A server that does not respond is reported by its trials.
@@ -21,14 +21,14 @@ pub(crate) fn check(experiment: &Experiment) -> anyhow::Result<()> {
     for case in &experiment.cases {
         for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
             let Some(external) = &subject.external else { continue };
-            check_server(external, case.protocol)
+            check_server(external, case.load.protocol())
                 .map_err(|error| bad_input(format!("subject `{}`: {error:#}", subject.name)))?;
         }
     }
     Ok(())
 }
 
-fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
+fn check_server(external: &External, protocol: CaseProtocol) -> anyhow::Result<()> {
     let site = site(external, protocol)?;
     attached(external, &Interrupt::default())?;
     let Some(client) = site.tls(false)? else { return Ok(()) };
@@ -53,7 +53,7 @@ fn check_server(external: &External, protocol: Protocol) -> anyhow::Result<()> {
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Returns the server as clients reach it.
-pub(crate) fn site(external: &External, protocol: Protocol) -> anyhow::Result<Site> {
+pub(crate) fn site(external: &External, protocol: CaseProtocol) -> anyhow::Result<Site> {
     Ok(Site {
         address: external.resolve()?,
         protocol,

@@ -9,7 +9,7 @@ use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::loading::WrittenExperiment;
 use tollgate_experiment::toml_file::{self, Source};
-use tollgate_records::units::Percent;
+use tollgate_traffic::units::Percent;
 
 const EXPERIMENT: &str = r#"
 title    = "x"

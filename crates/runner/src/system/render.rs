@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
-use tollgate_records::case::Protocol;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{hash_file, hash_text};
 use tollgate_records::subject::{Installed, OptionValue};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]
@@ -30,9 +30,9 @@ pub struct Place<'a> {
     /// Addresses of the origins. Empty for a system that serves responses itself.
     pub origins: &'a [SocketAddr],
     /// Concurrent connections of the load.
-    pub connections: u32,
+    pub connections: usize,
     /// Protocol between the clients and the system.
-    pub protocol: Protocol,
+    pub protocol: CaseProtocol,
     /// Further ports of the recipe, by name.
     pub ports: &'a BTreeMap<String, SocketAddr>,
     pub installed: &'a Installed,

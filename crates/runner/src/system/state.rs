@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
-use tollgate_records::case::Protocol;
 use tollgate_records::files::hash_text;
 use tollgate_records::subject::{Missing, SubjectState};
+use tollgate_traffic::load_shape::CaseProtocol;
 
 #[derive(Debug, Clone, Copy, Error)]
 pub enum NotInstalled<'a> {
@@ -53,15 +53,15 @@ pub(crate) fn report_state(
 /// Variables of a configuration that is rendered to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedPlace {
-    pub connections: u32,
+    pub connections: usize,
     pub origins: u16,
-    pub protocol: Protocol,
+    pub protocol: CaseProtocol,
 }
 
 impl FixedPlace {
     /// Returns the variables of a subject for all cases of an experiment.
     pub fn of(experiment: &Experiment, subject: &Subject) -> Self {
-        let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
+        let connections = experiment.cases.iter().map(|case| case.load.connections_max()).max();
         let origins = if subject.recipe.file.origin {
             experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1)
         } else {
@@ -71,7 +71,7 @@ impl FixedPlace {
             case.subjects.iter().any(|at| experiment.subjects[*at].name == subject.name)
         };
         let first = experiment.cases.iter().find(of_subject);
-        let protocol = first.map_or(Protocol::H1, |case| case.protocol);
+        let protocol = first.map_or(CaseProtocol::H1, |case| case.load.protocol());
         Self { connections: connections.unwrap_or(1), origins, protocol }
     }
 }

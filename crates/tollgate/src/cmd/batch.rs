@@ -20,9 +20,9 @@ use tollgate_cluster::carrier::{Carrier, MAX_HOSTS};
 use tollgate_experiment::catalog::{self, Catalog};
 use tollgate_experiment::toml_file;
 use tollgate_records::files;
-use tollgate_records::units::Span;
 use tollgate_runner::process::Interrupted;
 use tollgate_stats::number::{counted, significant};
+use tollgate_traffic::units::Span;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -10,7 +10,7 @@ use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::side_by_side::SideBySide;
-use tollgate_records::units::Span;
+use tollgate_traffic::units::Span;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

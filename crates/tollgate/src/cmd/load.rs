@@ -20,17 +20,19 @@ use request::{Content, Target};
 use series::Outputs;
 use std::env::args_os;
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_load::{
-    Arrivals, Generator, GeneratorResult, MAX_CLOSING, Plan, Report, Shard, Spacing, Summary,
-    UNSENT_SHARE_MAX,
+    Arrivals, Generator, GeneratorResult, MAX_CLOSING, Phases, Plan, ReplayPlan, Report, Shard,
+    Summary, UNSENT_SHARE_MAX,
 };
 use tollgate_net::available_cpus;
 use tollgate_records::files::write_atomic;
 use tollgate_report::html;
 use tollgate_runner::process;
 use tollgate_traffic::import::{mask_body, mask_header, mask_url};
+use tollgate_traffic::load_shape::{Clients, OpenLoop, Spacing};
 
 /// One load, validated.
 #[derive(Debug)]
@@ -138,50 +140,26 @@ impl Load {
         let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
         let content = Content::new(args, &target, catalog)?;
         tls::check_scheme(args, &target)?;
-        let spacing = match args.poisson {
-            true => Spacing::Poisson { seed: args.seed },
-            false => Spacing::Constant,
-        };
         args.check_stages()?;
         args.check_pace()?;
-        let arrivals = match content.times.as_ref().or(args.rate.as_ref()) {
-            None => Arrivals::Closed,
-            Some(rate) => Arrivals::Open { rate: rate.clone(), spacing },
-        };
-        let replay = content.replay.clone();
-        let (connections, connections_max) = match &replay {
-            None => (args.connections, args.max_connections.unwrap_or(args.connections)),
-            // A session opens its own.
-            Some(_) => {
-                let default = REPLAY_CONNECTIONS_MAX.max(args.threads);
-                let max = args.max_connections.unwrap_or(default);
-                if max < args.threads {
-                    let threads = args.threads;
-                    bail!(
-                        "cannot use {max} connections for {threads} threads: set --max-connections to at least {threads}"
-                    );
-                }
-                (args.threads, max)
-            }
-        };
         let warm_up = args.warmup.unwrap_or(WarmUp::None);
         let plan = Plan {
             target: target.address.clone(),
-            workload: content.workload.clone(),
-            protocol: args.requested_protocol(target.server.is_tls)?,
             tls: None,
-            arrivals,
-            connections,
-            connections_max,
-            threads: args.threads,
-            keep_alive: !args.no_keepalive && !args.handshakes,
-            handshakes: args.handshakes,
-            busy_poll: args.busy_poll,
-            connect_timeout: args.connect_timeout,
-            response_timeout: args.timeout,
-            requests: replay.as_ref().map(|replay| replay.len() as u64).or(args.requests),
-            replay,
-            warm_up: warm_up != WarmUp::None,
+            workload: content.workload.clone(),
+            arrivals: arrivals(args, &content)?,
+            clients: Clients {
+                protocol: args.requested_protocol(target.server.is_tls)?,
+                threads: args.threads,
+                busy_poll: args.busy_poll,
+                connect_timeout: args.connect_timeout,
+                response_timeout: args.timeout,
+            },
+            phases: match args.requests {
+                Some(requests) => Phases::Requests(requests),
+                None if warm_up != WarmUp::None => Phases::WarmUp,
+                None => Phases::Endless,
+            },
             series: series::interval(args)?,
             // It costs CPU per response, so only the formats that print it record it.
             first_byte: matches!(args.format(), Format::Ab | Format::Json),
@@ -200,15 +178,13 @@ impl Load {
             let list = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
             bail!("--cpus: CPU {cpu} is not available to this process, choose from {list}");
         }
-        let files = (plan.connections_max + FILES + FILES_PER_THREAD * plan.threads) as u64;
+        let connections = plan.connections_max();
+        let files = (connections + FILES + FILES_PER_THREAD * plan.clients.threads) as u64;
         if files > files_max {
-            let option = match plan.connections_max > plan.connections {
-                true => "--max-connections",
-                false => "-c",
-            };
+            let grows = connections > plan.connections();
+            let option = if grows { "--max-connections" } else { "-c" };
             bail!(
-                "{option} {} needs {files} open files, but the limit is {files_max}: raise it with `ulimit -n`, or use fewer connections",
-                plan.connections_max
+                "{option} {connections} needs {files} open files, but the limit is {files_max}: raise it with `ulimit -n`, or use fewer connections"
             );
         }
         Ok(())
@@ -255,11 +231,41 @@ impl Load {
     }
 }
 
+fn arrivals(args: &Args, content: &Content) -> Result<Arrivals> {
+    let rate = content.times.as_ref().or(args.rate.as_ref());
+    let connections = args.connections;
+    match (rate, &content.replay) {
+        (None, None) => Ok(Arrivals::Closed { connections }),
+        (Some(rate), None) => {
+            let schedule = OpenLoop {
+                rate: rate.clone(),
+                spacing: if args.poisson { Spacing::Poisson } else { Spacing::Constant },
+                connections,
+                connections_max: args.max_connections.unwrap_or(connections),
+            };
+            Ok(Arrivals::Open { schedule, seed: args.seed })
+        }
+        (rate, Some(replay)) => {
+            let threads = args.threads;
+            let connections_max =
+                args.max_connections.unwrap_or(REPLAY_CONNECTIONS_MAX.max(threads));
+            if connections_max < threads {
+                bail!(
+                    "cannot use {connections_max} connections for {threads} threads: set --max-connections to at least {threads}"
+                );
+            }
+            let rate = rate.context("a replay needs a rate or recorded times")?.clone();
+            Ok(Arrivals::Replay(ReplayPlan { replay: Arc::clone(replay), rate, connections_max }))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
-    use tollgate_load::{Protocol, Rate};
+    use tollgate_load::Rate;
+    use tollgate_traffic::load_shape::Protocol;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -314,14 +320,17 @@ mod tests {
     fn default_is_a_closed_loop_over_fifty_connections() {
         let load = load("http://127.0.0.1:8000/").unwrap();
         let plan = &load.plan;
-        assert_eq!(plan.arrivals, Arrivals::Closed);
-        assert_eq!((plan.connections, plan.connections_max, plan.threads), (50, 50, 1));
-        assert_eq!(plan.protocol, Protocol::Http1 { pipeline: 1 });
-        assert_eq!((plan.keep_alive, plan.requests), (true, None));
-        assert_eq!(plan.connect_timeout, Duration::from_secs(5));
-        assert_eq!(plan.response_timeout, Duration::from_secs(10));
+        assert!(matches!(plan.arrivals, Arrivals::Closed { connections: 50 }));
+        let clients = Clients {
+            protocol: Protocol::Http1 { pipeline: 1 },
+            threads: 1,
+            busy_poll: false,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+        };
+        assert_eq!((&plan.clients, plan.phases), (&clients, Phases::Endless));
         assert_eq!(load.duration, Some(Duration::from_secs(10)));
-        assert_eq!((load.warm_up, plan.warm_up), (WarmUp::None, false));
+        assert_eq!(load.warm_up, WarmUp::None);
         assert!(!plan.first_byte);
     }
 
@@ -330,17 +339,32 @@ mod tests {
         let line = "http://127.0.0.1/ -n 7 -c 4 --max-connections 9 -t 2 --cpus 0,2-3 --rate 2.5 \
             --poisson --seed 3 --pipeline 5 --timeout 1s --connect-timeout 2s --format ab";
         let full = plan(line);
-        let spacing = Spacing::Poisson { seed: 3 };
-        assert_eq!(full.arrivals, Arrivals::Open { rate: Rate::Constant(2.5), spacing });
-        assert_eq!((full.connections, full.connections_max, full.threads), (4, 9, 2));
-        assert_eq!(full.protocol, Protocol::Http1 { pipeline: 5 });
-        assert_eq!((full.requests, full.cpus), (Some(7), vec![0, 2, 3]));
-        let protocol = plan("http://127.0.0.1/ --http 2 --streams 7").protocol;
-        assert_eq!(protocol, Protocol::Http2 { streams: 7 });
-        assert_eq!(full.response_timeout, Duration::from_secs(1));
-        assert_eq!(full.connect_timeout, Duration::from_secs(2));
+        let Arrivals::Open { schedule, seed: 3 } = full.arrivals else { panic!("{full:?}") };
+        let expected = OpenLoop {
+            rate: Rate::Constant(2.5),
+            spacing: Spacing::Poisson,
+            connections: 4,
+            connections_max: 9,
+        };
+        assert_eq!(schedule, expected);
+        let clients = Clients {
+            protocol: Protocol::Http1 { pipeline: 5 },
+            threads: 2,
+            busy_poll: false,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(1),
+        };
+        assert_eq!(full.clients, clients);
+        assert_eq!((full.phases, full.cpus), (Phases::Requests(7), vec![0, 2, 3]));
+        let protocol = |line| plan(line).clients.protocol;
+        assert_eq!(
+            protocol("http://127.0.0.1/ --http 2 --streams 7"),
+            Protocol::Http2 { streams: 7 }
+        );
+        assert_eq!(protocol("http://127.0.0.1/ --no-keepalive"), Protocol::Http1Close);
         for warm_up in ["1s", "steady"] {
-            assert!(plan(&format!("http://127.0.0.1/ -d 1s --warmup {warm_up}")).warm_up);
+            let plan = plan(&format!("http://127.0.0.1/ -d 1s --warmup {warm_up}"));
+            assert_eq!(plan.phases, Phases::WarmUp);
         }
     }
 
@@ -400,8 +424,8 @@ mod tests {
         };
         let error = load("--max-connections 1 -t 4").unwrap_err().to_string();
         assert!(error.starts_with("cannot use 1 connections for 4 threads: set --max"), "{error}");
-        assert_eq!(load("--max-connections 4 -t 4").unwrap().plan.connections_max, 4);
-        assert_eq!(load("-t 4").unwrap().plan.connections_max, 1_000);
+        assert_eq!(load("--max-connections 4 -t 4").unwrap().plan.connections_max(), 4);
+        assert_eq!(load("-t 4").unwrap().plan.connections_max(), 1_000);
     }
 
     #[test]

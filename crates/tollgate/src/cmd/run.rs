@@ -20,7 +20,6 @@ use tollgate_experiment::side_by_side::SideBySide;
 use tollgate_records::error::nearest;
 use tollgate_records::run_dir::{NotAppended, RunRecords};
 use tollgate_records::stop::EndedBy;
-use tollgate_records::units::{Percent, Span};
 use tollgate_report as report;
 use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
@@ -30,6 +29,7 @@ use tollgate_runner::bench::Bench;
 use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
+use tollgate_traffic::units::{Percent, Span};
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";

@@ -10,13 +10,13 @@ use std::slice;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::manifest::Invocation;
 use tollgate_records::files;
-use tollgate_records::units::{Percent, Span};
 use tollgate_search::bracket::{Progress, Verdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
 use tollgate_search::report::{SearchReport, Status};
 use tollgate_search::run::{Event, SearchRequest, search};
 use tollgate_stats::number::in_full;
+use tollgate_traffic::units::{Percent, Span};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -1,14 +1,14 @@
 //! The load of a trial on this machine: warm-up, and the window with the clocks at both of its ends.
 
-use crate::bench::{CONNECT_TIMEOUT, MeasureRequest};
+use crate::bench::MeasureRequest;
 use crate::process::{Interrupt, Interrupted};
 use crate::role::Role;
 use crate::role::window::{ClosedWindow, PreparedWindow};
 use anyhow::Context;
 use std::time::{Duration, Instant};
-use tollgate_experiment::load_shape::{WarmUp, Window};
-use tollgate_load::{Generator, Plan};
+use tollgate_load::{Generator, Phases, Plan};
 use tollgate_records::trial::WarmUpRecord;
+use tollgate_traffic::load_shape::{WarmUp, Window};
 
 /// Context of errors.
 pub(super) const FAILED: &str = "cannot send the load";
@@ -30,7 +30,7 @@ pub(super) fn run(
     cpus: &[usize],
 ) -> anyhow::Result<Finished> {
     let trial = LoadRun { request, plan, roles, cpus };
-    match request.expected.load.window() {
+    match request.expected.load.window {
         Window::For(time) => trial.run_for_time(time),
         Window::Requests { requests, within: timeout } => {
             trial.run_requests(requests.into(), timeout)
@@ -63,7 +63,7 @@ impl LoadRun<'_> {
     fn run_requests(&self, requests: u64, timeout: Duration) -> anyhow::Result<Finished> {
         let warm_up = self.warm_up_and_drain()?;
         let window = PreparedWindow::new(&self.roles, self.cpus)?.open(Instant::now())?;
-        let generator = start(Plan { requests: Some(requests), ..self.plan.clone() })?;
+        let generator = start(Plan { phases: Phases::Requests(requests), ..self.plan.clone() })?;
         let lateness = wait(&generator, timeout, self.request.interrupt)?;
         let window = window.close(Instant::now())?;
         generator.close_window();
@@ -73,20 +73,24 @@ impl LoadRun<'_> {
     /// Warms up and waits for the last responses, so that the system does not work on them in the window.
     fn warm_up_and_drain(&self) -> anyhow::Result<WarmUpRecord> {
         let load = self.request.expected.load;
-        if load.warmup == WarmUp::For(Duration::ZERO) {
+        if load.warm_up == WarmUp::For(Duration::ZERO) {
             return Ok(WarmUpRecord { duration_s: 0.0, steady: None });
         }
         let generator = self.start_warm_up()?;
         let warm_up = self.warm_up(&generator)?;
         generator.drain();
         // The requests that are left then have timed out.
-        wait(&generator, CONNECT_TIMEOUT + load.timeout.0, self.request.interrupt)?;
+        wait(
+            &generator,
+            load.clients.connect_timeout + load.clients.response_timeout,
+            self.request.interrupt,
+        )?;
         generator.finish().context(FAILED)?;
         Ok(warm_up)
     }
 
     fn start_warm_up(&self) -> anyhow::Result<Generator> {
-        start(Plan { warm_up: true, ..self.plan.clone() })
+        start(Plan { phases: Phases::WarmUp, ..self.plan.clone() })
     }
 
     /// Waits for the fixed time of the case, or until the load is steady.
@@ -94,12 +98,12 @@ impl LoadRun<'_> {
         // The schedule starts after the connections are open.
         let begin = generator.starts_at();
         let lead = begin.saturating_duration_since(Instant::now());
-        let steady = match self.request.expected.load.warmup {
+        let steady = match self.request.expected.load.warm_up {
             WarmUp::For(time) => {
                 self.request.interrupt.sleep(lead + time)?;
                 None
             }
-            WarmUp::Steady => {
+            WarmUp::Steady { .. } => {
                 self.request.interrupt.sleep(lead)?;
                 Some(self.wait_until_steady(generator)?)
             }

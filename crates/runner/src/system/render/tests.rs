@@ -50,7 +50,7 @@ fn place<'a>(
         listen: "127.0.0.1:18080".parse().unwrap(),
         origins: &ORIGINS[..1],
         connections: 50,
-        protocol: Protocol::H1,
+        protocol: CaseProtocol::H1,
         ports,
         installed,
     }

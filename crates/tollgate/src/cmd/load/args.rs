@@ -12,8 +12,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_cluster::carrier::Carrier;
-use tollgate_load::{
-    MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, Pace, Protocol, Rate,
+use tollgate_load::{Pace, Rate};
+use tollgate_traffic::load_shape::{
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, Protocol,
 };
 
 /// Without a number of requests.
@@ -266,14 +267,22 @@ impl Args {
             Version::Http2 if self.pipeline.is_some() => {
                 bail!("--pipeline is for HTTP/1.1; over HTTP/2 use --streams N")
             }
+            Version::Http2 if self.no_keepalive => {
+                bail!("cannot open a connection for each request over HTTP/2: use HTTP/1.1")
+            }
             Version::Http2 => Ok(Protocol::Http2 { streams: self.streams.unwrap_or(1) }),
             Version::Http1 | Version::Auto if self.streams.is_some() => match self.version() {
                 Version::Auto => bail!("--streams needs HTTP/2, which is not used here"),
                 Version::Http1 | Version::Http2 => bail!("--streams needs --http 2"),
             },
-            Version::Http1 | Version::Auto => {
-                Ok(Protocol::Http1 { pipeline: self.pipeline.unwrap_or(1) })
-            }
+            Version::Http1 | Version::Auto if self.handshakes => Ok(Protocol::Handshakes),
+            Version::Http1 | Version::Auto => match (self.no_keepalive, self.pipeline) {
+                (false, pipeline) => Ok(Protocol::Http1 { pipeline: pipeline.unwrap_or(1) }),
+                (true, None | Some(1)) => Ok(Protocol::Http1Close),
+                (true, Some(pipeline)) => {
+                    bail!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
+                }
+            },
         }
     }
 
@@ -509,7 +518,7 @@ mod tests {
             let error = protocol(options).unwrap_err().to_string();
             assert_eq!(error, "--handshakes sends no requests; remove --http 2");
         }
-        assert_eq!(protocol("--http auto").unwrap(), Protocol::Http1 { pipeline: 1 });
+        assert_eq!(protocol("--http auto").unwrap(), Protocol::Handshakes);
     }
 
     #[test]

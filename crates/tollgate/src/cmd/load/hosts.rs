@@ -16,10 +16,11 @@ use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedResult};
 use tollgate_cluster::shard::{LoadPlan, TlsPlan};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
-use tollgate_load::{Arrivals, Plan, Progress, Target as Address};
+use tollgate_load::{Arrivals, Plan, Progress, ReplayPlan, Target as Address};
 use tollgate_runner::process::Interrupt;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, counted, percent, significant};
+use tollgate_traffic::load_shape::OpenLoop;
 
 /// Names of staged files.
 const AUTHORITIES: &str = "authorities.pem";
@@ -79,15 +80,16 @@ fn check_permission(args: &Args, load: &Load, carrier: &Carrier) -> Result<()> {
 
 /// The plan that is printed before anything is sent.
 fn describe(load: &Load, hosts: &Hosts, binary: &Binary) -> String {
-    let Plan { connections, threads, requests, arrivals, target, .. } = &load.plan;
+    let Plan { arrivals, clients, target, .. } = &load.plan;
     let hosts_count = hosts.hosts.len();
     let names: Vec<String> = hosts.hosts.iter().map(|host| host.place.name()).collect();
     let what = match arrivals {
-        Arrivals::Closed => "a closed loop".to_owned(),
-        Arrivals::Open { rate, .. } => format!("{} requests/s", rate.describe()),
+        Arrivals::Closed { .. } => "a closed loop".to_owned(),
+        Arrivals::Open { schedule: OpenLoop { rate, .. }, .. }
+        | Arrivals::Replay(ReplayPlan { rate, .. }) => format!("{} requests/s", rate.describe()),
     };
-    let until = match (requests, load.duration) {
-        (Some(requests), _) => format!("{} requests", count(*requests)),
+    let until = match (load.plan.requests(), load.duration) {
+        (Some(requests), _) => format!("{} requests", count(requests)),
         (None, Some(time)) => format!("{} s", significant(time.as_secs_f64())),
         (None, None) => "the end of its schedule".to_owned(),
     };
@@ -99,8 +101,8 @@ fn describe(load: &Load, hosts: &Hosts, binary: &Binary) -> String {
         hosts.carrier,
         names.join(", "),
         load.target.server.url,
-        counted(*connections, "connection"),
-        counted(*threads, "thread"),
+        counted(load.plan.connections(), "connection"),
+        counted(clients.threads, "thread"),
     );
     let Address::Tcp(address) = target else { return text };
     if let Some(host) = hosts.hosts.iter().find(|host| host.address == Some(address.ip())) {
@@ -122,7 +124,7 @@ fn tls_plan(args: &Args, load: &Load) -> TlsPlan {
             Tls::Tls13 => 3,
         }),
         resume: args.tls_resume,
-        protocols: vec![tls::alpn(plan.protocol).to_owned()],
+        protocols: vec![tls::alpn(plan.clients.protocol).to_owned()],
     }
 }
 

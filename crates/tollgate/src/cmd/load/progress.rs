@@ -125,7 +125,7 @@ fn run_phases(
     }
     let start = line.watch_opening(running, interrupt)?;
     let until = load.duration.map(|duration| start + duration);
-    line.enter(Phase::Measure { until, requests: load.plan.requests });
+    line.enter(Phase::Measure { until, requests: load.plan.requests() });
     let lead = running.close_lead();
     line.watch(running, until.map(|until| until.checked_sub(lead).unwrap_or(until)), interrupt)?;
     Ok(until)

@@ -9,11 +9,12 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
-use tollgate_load::{Plan, Protocol, Target as Address};
+use tollgate_load::{Plan, Target as Address};
 use tollgate_tls::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
     describe_failure,
 };
+use tollgate_traffic::load_shape::Protocol;
 
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
@@ -79,8 +80,8 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
         (Version::Auto, _) => Version::Http1,
         (version, _) => version,
     };
-    plan.protocol = args.protocol(version).map_err(Failure::bad_input)?;
-    let only = alpn(plan.protocol).as_bytes();
+    plan.clients.protocol = args.protocol(version).map_err(Failure::bad_input)?;
+    let only = alpn(plan.clients.protocol).as_bytes();
     plan.tls = Some(self::client(args, target, &[only]).map_err(Failure::bad_input)?);
     plan.validate()?;
     Ok(())
@@ -89,7 +90,7 @@ pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result
 /// Name of a protocol in ALPN.
 pub(super) fn alpn(protocol: Protocol) -> &'static str {
     match protocol {
-        Protocol::Http1 { .. } => "http/1.1",
+        Protocol::Http1 { .. } | Protocol::Http1Close | Protocol::Handshakes => "http/1.1",
         Protocol::Http2 { .. } => "h2",
     }
 }

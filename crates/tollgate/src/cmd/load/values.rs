@@ -4,7 +4,8 @@ use super::args::WarmUp;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use http::uri::Authority;
 use std::time::Duration;
-use tollgate_load::{MAX_RATE, MAX_STAGES, MAX_TIMEOUT, MIN_INTERVAL, Pace, Rate, Stage};
+use tollgate_load::{MAX_STAGES, MIN_INTERVAL, Pace, Rate, Stage};
+use tollgate_traffic::load_shape::{MAX_RATE, MAX_TIMEOUT};
 
 /// Limit of the length of a measurement or a warm-up.
 pub(super) const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);

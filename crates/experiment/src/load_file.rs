@@ -1,12 +1,14 @@
-//! The load of a case as its file has it: connections, rate, end of the measurement and of the warm-up.
+//! The load of a case as it is written: keys, whose values are checked once, when they become a [`LoadShape`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tollgate_load::{MAX_RATE, STEADY_AFTER};
-use tollgate_records::case::SpacingFile;
-use tollgate_records::units::{Percent, Span};
+use tollgate_traffic::load_shape::{
+    CaseArrivals, CaseProtocol, CaseRate, Clients, LoadShape, MAX_CONNECTIONS, MAX_RATE,
+    MAX_STREAMS, MAX_THREADS, OpenLoop, Protocol, Spacing, TlsSessions, WarmUp, Window,
+};
+use tollgate_traffic::units::{Percent, Span};
 
 /// A rate relative to the throughput of the slowest subject in another case, a closed loop. The first valid trial of
 /// each subject counts; the rate is the same for all subjects of a block.
@@ -34,7 +36,7 @@ pub struct LoadFile {
     pub rate: Option<f64>,
     /// Open loop: gaps between requests, `constant` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spacing: Option<SpacingFile>,
+    pub spacing: Option<Spacing>,
     /// Length of the measurement; either this or `requests`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
@@ -55,7 +57,7 @@ pub struct LoadFile {
     /// request are steady.
     #[serde(default = "one_second", skip_serializing_if = "is_one_second")]
     #[schemars(with = "String")]
-    pub warmup: WarmUp,
+    pub warmup: WarmUpFile,
     /// Time limit for `warmup = "steady"`, 10 seconds by default.
     #[schemars(example = "20s")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,34 +99,31 @@ pub struct LoadFile {
 
 /// End of the warm-up of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WarmUp {
+pub enum WarmUpFile {
     For(Duration),
     /// Steady throughput and CPU per request.
     Steady,
 }
 
-/// End of the measurement of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Window {
-    For(Duration),
-    /// The response to the last request; the trial is invalid if that takes longer than `within`.
-    Requests {
-        requests: u32,
-        within: Duration,
-    },
-}
+/// A key of a load, and the reason why its value is invalid.
+pub(crate) type LoadFlaw = (&'static str, String);
 
 /// In a shorter time, a slow system answers too few requests.
-pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
+const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
 /// `--quick` divides durations by this.
 pub(crate) const QUICK_DIVISOR: u32 = 5;
 const STEADY: &str = "steady";
 /// Default time limit of a steady warm-up.
 const STEADY_LONGEST: Duration = Duration::from_secs(10);
 /// Figures need half of this time to become steady.
-pub(crate) const STEADY_SHORTEST: Duration = Duration::from_secs(2);
+const STEADY_SHORTEST: Duration = Duration::from_secs(2);
 /// Default time limit of a number of requests.
 const REQUESTS_LONGEST: Duration = Duration::from_secs(60);
+/// An hour of requests at the rate of one core.
+const REQUESTS_MAX: usize = 1_000_000_000;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(3600);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl LoadFile {
     /// Returns a closed loop of a fixed length.
@@ -158,85 +157,212 @@ impl LoadFile {
         let fifth = |requests: u32| (requests / QUICK_DIVISOR).max(self.connections);
         self.requests = self.quick_requests.or(self.requests.map(fifth));
         match self.warmup {
-            WarmUp::For(time) => self.warmup = WarmUp::For(time / QUICK_DIVISOR),
-            WarmUp::Steady => {
-                let most = (self.warmup_longest() / QUICK_DIVISOR).max(STEADY_SHORTEST);
+            WarmUpFile::For(time) => self.warmup = WarmUpFile::For(time / QUICK_DIVISOR),
+            WarmUpFile::Steady => {
+                let most = (self.steady_longest() / QUICK_DIVISOR).max(STEADY_SHORTEST);
                 self.warmup_max = Some(Span(most));
             }
         }
         self
     }
 
-    pub fn window(&self) -> Window {
-        match (self.requests, self.duration) {
-            (Some(requests), _) => Window::Requests {
-                requests,
-                within: self.duration_max.map_or(REQUESTS_LONGEST, |limit| limit.0),
+    fn steady_longest(&self) -> Duration {
+        self.warmup_max.map_or(STEADY_LONGEST, |limit| limit.0)
+    }
+
+    /// Checks all values and returns the load. `rate_of`: the rate relative to another case.
+    pub fn shape(
+        &self,
+        protocol: CaseProtocol,
+        rate_of: Option<&RateOfFile>,
+    ) -> Result<LoadShape, LoadFlaw> {
+        self.check_ranges()?;
+        let window = self.window(self.rate.is_some() || rate_of.is_some())?;
+        let warm_up = match (self.warmup, self.warmup_max) {
+            (WarmUpFile::For(_), Some(_)) => {
+                return Err(requires("warmup_max", "`warmup = \"steady\"`"));
+            }
+            (WarmUpFile::For(time), None) => WarmUp::For(time),
+            (WarmUpFile::Steady, _) => WarmUp::Steady { within: self.steady_longest() },
+        };
+        Ok(LoadShape {
+            arrivals: self.arrivals(rate_of)?,
+            clients: Clients {
+                protocol: self.protocol(protocol)?,
+                threads: self.threads as usize,
+                busy_poll: self.busy_poll,
+                connect_timeout: CONNECT_TIMEOUT,
+                response_timeout: self.timeout.0,
             },
-            (None, Some(time)) => Window::For(time.0),
-            (None, None) => unreachable!("a load without `duration` and `requests` is invalid"),
+            tls: match (protocol.is_tls(), self.tls_resume) {
+                (true, true) => TlsSessions::Resumed,
+                (true, false) => TlsSessions::New,
+                (false, false) => TlsSessions::Off,
+                (false, true) => {
+                    let message = format!(
+                        "sessions are resumed over TLS, not with `protocol = \"{protocol}\"`; use https or https-h2"
+                    );
+                    return Err(("tls_resume", message));
+                }
+            },
+            warm_up,
+            window,
+            idle_poll: self.idle_poll,
+        })
+    }
+
+    fn check_ranges(&self) -> Result<(), LoadFlaw> {
+        let count = |count: Option<u32>, high| count.map_or(Ok(()), |count| between(count, high));
+        let time =
+            |time: Option<Span>, low| time.map_or(Ok(()), |time| in_range(time, low, LONGEST));
+        let warmup = match self.warmup {
+            WarmUpFile::For(time) => Some(Span(time)),
+            WarmUpFile::Steady => None,
+        };
+        let rate = match self.rate {
+            Some(rate) if !(rate > 0.0 && rate <= MAX_RATE) => {
+                Err(format!("expected a rate above 0 and at most {MAX_RATE}, got {rate}"))
+            }
+            _ => Ok(()),
+        };
+        let ranges = [
+            ("connections", between(self.connections, MAX_CONNECTIONS)),
+            ("connections_max", count(self.connections_max, MAX_CONNECTIONS)),
+            ("threads", between(self.threads, MAX_THREADS.min(self.connections as usize))),
+            ("streams", between(self.streams, MAX_STREAMS)),
+            ("requests", count(self.requests, REQUESTS_MAX)),
+            ("quick_requests", count(self.quick_requests, REQUESTS_MAX)),
+            ("duration", time(self.duration, SHORTEST_WINDOW)),
+            ("quick_duration", time(self.quick_duration, SHORTEST_WINDOW)),
+            ("duration_max", time(self.duration_max, SHORTEST_WINDOW)),
+            ("warmup", time(warmup, Duration::ZERO)),
+            ("warmup_max", time(self.warmup_max, STEADY_SHORTEST)),
+            ("timeout", time(Some(self.timeout), SHORTEST_TIMEOUT)),
+            ("rate", rate),
+        ];
+        ranges.into_iter().try_for_each(|(key, result)| result.map_err(|message| (key, message)))
+    }
+
+    fn window(&self, is_open: bool) -> Result<Window, LoadFlaw> {
+        let connections = self.connections;
+        let of_requests = [
+            ("quick_requests", self.quick_requests.is_some()),
+            ("duration_max", self.duration_max.is_some()),
+        ];
+        let of_time = [
+            ("duration", self.duration.is_some()),
+            ("quick_duration", self.quick_duration.is_some()),
+        ];
+        let Some(requests) = self.requests else {
+            if let Some(key) = set(of_requests) {
+                return Err(requires(key, "`requests`; add them"));
+            }
+            let Some(duration) = self.duration else {
+                let message = "no `duration` and no `requests`; add one of them";
+                return Err(("duration", message.to_owned()));
+            };
+            return Ok(Window::For(duration.0));
+        };
+        if let Some(key) = set(of_time) {
+            let message = format!("`{key}` and `requests` exclude each other; remove one of them");
+            return Err((key, message));
         }
-    }
-
-    /// Returns the same load, measured for a fixed time.
-    pub fn lasting(self, time: Duration) -> Self {
-        Self {
-            duration: Some(Span(time)),
-            requests: None,
-            quick_requests: None,
-            duration_max: None,
-            ..self
+        if is_open {
+            let message = "`requests` are for a closed loop; with a rate, use `duration`";
+            return Err(("requests", message.to_owned()));
         }
-    }
-
-    pub fn warmup_longest(&self) -> Duration {
-        match self.warmup {
-            WarmUp::For(time) => time,
-            WarmUp::Steady => self.warmup_max.map_or(STEADY_LONGEST, |limit| limit.0),
+        for (key, count) in [("requests", Some(requests)), ("quick_requests", self.quick_requests)]
+        {
+            if let Some(count) = count.filter(|count| *count < connections) {
+                let message =
+                    format!("{count} is less than one for each of {connections} connections");
+                return Err((key, message));
+            }
         }
+        let within = self.duration_max.map_or(REQUESTS_LONGEST, |limit| limit.0);
+        Ok(Window::Requests { requests, within })
     }
 
-    pub fn warmup_shortest(&self) -> Duration {
-        match self.warmup {
-            WarmUp::For(time) => time,
-            WarmUp::Steady => STEADY_AFTER,
+    fn arrivals(&self, rate_of: Option<&RateOfFile>) -> Result<CaseArrivals, LoadFlaw> {
+        let connections = self.connections as usize;
+        let rate = match (self.rate, rate_of) {
+            (Some(_), Some(_)) => {
+                let message = "the case also has `rate_of`; remove one of them";
+                return Err(("rate", message.to_owned()));
+            }
+            (Some(per_s), None) => CaseRate::PerS(per_s),
+            (None, Some(RateOfFile { case, share })) => {
+                CaseRate::ShareOf { case: case.clone(), share: *share, per_s: None }
+            }
+            (None, None) => {
+                let of_open_loop = [
+                    ("spacing", self.spacing.is_some()),
+                    ("connections_max", self.connections_max.is_some()),
+                ];
+                return match set(of_open_loop) {
+                    Some(key) => {
+                        Err(requires(key, "an open loop; add a `rate`, or a `rate_of` to the case"))
+                    }
+                    None => Ok(CaseArrivals::Closed { connections }),
+                };
+            }
+        };
+        let connections_max = self.connections_max.map_or(connections, |most| most as usize);
+        if connections_max < connections {
+            let message = format!(
+                "{connections_max} is less than the {connections} connections at the start"
+            );
+            return Err(("connections_max", message));
         }
+        let spacing = self.spacing.unwrap_or(Spacing::Constant);
+        Ok(CaseArrivals::Open(OpenLoop { rate, spacing, connections, connections_max }))
     }
 
-    pub fn connections_most(&self) -> u32 {
-        self.connections_max.unwrap_or(self.connections)
-    }
-
-    /// Returns the gaps of an open loop, or `None` for a closed one.
-    pub fn spacing(&self) -> Option<SpacingFile> {
-        self.rate.map(|_| self.spacing.unwrap_or(SpacingFile::Constant))
+    fn protocol(&self, protocol: CaseProtocol) -> Result<Protocol, LoadFlaw> {
+        if protocol.is_http2() {
+            if self.keepalive {
+                return Ok(Protocol::Http2 { streams: self.streams as usize });
+            }
+            let message = format!(
+                "one request per connection requires HTTP/1.1, not `protocol = \"{protocol}\"`; use h1 or https"
+            );
+            return Err(("keepalive", message));
+        }
+        if self.streams > 1 {
+            let message = format!(
+                "several streams require HTTP/2, not `protocol = \"{protocol}\"`; use h2 or https-h2"
+            );
+            return Err(("streams", message));
+        }
+        Ok(if self.keepalive { Protocol::Http1 { pipeline: 1 } } else { Protocol::Http1Close })
     }
 }
 
-impl Window {
-    /// Returns the minimum length, as far as it is known before the trial.
-    pub fn shortest(self) -> Duration {
-        match self {
-            Self::For(time) => time,
-            Self::Requests { .. } => Duration::ZERO,
-        }
-    }
+fn requires(key: &'static str, what: &str) -> LoadFlaw {
+    (key, format!("`{key}` requires {what}"))
+}
 
-    pub fn longest(self) -> Duration {
-        match self {
-            Self::For(time) | Self::Requests { within: time, .. } => time,
-        }
-    }
+fn set<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
+    keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
+}
 
-    pub fn requests(self) -> Option<u32> {
-        match self {
-            Self::For(_) => None,
-            Self::Requests { requests, .. } => Some(requests),
-        }
+pub(crate) fn between(value: u32, high: usize) -> Result<(), String> {
+    if (1..=high).contains(&(value as usize)) {
+        Ok(())
+    } else {
+        Err(format!("expected 1 to {high}, got {value}"))
     }
 }
 
-impl<'de> Deserialize<'de> for WarmUp {
+pub(crate) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
+    if (shortest..=longest).contains(&span.0) {
+        Ok(())
+    } else {
+        Err(format!("expected {} to {}, got {span}", Span(shortest), Span(longest)))
+    }
+}
+
+impl<'de> Deserialize<'de> for WarmUpFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text == STEADY {
@@ -250,7 +376,7 @@ impl<'de> Deserialize<'de> for WarmUp {
     }
 }
 
-impl Serialize for WarmUp {
+impl Serialize for WarmUpFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::For(time) => Span(*time).serialize(serializer),
@@ -259,8 +385,8 @@ impl Serialize for WarmUp {
     }
 }
 
-fn one_second() -> WarmUp {
-    WarmUp::For(Duration::from_secs(1))
+fn one_second() -> WarmUpFile {
+    WarmUpFile::For(Duration::from_secs(1))
 }
 
 fn ten_seconds() -> Span {
@@ -280,7 +406,7 @@ fn is_shown<T>(_: &T) -> bool {
     false
 }
 
-fn is_one_second(warmup: &WarmUp) -> bool {
+fn is_one_second(warmup: &WarmUpFile) -> bool {
     *warmup == one_second()
 }
 

@@ -1,4 +1,4 @@
-//! Values with a unit in TOML files and on the command line: durations such as `10s`, and shares such as `2%`.
+//! Values with a unit in files and on the command line: durations such as `10s`, and shares such as `2%`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -7,11 +7,12 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A [`Duration`] in text form: `10s`, `400ms`, `1m 30s`.
+/// A [`Duration`] in text form: `10s`, `400ms`, `1m 30s`. Exact to the nanosecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 #[schemars(transparent)]
 pub struct Span(#[schemars(with = "String")] pub Duration);
 
+/// Error of a text that is not a duration.
 #[derive(Debug, Error)]
 #[error("`{text}` is not a duration such as \"10s\" or \"400ms\": {reason}")]
 pub struct InvalidSpan {
@@ -47,16 +48,31 @@ impl fmt::Display for Span {
     }
 }
 
+/// Duration that serde reads and writes as a [`Span`]: `#[serde(with = "span")]`.
+pub mod span {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, Span};
+
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        Span(*time).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Span::deserialize(deserializer).map(|span| span.0)
+    }
+}
+
 /// A share from 0 to 1, in percent in text form: `2%`, `0.5 %`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, JsonSchema)]
 #[schemars(transparent)]
 pub struct Percent(#[schemars(with = "String")] pub f64);
 
+/// Error of a text that is not a share.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a share such as \"2%\", above 0 and up to 100")]
 pub struct InvalidPercent(String);
 
 impl Percent {
+    /// The share times 100.
     pub fn in_percent(self) -> f64 {
         // 0.07 * 100 is not 7.
         (self.0 * 1e8).round() / 1e6
