@@ -34,11 +34,6 @@ pub fn to_json(decimals: usize, value: &impl Serialize) -> Vec<u8> {
     out
 }
 
-/// Quotes a text of a client.
-pub fn json_string(bytes: &[u8]) -> String {
-    String::from_utf8(to_json(0, &ClientText(bytes))).expect("JSON is UTF-8")
-}
-
 struct Plain {
     decimals: usize,
 }
@@ -81,15 +76,19 @@ fn is_misleading(c: char) -> bool {
 mod tests {
     use super::*;
 
+    fn quoted(text: &[u8]) -> String {
+        String::from_utf8(to_json(0, &ClientText(text))).unwrap()
+    }
+
     #[test]
     fn client_text_is_escaped() {
-        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
-        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
+        assert_eq!(quoted(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
+        assert_eq!(quoted("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
         for c in "\u{7f}\u{80}\u{9f}\u{61c}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}".chars() {
             let text = format!("\u{fc}{c}\u{1f600}{c}");
             let code = u32::from(c);
             let expected = format!("\"\u{fc}\\u{code:04x}\u{1f600}\\u{code:04x}\"");
-            assert_eq!(json_string(text.as_bytes()), expected);
+            assert_eq!(quoted(text.as_bytes()), expected);
             assert_eq!(serde_json::from_str::<String>(&expected).unwrap(), text);
         }
     }

@@ -11,7 +11,7 @@ pub use access_log::{
     Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog, Tls,
     UnreadError, Upstream,
 };
-pub use json::{ClientText, json_string, push_json, to_json};
+pub use json::{ClientText, push_json, to_json};
 pub use queue::{FINISH_TIMEOUT, RateLimit};
 
 /// A counter that one thread adds to and any thread reads. Adding takes no lock and no locked instruction.

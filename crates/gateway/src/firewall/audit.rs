@@ -1,10 +1,10 @@
 //! The audit log: a JSON object per transaction.
 
 use std::borrow::Cow;
-use std::io::Write as _;
 use std::sync::Arc;
 
-use tollgate_accesslog::{LogFile, ThreadLog, json_string};
+use serde::{Serialize, Serializer};
+use tollgate_accesslog::{ClientText, LogFile, ThreadLog, push_json};
 use tollgate_http1::{RequestHead, Version, parse_request_head};
 use tollgate_waf::Match;
 
@@ -53,119 +53,167 @@ impl AuditWriter {
         let mut entry = std::mem::take(&mut self.entry);
         entry.clear();
         Masked(&self.settings.masked).write(inspection, outcome, &mut entry);
-        self.log.add_json(&entry);
+        // Without its braces, as the log adds a member.
+        self.log.add_json(&entry[1..entry.len() - 1]);
         self.entry = entry;
     }
+}
+
+/// One entry of the log, which `docs/gateway.md` describes.
+#[derive(Serialize)]
+struct AuditEntry<'a> {
+    id: String,
+    client: String,
+    #[serde(flatten)]
+    request: Option<AuditRequest<'a>>,
+    route: ClientText<'a>,
+    status: Option<u16>,
+    action: &'static str,
+    score: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'static str>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    limits: String,
+    engine_us: u64,
+    request_body_bytes: u64,
+    response_body_bytes: u64,
+    matches: Vec<AuditMatch<'a>>,
+}
+
+#[derive(Serialize)]
+struct AuditRequest<'a> {
+    method: &'a str,
+    target: Shown<'a>,
+    version: &'static str,
+    headers: Vec<(&'a str, Shown<'a>)>,
+}
+
+#[derive(Serialize)]
+struct AuditMatch<'a> {
+    rule: u64,
+    phase: u8,
+    #[serde(flatten)]
+    place: Option<AuditPlace<'a>>,
+    message: Shown<'a>,
+    variable: ClientText<'a>,
+    #[serde(skip_serializing_if = "Shown::is_empty")]
+    data: Shown<'a>,
+    #[serde(skip_serializing_if = "Shown::is_empty")]
+    value: Shown<'a>,
+    #[serde(skip_serializing_if = "Shown::is_empty")]
+    matched: Shown<'a>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_map")]
+    scores: &'a [(String, i64)],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exclusion: Option<String>,
+}
+
+/// The rule of a match in its file.
+#[derive(Serialize)]
+struct AuditPlace<'a> {
+    file: &'a str,
+    line: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paranoia_level: Option<u8>,
+}
+
+/// Text of a client, with masks.
+struct Shown<'a>(Cow<'a, [u8]>);
+
+impl Shown<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ClientText(&self.0).serialize(serializer)
+    }
+}
+
+fn as_map<S: Serializer>(scores: &[(String, i64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(scores.iter().map(|(name, amount)| (name, amount)))
 }
 
 /// Names whose values are not logged.
 struct Masked<'a>(&'a [String]);
 
 impl Masked<'_> {
-    /// Writes the members of the entry without its braces.
     fn write(&self, inspection: &Inspection, outcome: &Outcome, out: &mut Vec<u8>) {
-        let mut put = |text: std::fmt::Arguments<'_>| {
-            // Writing to a vector does not fail.
-            out.write_fmt(text).ok();
+        let session = &inspection.session;
+        let action = if session.is_blocked() {
+            "blocked"
+        } else if inspection.has_matched() {
+            "detected"
+        } else {
+            "passed"
         };
-        let client = inspection.client.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string());
-        put(format_args!("\"id\":\"{}\",\"client\":\"{client}\"", inspection.name));
         let head = match inspection.version {
             Version::Http2 => RequestHead::of_fields(&inspection.head).map(Some),
             Version::Http10 | Version::Http11 => parse_request_head(&inspection.head),
         };
-        if let Ok(Some(head)) = head {
-            let target = self.pairs(head.target.as_bytes());
-            let version = inspection.version.number();
-            put(format_args!(
-                ",\"method\":{},\"target\":{},\"version\":\"{version}\",\"headers\":[",
-                json_string(head.method.as_bytes()),
-                json_string(&target),
-            ));
-            for (at, (name, value)) in head.headers.iter().enumerate() {
-                let separator = if at == 0 { "" } else { "," };
-                let value = if self.is_masked(name) { MASK.as_bytes() } else { value };
-                let value = json_string(&self.pairs(value));
-                put(format_args!("{separator}[{},{value}]", json_string(name.as_bytes())));
-            }
-            put(format_args!("]"));
-        }
-        let action = match inspection.session.is_blocked() {
-            true => "blocked",
-            false if inspection.has_matched() => "detected",
-            false => "passed",
+        let matches = session.transaction().matches().iter().filter(|found| found.logged);
+        let entry = AuditEntry {
+            id: inspection.name.to_string(),
+            client: inspection.client.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string()),
+            request: head.ok().flatten().map(|head| self.request(&head, inspection.version)),
+            route: ClientText(inspection.firewall.counters.label.as_bytes()),
+            status: outcome.status,
+            action,
+            score: inspection.score(),
+            refused: session.refusal(),
+            limits: session.transaction().limits_reached().to_string(),
+            engine_us: u64::try_from(inspection.engine_time.as_micros()).unwrap_or(u64::MAX),
+            request_body_bytes: outcome.request_body_bytes,
+            response_body_bytes: outcome.response_body_bytes,
+            matches: matches.map(|found| self.found(inspection, found)).collect(),
         };
-        let route = json_string(inspection.firewall.counters.label.as_bytes());
-        let status = outcome.status.map_or("null".to_owned(), |status| status.to_string());
-        let score = inspection.score().map_or("null".to_owned(), |score| score.to_string());
-        put(format_args!(
-            ",\"route\":{route},\"status\":{status},\"action\":\"{action}\",\"score\":{score}"
-        ));
-        let limits = inspection.session.transaction().limits_reached().to_string();
-        for (name, text) in
-            [("refused", inspection.session.refusal().unwrap_or("")), ("limits", &limits)]
-        {
-            if !text.is_empty() {
-                put(format_args!(",\"{name}\":{}", json_string(text.as_bytes())));
-            }
-        }
-        put(format_args!(
-            ",\"engine_us\":{},\"request_body_bytes\":{},\"response_body_bytes\":{},\"matches\":[",
-            inspection.engine_time.as_micros(),
-            outcome.request_body_bytes,
-            outcome.response_body_bytes
-        ));
-        let matches =
-            inspection.session.transaction().matches().iter().filter(|found| found.logged);
-        for (at, found) in matches.enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            self.write_match(inspection, found, out);
-        }
-        out.push(b']');
+        push_json(out, 0, &entry);
     }
 
-    fn write_match(&self, inspection: &Inspection, found: &Match, out: &mut Vec<u8>) {
-        let mut put = |text: std::fmt::Arguments<'_>| {
-            out.write_fmt(text).ok();
-        };
+    fn request<'a>(&self, head: &RequestHead<'a>, version: Version) -> AuditRequest<'a> {
+        let headers = head.headers.iter().map(|(name, value)| {
+            let value = if self.is_masked(name) { MASK.as_bytes() } else { value };
+            (name, self.shown(value))
+        });
+        AuditRequest {
+            method: head.method,
+            target: self.shown(head.target.as_bytes()),
+            version: version.number(),
+            headers: headers.collect(),
+        }
+    }
+
+    fn found<'a>(&self, inspection: &'a Inspection, found: &'a Match) -> AuditMatch<'a> {
         let details = found.details.as_ref();
         let source = details.map_or(&found.variable, |details| &details.source);
-        put(format_args!("{{\"rule\":{},\"phase\":{}", found.id, found.phase as u8));
-        if let Some(rule) = inspection.rules().set.rule(found.rule) {
-            let (file, line) = (json_string(rule.place.file.as_bytes()), rule.place.line);
-            put(format_args!(",\"file\":{file},\"line\":{line}"));
-            if let Some(level) = rule.paranoia_level {
-                put(format_args!(",\"paranoia_level\":{level}"));
-            }
-        }
         let is_masked = self.is_masked_variable(source) || self.is_masked_variable(&found.variable);
-        let shown = |bytes: &[u8]| match is_masked {
-            true => json_string(MASK.as_bytes()),
-            false => json_string(&self.pairs(bytes)),
+        let shown = |bytes: &'a [u8]| {
+            let is_shown_masked = is_masked && !bytes.is_empty();
+            self.shown(if is_shown_masked { MASK.as_bytes() } else { bytes })
         };
-        put(format_args!(",\"message\":{}", json_string(&self.pairs(&found.message))));
-        put(format_args!(",\"variable\":{}", json_string(source)));
-        let matched = details.map_or(&[][..], |details| &details.matched);
-        for (name, bytes) in
-            [("data", &*found.log_data), ("value", &found.value), ("matched", matched)]
-        {
-            if !bytes.is_empty() {
-                put(format_args!(",\"{name}\":{}", shown(bytes)));
-            }
+        let place = inspection.rules().set.rule(found.rule).map(|rule| AuditPlace {
+            file: &rule.place.file,
+            line: rule.place.line,
+            paranoia_level: rule.paranoia_level,
+        });
+        AuditMatch {
+            rule: found.id,
+            phase: found.phase as u8,
+            place,
+            message: self.shown(&found.message),
+            variable: ClientText(source),
+            data: shown(&found.log_data),
+            value: shown(&found.value),
+            matched: shown(details.map_or(&[][..], |details| &details.matched)),
+            scores: details.map_or(&[][..], |details| &details.scores),
+            exclusion: found.exclusion(),
         }
-        for (at, (name, amount)) in details.iter().flat_map(|it| &it.scores).enumerate() {
-            let start = if at == 0 { ",\"scores\":{" } else { "," };
-            put(format_args!("{start}{}:{amount}", json_string(name.as_bytes())));
-        }
-        if details.is_some_and(|it| !it.scores.is_empty()) {
-            put(format_args!("}}"));
-        }
-        if let Some(exclusion) = found.exclusion() {
-            put(format_args!(",\"exclusion\":{}", json_string(exclusion.as_bytes())));
-        }
-        put(format_args!("}}"));
+    }
+
+    fn shown<'a>(&self, text: &'a [u8]) -> Shown<'a> {
+        Shown(self.pairs(text))
     }
 
     fn is_masked(&self, name: &str) -> bool {
