@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use tollgate_http1::{ParseError, RequestHead, Version};
+use tollgate_http1::{ParseError, RequestHead, Version, reason_phrase};
 
 use crate::headers::{HeadWriter, MessageForm, Persistence, push_header};
 
@@ -136,40 +136,31 @@ impl LocalResponse {
     /// Creates the error response for this reason.
     pub(crate) fn error(reason: Reason) -> Self {
         let status = reason.status();
-        let (phrase, text) = match (status, reason) {
-            (_, Reason::PlainOnTlsPort) => {
-                ("Bad Request", "A plain HTTP request was sent to a port for HTTPS.\n")
+        let text = match (status, reason) {
+            (_, Reason::PlainOnTlsPort) => "A plain HTTP request was sent to a port for HTTPS.\n",
+            (404, _) => "No route matches this host and path.\n",
+            (405, _) => "TRACE is not allowed.\n",
+            (408, _) => "The request did not arrive in time.\n",
+            (413, _) => "The request body is too large.\n",
+            (414, _) => "The request target is too long.\n",
+            (417, _) => "The only supported expectation is 100-continue.\n",
+            (431, _) => "The request head is too large.\n",
+            (501, _) => "The method or the transfer coding is not supported.\n",
+            (502, _) => "No backend sent a valid response.\n",
+            (503, Reason::Exhausted) => {
+                "The gateway cannot connect to a backend now; try again later.\n"
             }
-            (404, _) => ("Not Found", "No route matches this host and path.\n"),
-            (405, _) => ("Method Not Allowed", "TRACE is not allowed.\n"),
-            (408, _) => ("Request Timeout", "The request did not arrive in time.\n"),
-            (413, _) => ("Content Too Large", "The request body is too large.\n"),
-            (414, _) => ("URI Too Long", "The request target is too long.\n"),
-            (417, _) => ("Expectation Failed", "The only supported expectation is 100-continue.\n"),
-            (431, _) => ("Request Header Fields Too Large", "The request head is too large.\n"),
-            (501, _) => {
-                ("Not Implemented", "The method or the transfer coding is not supported.\n")
-            }
-            (502, _) => ("Bad Gateway", "No backend sent a valid response.\n"),
-            (503, Reason::Exhausted) => (
-                "Service Unavailable",
-                "The gateway cannot connect to a backend now; try again later.\n",
-            ),
-            (503, _) => {
-                ("Service Unavailable", "All backends are busy or down; try again later.\n")
-            }
-            (504, _) => ("Gateway Timeout", "The backend did not respond in time.\n"),
-            (505, _) => {
-                ("HTTP Version Not Supported", "Only HTTP/1.0 and HTTP/1.1 are supported.\n")
-            }
-            _ => ("Bad Request", "The request is malformed or ambiguous.\n"),
+            (503, _) => "All backends are busy or down; try again later.\n",
+            (504, _) => "The backend did not respond in time.\n",
+            (505, _) => "Only HTTP/1.0 and HTTP/1.1 are supported.\n",
+            _ => "The request is malformed or ambiguous.\n",
         };
         // The methods that the backend allows are unknown, so these are the methods of RFC 9110 and PATCH.
         let allowed = ("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         let headers = [allowed].into_iter().filter(|_| status == 405);
         Self {
             status,
-            phrase: Cow::Borrowed(phrase),
+            phrase: Cow::Borrowed(reason_phrase(status)),
             headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             content_type: Some("text/plain; charset=utf-8"),
             body: Cow::Borrowed(text.as_bytes()),
@@ -201,9 +192,11 @@ impl LocalResponse {
     /// As the response to a request for a tunnel, which a status of success would open: with 403 instead.
     pub(crate) fn refusing_tunnel(&self) -> Cow<'_, Self> {
         match self.status {
-            200..=299 => {
-                Cow::Owned(Self { status: 403, phrase: Cow::Borrowed("Forbidden"), ..self.clone() })
-            }
+            200..=299 => Cow::Owned(Self {
+                status: 403,
+                phrase: Cow::Borrowed(reason_phrase(403)),
+                ..self.clone()
+            }),
             _ => Cow::Borrowed(self),
         }
     }

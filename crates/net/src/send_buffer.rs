@@ -86,6 +86,11 @@ impl<const KEPT_BYTES: usize> SendBuffer<KEPT_BYTES> {
         self.sent = 0;
     }
 
+    /// Number of bytes that fit without an allocation.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Drops all bytes, sent or not.
     #[inline]
     pub fn clear(&mut self) {

@@ -12,7 +12,7 @@ use rustix::net::{getpeername, sockopt::socket_error};
 use tollgate_accesslog::RateLimit;
 use tollgate_http1::{ParseError, parse_response_head};
 use tollgate_http2::{self as http2, Event, Field, Fields};
-use tollgate_net::{Events, Interest, Poller, Waker};
+use tollgate_net::{Events, Interest, Poller, SendBuffer, Waker};
 use tollgate_tls::{HttpProtocol, Received, TlsClient, Transport, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
@@ -316,9 +316,8 @@ enum CheckError {
 #[derive(Debug)]
 struct Probe {
     transport: Transport,
-    /// Bytes to send, and how many of them are sent.
-    out: Vec<u8>,
-    sent_bytes: usize,
+    /// Bytes to send. They are retained, as a connection on which some were sent was established.
+    out: SendBuffer,
     exchange: Exchange,
 }
 
@@ -349,28 +348,28 @@ const READ_BYTES: usize = 4096;
 
 impl Probe {
     fn new(transport: Transport, backend: &CheckedBackend) -> Self {
-        let mut out = Vec::new();
+        let mut out = SendBuffer::default();
         let host = &backend.host;
         let exchange = match (&backend.check.request, backend.protocol) {
             (None, _) => Exchange::Connection,
             (Some(HealthRequest { path, statuses, .. }), Protocol::Http1) => {
-                out = format!(
+                let head = format!(
                     "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n\r\n"
-                )
-                .into_bytes();
+                );
+                out.push(head.as_bytes());
                 let statuses = statuses.clone();
                 Exchange::Http1(Http1Exchange { received: Vec::new(), statuses })
             }
             (Some(request), Protocol::Http2 { .. }) => {
                 let (role, limits) = (http2::Role::Client, http2::Limits::default());
-                let framing = http2::Connection::new(role, limits, Instant::now(), &mut out);
+                let framing = http2::Connection::new(role, limits, Instant::now(), out.tail());
                 let (host, request) = (host.clone(), request.clone());
                 let fields = Fields::default();
                 let scheme = if transport.is_tls() { "https" } else { "http" };
                 Exchange::Http2(Box::new(Http2Exchange { framing, fields, scheme, host, request }))
             }
         };
-        Self { transport, out, sent_bytes: 0, exchange }
+        Self { transport, out, exchange }
     }
 
     /// Continues as far as possible without blocking. Returns the result once there is one.
@@ -396,7 +395,7 @@ impl Probe {
             if let Err(error) = self.flush() {
                 return Some(Err(error));
             }
-            if self.sent_bytes < self.out.len() {
+            if !self.out.is_empty() {
                 return None;
             }
             let mut input = [0; READ_BYTES];
@@ -413,7 +412,7 @@ impl Probe {
                     received.extend_from_slice(&input[..count]);
                     judge(received, statuses)
                 }
-                Exchange::Http2(exchange) => exchange.receive(&input[..count], &mut self.out),
+                Exchange::Http2(exchange) => exchange.receive(&input[..count], self.out.tail()),
             };
             if result.is_some() {
                 return result;
@@ -435,11 +434,11 @@ impl Probe {
     }
 
     fn flush(&mut self) -> Result<(), CheckError> {
-        while self.sent_bytes < self.out.len() {
-            match self.transport.send(&self.out[self.sent_bytes..]) {
+        while !self.out.is_empty() {
+            match self.transport.send(self.out.unsent()) {
                 Ok(0) => return Ok(()),
-                Ok(count) => self.sent_bytes += count,
-                Err(error) if self.sent_bytes == 0 => return Err(CheckError::Connect(error)),
+                Ok(count) => self.out.retain(count),
+                Err(error) if self.out.retained() == 0 => return Err(CheckError::Connect(error)),
                 Err(error) => return Err(CheckError::Connection(error)),
             }
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_http1::{BodyFraming, ResponseHead, Version};
+use tollgate_http1::{BodyFraming, ResponseHead, Version, reason_phrase};
 use tollgate_waf::{
     BodyLength, Connection, Intervention, Next, Session, SessionOptions, Transaction, Worker,
 };
@@ -180,6 +180,7 @@ impl Inspection {
         headers.push(("Content-Type".to_owned(), format!("{kind}; charset=utf-8")));
         let page = match &waf.block.page {
             Some(page) => page.to_vec(),
+            None if status < 400 => b"Blocked\n".to_vec(),
             None => format!("{}\n", reason(status)).into_bytes(),
         };
         LocalResponse::new(status, reason(status), headers, page)
@@ -240,22 +241,9 @@ fn protocol(version: Version) -> &'static [u8] {
 }
 
 fn reason(status: u16) -> &'static str {
-    match status {
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        413 => "Content Too Large",
-        415 => "Unsupported Media Type",
-        418 => "I'm a teapot",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        300..=399 => "Redirect",
-        _ => "Blocked",
+    match reason_phrase(status) {
+        // A rule can name any status.
+        "" => "Blocked",
+        phrase => phrase,
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use tollgate_tls::{
-    Certificate, CertificateFiles, ClientError, ClientOptions, ServerError, ServerOptions,
-    TlsClient, TlsError, TlsServer, TlsVersion, Trust,
+    Certificate, CertificateFiles, ClientError, ClientOptions, HttpProtocol, ServerError,
+    ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
 use super::resources::Resources;
@@ -14,6 +14,9 @@ use crate::config::file::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile}
 use crate::config::located::Located;
 use crate::config::pool::{Protocol, Target};
 use tollgate_net::Address;
+
+const HTTP1: &[u8] = HttpProtocol::Http1.alpn();
+const HTTP2: &[u8] = HttpProtocol::Http2.alpn();
 
 /// Reads the certificates of a listener. Collects what prevents their use.
 pub(super) fn listener_tls(
@@ -40,7 +43,7 @@ pub(super) fn listener_tls(
             Some(TlsVersionFile::Tls13) => TlsVersion::Tls13,
         },
         tickets: file.tickets.unwrap_or(true),
-        protocols: if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] },
+        protocols: if http2 { &[HTTP2, HTTP1] } else { &[HTTP1] },
     };
     let server = TlsServer::new(certificates, &options);
     let server = server.map_err(|error| invalid_certificates(&file.certificates, &error));
@@ -180,8 +183,8 @@ fn pool_client(
         version: None,
         resume: true,
         protocols: match protocol {
-            Protocol::Http1 => &[b"http/1.1"],
-            Protocol::Http2 { .. } => &[b"h2"],
+            Protocol::Http1 => &[HTTP1],
+            Protocol::Http2 { .. } => &[HTTP2],
         },
     };
     TlsClient::new(&options).map_err(|error| match (error, identity) {

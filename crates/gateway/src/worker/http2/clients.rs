@@ -253,7 +253,7 @@ impl Worker {
     pub(super) fn end_http2(&mut self, key: ExchangeKey, connection: Http2Key) {
         let frames = self.shared.http2.remove(connection);
         let exchange = &mut self.exchanges[key];
-        exchange.client.unsent.push(&frames);
+        exchange.client.unsent.push(frames.unsent());
         exchange.client.keep_unread(b"");
         exchange.client.deadline = self.shared.now + self.shared.timeouts.body;
         exchange.stage = Stage::Finish { lingers: true, ends_at_close: false };

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tollgate_accesslog::Tls as LoggedTls;
 use tollgate_http1::FieldList;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
+use tollgate_net::SendBuffer;
 use tollgate_tls::SessionFacts;
 
 use super::message::{Following, FrameSink, Incoming, MessageWriter, is_websocket};
@@ -26,6 +27,9 @@ const TURN_BYTES: usize = 256 << 10;
 /// Bytes that a connection may send before the end of the turn, while other connections of the thread wait.
 const EARLY_BYTES: usize = 512 << 10;
 
+/// Frames to send. It keeps its memory, which connections use in turn.
+type Frames = SendBuffer<{ usize::MAX }>;
+
 /// The HTTP/2 connections of a thread.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Connections {
@@ -33,7 +37,7 @@ pub(in crate::worker) struct Connections {
     /// Number of streams of clients.
     client_streams: usize,
     /// Memory of frames that are sent, for the next ones of any connection.
-    spare: Vec<u8>,
+    spare: Frames,
     /// Connections with frames to send. Each is listed once.
     unflushed: VecDeque<Http2Key>,
     /// Bytes received from a client. One connection after the other uses it.
@@ -51,10 +55,7 @@ pub(in crate::worker) struct Connections {
 pub(in crate::worker) struct Connection {
     pub(super) carrier: Carrier,
     pub(super) framing: http2::Connection,
-    /// Frames to send.
-    out: Vec<u8>,
-    /// Number of bytes of `out` that are sent.
-    sent: usize,
+    out: Frames,
     /// Listed in [`Connections::unflushed`].
     is_unflushed: bool,
     /// The socket has no room.
@@ -235,12 +236,8 @@ impl Stream {
 }
 
 impl Connection {
-    fn unsent_bytes(&self) -> usize {
-        self.out.len() - self.sent
-    }
-
     fn has_room(&self) -> bool {
-        self.unsent_bytes() < OUT_BYTES_MAX
+        self.out.unsent().len() < OUT_BYTES_MAX
     }
 
     /// False for a connection to a backend that has not sent its settings.
@@ -294,17 +291,16 @@ impl Connections {
         limits: Limits,
         now: Instant,
     ) -> Http2Key {
-        let mut out = Vec::new();
+        let mut out = Frames::default();
         let role = match carrier {
             Carrier::Client(_) => Role::Server,
             Carrier::Upstream(_) | Carrier::Closed => Role::Client,
         };
-        let framing = http2::Connection::new(role, limits, now, &mut out);
+        let framing = http2::Connection::new(role, limits, now, out.tail());
         let at = self.arena.insert(Connection {
             carrier,
             framing,
             out,
-            sent: 0,
             is_unflushed: false,
             is_blocked: false,
             early_bytes: 0,
@@ -322,12 +318,11 @@ impl Connections {
     }
 
     /// Removes a connection. Returns its unsent frames.
-    pub(super) fn remove(&mut self, at: Http2Key) -> Vec<u8> {
-        let mut connection = self.arena.remove(at);
+    pub(super) fn remove(&mut self, at: Http2Key) -> Frames {
+        let connection = self.arena.remove(at);
         if connection.is_unflushed {
             self.unflushed.retain(|&other| other != at);
         }
-        connection.out.drain(..connection.sent);
         connection.out
     }
 
@@ -371,7 +366,7 @@ impl Connections {
 
     /// Sends the frames of a connection at the end of the turn, so that one call sends those of all its streams.
     pub(super) fn schedule_flush(&mut self, at: Http2Key) {
-        if self.arena[at].unsent_bytes() > 0 {
+        if !self.arena[at].out.is_empty() {
             self.schedule_turn(at);
         }
     }
@@ -386,18 +381,15 @@ impl Connections {
     /// Sends frames. Returns true if none are left.
     pub(super) fn flush(&mut self, at: Http2Key, transport: &mut Transport) -> io::Result<bool> {
         let connection = &mut self.arena[at];
-        if connection.unsent_bytes() == 0 {
+        if connection.out.is_empty() {
             return Ok(true);
         }
-        connection.sent += transport.send(&connection.out[connection.sent..])?;
-        connection.is_blocked = connection.unsent_bytes() > 0;
+        connection.out.send(|frames| transport.send(frames))?;
+        connection.is_blocked = !connection.out.is_empty();
         if connection.is_blocked {
-            connection.out.drain(..connection.sent);
-            connection.sent = 0;
+            connection.out.discard_sent();
             return Ok(false);
         }
-        connection.out.clear();
-        connection.sent = 0;
         connection.framing.flushed();
         if connection.out.capacity() > self.spare.capacity() {
             std::mem::swap(&mut connection.out, &mut self.spare);
@@ -414,7 +406,7 @@ impl Connections {
         let connection = &mut self.arena[at];
         let is_due = !connection.has_room() && !connection.is_blocked;
         if is_due && connection.early_bytes < EARLY_BYTES {
-            connection.early_bytes += connection.unsent_bytes();
+            connection.early_bytes += connection.out.unsent().len();
             self.flush(at, transport)?;
         }
         Ok(())
@@ -428,11 +420,11 @@ impl Connections {
     /// Frees the buffers of connections without streams. Requests to a backend that has not sent its settings wait without
     /// a stream in the framing.
     pub(in crate::worker) fn shrink(&mut self) {
-        self.spare = Vec::new();
+        self.spare = Frames::default();
         for connection in self.arena.values_mut() {
             let has_streams = connection.framing.streams() > 0 || connection.is_awaited();
             if !has_streams && connection.out.is_empty() {
-                connection.out = Vec::new();
+                connection.out = Frames::default();
                 connection.opening = VecDeque::new();
                 connection.waiting = VecDeque::new();
                 connection.framing.shrink();
@@ -448,7 +440,7 @@ impl Connections {
         now: Instant,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         let Connection { framing, out, .. } = &mut self.arena[at];
-        framing.receive(bytes, &mut self.fields, out, now)
+        framing.receive(bytes, &mut self.fields, out.tail(), now)
     }
 
     /// True if no more frames of a connection are to be read until its own are sent.
@@ -461,8 +453,8 @@ impl Connections {
     pub(super) fn announce_end(&mut self, at: Http2Key) {
         let Connection { framing, out, is_ending, .. } = &mut self.arena[at];
         if !std::mem::replace(is_ending, true) {
-            framing.announce_go_away(out);
-            framing.ping(*b"draining", out);
+            framing.announce_go_away(out.tail());
+            framing.ping(*b"draining", out.tail());
         }
         self.schedule_flush(at);
     }
@@ -472,7 +464,7 @@ impl Connections {
         let Connection { framing, out, is_ending, .. } = &mut self.arena[at];
         *is_ending = true;
         if !framing.is_spent() {
-            framing.go_away(ErrorCode::NO_ERROR, out);
+            framing.go_away(ErrorCode::NO_ERROR, out.tail());
         }
         self.schedule_flush(at);
     }
@@ -480,7 +472,7 @@ impl Connections {
     /// Resets a stream, which must still be released.
     pub(super) fn reset(&mut self, at: Http2Key, id: u32, code: ErrorCode) {
         let Connection { framing, out, .. } = &mut self.arena[at];
-        framing.reset(id, code, out);
+        framing.reset(id, code, out.tail());
         self.schedule_flush(at);
     }
 
@@ -506,12 +498,12 @@ impl Connections {
                         Some(_) => ErrorCode::CANCEL,
                         None => ErrorCode::INTERNAL_ERROR,
                     };
-                    framing.reset(stream.id, code, out);
+                    framing.reset(stream.id, code, out.tail());
                 }
             }
             Carrier::Upstream(_) | Carrier::Closed => *requests -= 1,
         }
-        framing.release(stream.id, out);
+        framing.release(stream.id, out.tail());
         self.schedule_flush(stream.connection);
     }
 
@@ -528,7 +520,7 @@ impl Connections {
             return if has_ended { Received::End } else { Received::Nothing };
         }
         let Connection { framing, out, .. } = &mut self.arena[stream.connection];
-        framing.credit(stream.id, payload_bytes, out);
+        framing.credit(stream.id, payload_bytes, out.tail());
         self.schedule_flush(stream.connection);
         Received::Bytes(count)
     }
@@ -561,7 +553,7 @@ impl Connections {
             }
             let Connection { framing, out, .. } = connection;
             let Stream { id, token, outgoing, .. } = stream;
-            let mut to = FrameSink { id, token: *token, framing, out };
+            let mut to = FrameSink { id, token: *token, framing, out: out.tail() };
             done = outgoing.write(&mut to, bytes, following)?;
             stream.turn_bytes += done;
         }
@@ -594,7 +586,7 @@ impl Connections {
     pub(in crate::worker) fn finish(&mut self, stream: &mut Stream, trailers: FieldList<'_>) {
         let Connection { framing, out, .. } = &mut self.arena[stream.connection];
         let Stream { id, token, outgoing, .. } = stream;
-        outgoing.finish(&mut FrameSink { id, token: *token, framing, out }, trailers);
+        outgoing.finish(&mut FrameSink { id, token: *token, framing, out: out.tail() }, trailers);
         self.schedule_flush(stream.connection);
     }
 

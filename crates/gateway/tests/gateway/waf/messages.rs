@@ -19,7 +19,7 @@ fn blocked_request_reaches_no_backend_and_its_connection_persists() {
     client.send(post(FORM, b"q=attack"));
     client.expect_dated(FORBIDDEN);
     client.send(GET.replace("/a", "/a?redirect=1"));
-    client.expect_dated("HTTP/1.1 302 Redirect\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n");
+    client.expect_dated("HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n");
     scene.expect_untouched_backend();
     client.send(GET);
     let _upstream = scene.serve(GET);
