@@ -24,7 +24,7 @@ const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
 const RECLAIMED_PER_SEARCH: usize = 256;
 
 /// Result of an attempt to accept a connection.
-enum Accepted {
+enum AcceptedClient {
     Client(ExchangeKey),
     /// Closed at once.
     Refused,
@@ -71,44 +71,44 @@ impl Worker {
         let mut accepted = 0;
         for _ in 0..max {
             match self.accept_one(listener)? {
-                Accepted::Client(key) => {
+                AcceptedClient::Client(key) => {
                     accepted += 1;
                     self.turn(key);
                 }
-                Accepted::Refused => {}
-                Accepted::Nothing => break,
+                AcceptedClient::Refused => {}
+                AcceptedClient::Nothing => break,
             }
         }
         self.coalescing.record(accepted, self.shared.now);
         Ok(())
     }
 
-    fn accept_one(&mut self, listener: ListenerKey) -> io::Result<Accepted> {
+    fn accept_one(&mut self, listener: ListenerKey) -> io::Result<AcceptedClient> {
         if self.acceptor.is_paused() || !self.acceptor.is_open(listener.index()) {
-            return Ok(Accepted::Nothing);
+            return Ok(AcceptedClient::Nothing);
         }
         let limits = self.shared.upstreams.current_config().config.limits;
         let is_full = self.connections() >= limits.connections;
         let replaced = if is_full { self.longest_idle_client() } else { None };
         if is_full && replaced.is_none() {
             self.pause_accepting(&format!("{} connections are open", limits.connections))?;
-            return Ok(Accepted::Nothing);
+            return Ok(AcceptedClient::Nothing);
         }
         let (socket, peer) = match self.acceptor.accept(listener.index(), &self.poller)? {
             net::Accepted::Connection(socket, peer) => (socket, peer),
-            net::Accepted::Nothing => return Ok(Accepted::Nothing),
+            net::Accepted::Nothing => return Ok(AcceptedClient::Nothing),
             net::Accepted::Closed(socket) => {
                 self.shared.listener(listener).shared.close(socket);
-                return Ok(Accepted::Nothing);
+                return Ok(AcceptedClient::Nothing);
             }
             net::Accepted::Exhausted(error) => {
                 self.pause_accepting(&error.to_string())?;
-                return Ok(Accepted::Nothing);
+                return Ok(AcceptedClient::Nothing);
             }
         };
         let ip = peer.map(|peer| peer.ip().to_canonical());
         let accepted = self.add_client(socket, ip, listener, limits.connections_per_client);
-        if let (Accepted::Client(_), Some(idle)) = (&accepted, replaced) {
+        if let (AcceptedClient::Client(_), Some(idle)) = (&accepted, replaced) {
             self.shared.client_counters().reclaimed.add(1);
             self.remove(idle);
         }
@@ -121,7 +121,7 @@ impl Worker {
         ip: Option<IpAddr>,
         listener: ListenerKey,
         max_per_client: Option<usize>,
-    ) -> Accepted {
+    ) -> AcceptedClient {
         let counters = self.shared.client_counters();
         counters.accepted.add(1);
         if let (Some(max), Some(ip)) = (max_per_client, ip) {
@@ -129,7 +129,7 @@ impl Worker {
             if *count >= max {
                 counters.refused.add(1);
                 counters.closed.add(1);
-                return Accepted::Refused;
+                return AcceptedClient::Refused;
             }
             *count += 1;
         }
@@ -138,14 +138,14 @@ impl Worker {
         let Ok(transport) = Transport::client(socket, tls.as_ref()) else {
             counters.closed.add(1);
             self.discount_client(ip);
-            return Accepted::Refused;
+            return AcceptedClient::Refused;
         };
         let serial = self.shared.next_serial();
         let deadline = self.shared.now + self.shared.timeouts.idle;
         let client = Client::new(Link::Connection(transport), ip, listener, deadline);
         let client = Client { may_be_http2, ..client };
         let exchange = |key| Exchange::new(ExchangeId { key, serial }, client);
-        Accepted::Client(self.exchanges.insert_with(exchange))
+        AcceptedClient::Client(self.exchanges.insert_with(exchange))
     }
 
     /// Number of client connections.

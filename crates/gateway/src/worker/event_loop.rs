@@ -1,4 +1,4 @@
-//! The event loop of a thread: waits for events, and gives clients their turns.
+//! The event loop of a thread: waits for events and times, and gives clients their turns.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_net::{
     Acceptor, ArrivalCoalescing, Event, Events, Interest, Poller, Source, Sweep,
-    minimize_timer_slack,
+    minimize_timer_slack, time_until_first,
 };
 
 use super::exchange::{Exchange, Next, Stage};
@@ -19,6 +19,7 @@ use super::shared::Shared;
 use super::transaction::{BackendState, Transaction};
 use super::upstreams::{Grant, Work, upstream_token};
 use crate::command::CommandQueue;
+use crate::config::Timeouts;
 use crate::counters::Counters;
 use crate::firewall::Inspector;
 use crate::generation::ConfigGeneration;
@@ -135,6 +136,70 @@ impl Worker {
         self.deliver_grants();
         self.flush_logs();
         Ok(has_more || events.iter().next().is_some())
+    }
+
+    /// Returns the time until the next deadline.
+    fn timeout(&self) -> Option<Duration> {
+        let Self { shared, exchanges, .. } = self;
+        if !shared.ready.is_empty() || shared.http2.needs_flush() {
+            return Some(Duration::ZERO);
+        }
+        let needs_sweep = !exchanges.is_empty() || !shared.upstreams.connections().is_empty();
+        let watch_at = self.unwatched.front().map(|(at, _)| *at);
+        let sweep_at = needs_sweep.then_some(self.next_sweep.at());
+        let times = [sweep_at, self.acceptor.resumes_at(), shared.stop_by, watch_at];
+        time_until_first(times, shared.now)
+    }
+
+    fn check_timers(&mut self) -> io::Result<()> {
+        let now = self.shared.now;
+        if self.next_sweep.is_due(now) {
+            self.next_sweep = Sweep::new(self.timeouts_in_use(), now);
+            self.sweep();
+        }
+        self.resume_accepting()?;
+        while let Some((at, client)) = self.unwatched.front().copied()
+            && (at <= now || !self.is_connected(client))
+        {
+            self.unwatched.pop_front();
+            if self.is_connected(client) {
+                self.watch(client.key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Timeouts that a sweep enforces, of all configurations in use.
+    pub(super) fn timeouts_in_use(&self) -> impl Iterator<Item = Duration> {
+        self.shared.upstreams.generations().flat_map(|generation| {
+            let config = &generation.shared.config;
+            // The end of a drain has its own timer.
+            let Timeouts { connect, header, body, response, abandoned, idle, tunnel, .. } =
+                config.timeouts;
+            let queues = config.pools.iter().map(|pool| pool.queue_timeout);
+            [connect, header, body, response, abandoned, idle, tunnel].into_iter().chain(queues)
+        })
+    }
+
+    /// Handles all expired deadlines.
+    pub(super) fn sweep(&mut self) {
+        let now = self.shared.now;
+        let is_late = |exchange: &Exchange| exchange.is_late(now);
+        for key in self.exchanges.keys(is_late) {
+            // The end of one transaction may have ended others or moved their deadlines.
+            if !self.exchanges.get(key).is_some_and(is_late) {
+                continue;
+            }
+            let next = match self.exchanges[key].stage {
+                Stage::Http2(connection) => self.time_out_http2(key, connection),
+                _ => self.exchanges[key].time_out(&mut self.shared),
+            };
+            self.continue_turn(key, next);
+        }
+        self.shared.upstreams.serve_queues(now);
+        self.shared.close_idle_if(|upstream| upstream.idle_until <= now);
+        self.exchanges.values().for_each(|exchange| exchange.count_bytes(&self.shared));
+        self.shared.http2.shrink();
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {

@@ -34,7 +34,7 @@ const COOKIE_CRUMBS: usize = 180;
 const FIELD_OVERHEAD: usize = 32;
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
-enum Parsed {
+enum ParsedRequest {
     Partial,
     Request(CachedRequest, TransactionId, Verdict),
     Invalid(LocalResponse),
@@ -157,20 +157,20 @@ impl Exchange {
     /// Handles the head at the start of the input, from `start` to `end`: begins a transaction, or responds.
     pub(super) fn take_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Next {
         match self.parse_head(shared, start, end) {
-            Parsed::Request(head, id, verdict) => {
+            ParsedRequest::Request(head, id, verdict) => {
                 return self.begin(shared, &head, id, verdict, start, end);
             }
-            Parsed::Partial => {
+            ParsedRequest::Partial => {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = true;
             }
-            Parsed::Invalid(response) => {
+            ParsedRequest::Invalid(response) => {
                 let input = &shared.scratch.input[start..end];
                 let request =
                     shared.access_log.as_ref().and_then(|_| self.client.logged_request(input));
                 self.reject(shared, request.as_deref(), &response);
             }
-            Parsed::Local { head_bytes, context, response } => {
+            ParsedRequest::Local { head_bytes, context, response } => {
                 let body_start = start + head_bytes;
                 self.client.keep_unread(&shared.scratch.input[body_start..end]);
                 self.client.is_partial = false;
@@ -236,7 +236,7 @@ impl Exchange {
     }
 
     /// Parses the head at the start of the input, or finds it in the cache.
-    fn parse_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Parsed {
+    fn parse_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> ParsedRequest {
         let client = &self.client;
         // Identifies the transaction that may begin here.
         let id = TransactionId { exchange: self.id.key.index(), serial: shared.next_serial() };
@@ -252,33 +252,44 @@ impl Exchange {
         if let Some(cached) = shared.scratch.requests.find(input, &request_key) {
             shared.scratch.head.clear();
             shared.scratch.head.extend_from_slice(&cached.rendered);
-            return Parsed::Request(cached.value, id, Verdict::Pass);
+            return ParsedRequest::Request(cached.value, id, Verdict::Pass);
         }
         let generation = shared.upstreams.current_config();
         let (config, limits) = (&generation.config, &generation.config.limits);
         let head = match client.check_head(input) {
             Ok(Some(head)) if head.text_len > limits.header_bytes && is_http2 => {
-                return Parsed::Invalid(LocalResponse::of_long_fields(&head, limits.header_bytes));
+                return ParsedRequest::Invalid(LocalResponse::of_long_fields(
+                    &head,
+                    limits.header_bytes,
+                ));
             }
             Ok(Some(head)) if head.text_len > limits.header_bytes => {
-                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+                return ParsedRequest::Invalid(LocalResponse::of_long_head(
+                    input,
+                    limits.header_bytes,
+                ));
             }
             Ok(Some(head)) => head,
             Ok(None) | Err(ParseError::HeadTooLong) if input.len() >= limits.header_bytes => {
-                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+                return ParsedRequest::Invalid(LocalResponse::of_long_head(
+                    input,
+                    limits.header_bytes,
+                ));
             }
-            Ok(None) => return Parsed::Partial,
-            Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error, input)),
+            Ok(None) => return ParsedRequest::Partial,
+            Err(error) => {
+                return ParsedRequest::Invalid(LocalResponse::of_parse_error(&error, input));
+            }
         };
         if head.header_count > limits.headers {
-            return Parsed::Invalid(LocalResponse::error(Reason::TooManyHeaders));
+            return ParsedRequest::Invalid(LocalResponse::error(Reason::TooManyHeaders));
         }
         if head.method == "CONNECT" {
-            return Parsed::Invalid(LocalResponse::error(Reason::Connect));
+            return ParsedRequest::Invalid(LocalResponse::error(Reason::Connect));
         }
         // Fragments are never sent, and readers differ on bytes beyond ASCII.
         if !head.target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-            return Parsed::Invalid(LocalResponse::error(Reason::Target));
+            return ParsedRequest::Invalid(LocalResponse::error(Reason::Target));
         }
         let host = head.target_parts.authority.or(head.host);
         let path = match head.target_parts.path_and_query {
@@ -290,13 +301,13 @@ impl Exchange {
             let keep_alive = head.keep_alive && head.body == BodyFraming::Empty;
             let is_head = head.method == "HEAD";
             let context = ResponseContext { is_head, version: head.version, keep_alive };
-            Parsed::Local { head_bytes: head.len, context, response }
+            ParsedRequest::Local { head_bytes: head.len, context, response }
         };
         let route_id = match generation.router.route(host, path) {
             Ok(Some(route)) => route,
             Ok(None) => return local(LocalResponse::error(Reason::NoRoute)),
             Err(AmbiguousPath) => {
-                return Parsed::Invalid(LocalResponse::error(Reason::AmbiguousPath));
+                return ParsedRequest::Invalid(LocalResponse::error(Reason::AmbiguousPath));
             }
         };
         if head.method == "TRACE" && !config.requests.trace {
@@ -309,7 +320,7 @@ impl Exchange {
             Ok(Some(0)) => return local(LocalResponse::of_last_hop(&head)),
             Ok(_) => {}
             Err(InvalidMaxForwards) => {
-                return Parsed::Invalid(LocalResponse::error(Reason::MaxForwards));
+                return ParsedRequest::Invalid(LocalResponse::error(Reason::MaxForwards));
             }
         }
         let default_host = &shared.listeners[client.listener.index()].default_host;
@@ -347,7 +358,7 @@ impl Exchange {
             shared.scratch.requests.insert(head_bytes, request_key, cached, &shared.scratch.head);
             Verdict::Pass
         };
-        Parsed::Request(cached, id, verdict)
+        ParsedRequest::Request(cached, id, verdict)
     }
 }
 

@@ -6,13 +6,13 @@
 //! [`shared`]: pools and connections to backends ([`upstreams`], [`pools`]), frames of HTTP/2 ([`http2`]), buffers and caches
 //! ([`scratch`]).
 //!
-//! The [`event_loop`] gives exchanges their turns; [`accept`], [`timers`], [`reload`] and [`drain`] are the rest of it. States
+//! The [`event_loop`] gives exchanges their turns; [`accept`] and [`commands`] are the rest of it. States
 //! and the files that define them are listed in `LIFECYCLE.md`.
 
 mod accept;
 mod assign;
 mod client;
-mod drain;
+mod commands;
 mod event_loop;
 mod exchange;
 mod head;
@@ -22,14 +22,12 @@ mod keys;
 mod lifecycle;
 mod link;
 mod pools;
-mod reload;
 mod request;
 mod response;
 mod scratch;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod transaction;
 mod tunnel;
 mod turn;

@@ -27,7 +27,7 @@ use tollgate_tls::Received;
 const INTERIM_RESPONSES_MAX: u32 = 64;
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
-enum Parsed {
+enum ParsedResponse {
     Partial,
     Interim {
         head_bytes: usize,
@@ -179,13 +179,13 @@ impl Turn<'_> {
         let mut verdict = Verdict::Pass;
         while let ResponseState::Head { interim_responses, .. } = self.transaction.response {
             match self.parse_response(start, end, interim_responses) {
-                Parsed::Partial => {
+                ParsedResponse::Partial => {
                     let shared = &mut *self.shared;
                     let received = &shared.scratch.input[start..end];
                     shared.upstreams[at].partial_head.extend_from_slice(received);
                     return Flow::Continue;
                 }
-                Parsed::Interim { head_bytes } => {
+                ParsedResponse::Interim { head_bytes } => {
                     start += head_bytes;
                     let interim_responses = interim_responses + 1;
                     self.transaction.response =
@@ -199,10 +199,10 @@ impl Turn<'_> {
                         return Flow::Continue;
                     }
                 }
-                Parsed::Upgrade { head_bytes } => {
+                ParsedResponse::Upgrade { head_bytes } => {
                     return self.start_tunnel(start + head_bytes, end);
                 }
-                Parsed::Final(response, _)
+                ParsedResponse::Final(response, _)
                     if matches!(response.status, 200..=299)
                         && self.client.link.websocket_key().is_some() =>
                 {
@@ -211,12 +211,12 @@ impl Turn<'_> {
                     self.log_no_websocket(at, &cause);
                     return Flow::error(Reason::NoWebSocket);
                 }
-                Parsed::Final(response, of_head) => {
+                ParsedResponse::Final(response, of_head) => {
                     start += response.head_bytes;
                     verdict = of_head;
                     self.begin_response(&response);
                 }
-                Parsed::Invalid(cause) => return self.reject_response(&cause),
+                ParsedResponse::Invalid(cause) => return self.reject_response(&cause),
             }
         }
         self.forward_body_piece(at, start, end, is_first_piece, verdict)
@@ -307,7 +307,12 @@ impl Turn<'_> {
     }
 
     /// Parses the head at the start of the input, or finds it in the cache.
-    fn parse_response(&mut self, start: usize, end: usize, interim_responses: u32) -> Parsed {
+    fn parse_response(
+        &mut self,
+        start: usize,
+        end: usize,
+        interim_responses: u32,
+    ) -> ParsedResponse {
         let Self { client, transaction, shared, .. } = self;
         let websocket = client.link.websocket_key();
         let request = transaction.summary;
@@ -333,7 +338,7 @@ impl Turn<'_> {
             {
                 shared.scratch.head[at..at + date.len()].copy_from_slice(date.as_bytes());
             }
-            return Parsed::Final(response, Verdict::Pass);
+            return ParsedResponse::Final(response, Verdict::Pass);
         }
         let config = &shared.upstreams[transaction.generation].shared.config;
         let pool = &config.pools[transaction.pool.0];
@@ -343,14 +348,14 @@ impl Turn<'_> {
         };
         let head = match head {
             Ok(Some(head)) if head.header_count <= config.limits.response_headers => head,
-            Ok(None) => return Parsed::Partial,
+            Ok(None) => return ParsedResponse::Partial,
             Ok(Some(head)) => {
                 let (count, max) = (head.header_count, config.limits.response_headers);
-                return Parsed::Invalid(format!(
+                return ParsedResponse::Invalid(format!(
                     "it has {count} header lines, more than {max} (`limits.response_headers`)"
                 ));
             }
-            Err(error) => return Parsed::Invalid(cause_of(&error)),
+            Err(error) => return ParsedResponse::Invalid(cause_of(&error)),
         };
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route.0].response_headers;
@@ -369,20 +374,22 @@ impl Turn<'_> {
                 && websocket.is_none_or(|key| key.is_accepted(head.headers)) =>
             {
                 render(Persistence::Upgrade, BodyFraming::Empty, None);
-                Parsed::Upgrade { head_bytes: head.len }
+                ParsedResponse::Upgrade { head_bytes: head.len }
             }
-            101 => Parsed::Invalid("it switches protocols without being asked to (101)".to_owned()),
+            101 => ParsedResponse::Invalid(
+                "it switches protocols without being asked to (101)".to_owned(),
+            ),
             100..=199 if interim_responses < INTERIM_RESPONSES_MAX => {
                 if request.version != Version::Http10 {
                     render(Persistence::Interim, BodyFraming::Empty, None);
                 }
-                Parsed::Interim { head_bytes: head.len }
+                ParsedResponse::Interim { head_bytes: head.len }
             }
-            100..=199 => {
-                Parsed::Invalid(format!("more than {INTERIM_RESPONSES_MAX} interim responses"))
-            }
+            100..=199 => ParsedResponse::Invalid(format!(
+                "more than {INTERIM_RESPONSES_MAX} interim responses"
+            )),
             _ if head.has_other_coding => {
-                Parsed::Invalid("its Transfer-Encoding is not `chunked`".to_owned())
+                ParsedResponse::Invalid("its Transfer-Encoding is not `chunked`".to_owned())
             }
             _ => {
                 let strips_coding =
@@ -415,7 +422,7 @@ impl Turn<'_> {
                         Verdict::Pass
                     }
                 };
-                Parsed::Final(response, verdict)
+                ParsedResponse::Final(response, verdict)
             }
         }
     }

@@ -282,8 +282,9 @@ impl Upstreams {
         must_be_open: bool,
     ) -> Option<(UpstreamKey, bool)> {
         let at = self.idle(place).pop()?;
-        // What a backend has sent behind a response, later than the last events, must not become the next response. A
-        // request that cannot be repeated is not sent on a connection that the backend has closed.
+        // What a backend has sent behind a response must not become the next response. Events show only what had arrived at the
+        // last wait, and a batch of events may take a millisecond: the system call is the only way to see the rest. A request
+        // that cannot be repeated is not sent on a connection that the backend has closed.
         let upstream = &mut self.connections[at];
         let is_doubtful = must_be_open || upstream.has_unread_bytes();
         Some((at, !is_doubtful || upstream.is_quiet()))
