@@ -111,7 +111,10 @@ fn resume_rejects_changed_input() {
     let output = workspace.run(&["run", "--resume", "out"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
     let text = stderr(&output);
-    assert!(text.contains("experiment.cases.browse.load.arrivals.closed.connections: 4, now 5"), "{text}");
+    assert!(
+        text.contains("experiment.cases.browse.load.arrivals.closed.connections: 4, now 5"),
+        "{text}"
+    );
 
     let output = workspace.run(&["run", "--resume", "nowhere"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
