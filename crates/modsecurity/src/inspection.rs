@@ -103,7 +103,13 @@ impl Inspection {
             sources.compile().unwrap_or_else(|error| panic!("cannot load rules: {error}"));
         let (rules, audit_log) = (Arc::clone(&compiled.rules), compiled.audit_log.clone());
         let spare = with_bound(&rules, Bound::spare);
-        let mut transaction = spare.unwrap_or_else(|| Transaction::new(rules));
+        let mut transaction = match spare {
+            Some(mut spare) => {
+                spare.reset_with(&rules);
+                spare
+            }
+            None => Transaction::new(rules),
+        };
         let now = Zoned::now();
         let unique_id = match id {
             [] => {

@@ -1,7 +1,8 @@
 //! Rules of one place in a server's configuration, merged with those of the places around it.
 //!
 //! A server creates a set for each of its places, thousands perhaps, most of which end up with the same rules. So sources are
-//! kept as they were named, and compiled once for all sets that have the same ones ([`Memo`]), before the server forks.
+//! kept as they were named, and compiled once for all sets that have the same ones ([`Memo`]), before the server forks. A place
+//! without rules of its own, which changes settings or excludes rules, shares the compiled rules of the place around.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -45,6 +46,8 @@ pub(crate) struct RuleSources {
 pub(crate) struct Compiled {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) audit_log: Option<Arc<AuditLog>>,
+    /// The rules that these share, which stay known for further places.
+    _around: Option<Arc<Compiled>>,
 }
 
 impl RuleSources {
@@ -103,24 +106,43 @@ fn checked(source: &Source) -> Result<usize, String> {
 fn compiled(places: &[Vec<Source>]) -> Result<Arc<Compiled>, String> {
     static COMPILED: LazyLock<Memo<Vec<Vec<Source>>, Weak<Compiled>>> =
         LazyLock::new(Memo::default);
+    let around = match places {
+        [own, around @ ..] if !around.is_empty() && !has_rules(own)? => Some(compiled(around)?),
+        _ => None,
+    };
     // Until the caller has it.
     let mut made = None;
     let weak = COMPILED.get(&places.to_vec(), |places| {
-        let mut builder = RuleSet::builder();
-        for place in places {
-            builder = place.iter().fold(builder, with_source).around();
-        }
-        let rules =
-            builder.text("defaults", DEFAULTS).build().map_err(|error| error.to_string())?;
-        let rules = Arc::new(rules);
-        warm_up(&rules);
+        let own = || places[0].iter().fold(RuleSet::builder(), with_source);
+        let shared = around.as_ref().map(|around| own().build_on(&around.rules));
+        let rules = match shared.transpose().map_err(|error| error.to_string())?.flatten() {
+            Some(rules) => Arc::new(rules),
+            None => whole(places)?,
+        };
         let files = rules.files().to_vec();
-        let compiled = made.insert(Arc::new(Compiled { audit_log: audit_log(&rules)?, rules }));
+        let audit_log = audit_log(&rules)?;
+        let compiled = made.insert(Arc::new(Compiled { rules, audit_log, _around: around }));
         Ok((Arc::downgrade(compiled), files))
     })?;
     Ok(made
         .or_else(|| weak.upgrade())
         .unwrap_or_else(|| unreachable!("the memo has live values only")))
+}
+
+fn has_rules(place: &[Source]) -> Result<bool, String> {
+    place.iter().try_fold(false, |has_rules, source| Ok(has_rules || checked(source)? > 0))
+}
+
+/// Compiles the rules of all places.
+fn whole(places: &[Vec<Source>]) -> Result<Arc<RuleSet>, String> {
+    let mut builder = RuleSet::builder();
+    for place in places {
+        builder = place.iter().fold(builder, with_source).around();
+    }
+    let rules = builder.text("defaults", DEFAULTS).build().map_err(|error| error.to_string())?;
+    let rules = Arc::new(rules);
+    warm_up(&rules);
+    Ok(rules)
 }
 
 fn with_source(builder: Builder, source: &Source) -> Builder {
@@ -303,6 +325,31 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second));
         assert!(!Arc::ptr_eq(&first, &other));
         assert!(Arc::ptr_eq(&other, &compiled(&around)));
+    }
+
+    #[test]
+    fn place_without_rules_shares_those_of_the_place_around() {
+        let around = sources(&[A, B]);
+        let merged = |own: &str, around: &RuleSources| {
+            let mut inner = sources(&[own]);
+            inner.merge(around).unwrap_or_else(|error| panic!("{error}"));
+            inner
+        };
+        let is_shared = |one: &RuleSources, other: &RuleSources| {
+            compiled(one).rules.shares_rules_with(&compiled(other).rules)
+        };
+        let server = merged("SecRuleRemoveById 1", &around);
+        let location = merged("SecRuleEngine On\nSecRuleUpdateTargetById 2 \"!ARGS:a\"", &server);
+        assert!(is_shared(&server, &around) && is_shared(&location, &server));
+        assert_eq!((ids(&around).as_slice(), ids(&location).as_slice()), (&[1, 2][..], &[2][..]));
+        let mode = |sources: &RuleSources| compiled(sources).rules.settings().engine;
+        assert_eq!((mode(&server), mode(&location)), (EngineMode::DetectionOnly, EngineMode::On));
+        for own in ["SecAction \"id:3,phase:1,pass\"", "SecRuleUpdateActionById 2 \"nolog\""] {
+            let place = merged(own, &location);
+            assert!(!is_shared(&place, &location), "{own}");
+            // What the places around exclude stays excluded.
+            assert!(!ids(&place).contains(&1), "{own}");
+        }
     }
 
     #[test]

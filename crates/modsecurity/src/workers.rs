@@ -1,17 +1,18 @@
-//! State of a thread for each rule set: regex caches, and transactions to use again.
+//! State of a thread for rule sets that share their compiled rules: regex caches, and transactions to use again.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use tollgate_waf::{RuleSet, Transaction, Worker};
 
-/// Rule sets for which a thread keeps its regex caches, and transactions that it keeps for each.
+/// Compiled rules for which a thread keeps its regex caches, and transactions that it keeps for each.
 const WORKERS_MAX: usize = 32;
 const SPARE_TRANSACTIONS_MAX: usize = 64;
 
-/// Caches of a thread for one rule set, and transactions to use again.
+/// Caches of a thread for some compiled rules, and transactions to use again.
 #[derive(Debug)]
 pub(crate) struct Bound {
+    /// One of the sets that share them.
     rules: Arc<RuleSet>,
     pub(crate) worker: Worker,
     spare: Vec<Transaction>,
@@ -25,7 +26,7 @@ thread_local! {
 /// Runs a call with this thread's caches for a rule set, which are made at the first one.
 pub(crate) fn with_bound<R>(rules: &Arc<RuleSet>, call: impl FnOnce(&mut Bound) -> R) -> R {
     WORKERS.with_borrow_mut(|workers| {
-        match workers.iter().position(|bound| Arc::ptr_eq(&bound.rules, rules)) {
+        match workers.iter().position(|bound| bound.rules.shares_rules_with(rules)) {
             Some(position) if position + 1 < workers.len() => {
                 let bound = workers.remove(position);
                 workers.push(bound);
@@ -56,7 +57,7 @@ pub(crate) fn discard() {
 }
 
 impl Bound {
-    /// A transaction that was used before, if there is one.
+    /// A transaction that was used before, if there is one, perhaps with another of the sets.
     pub(crate) fn spare(&mut self) -> Option<Transaction> {
         self.spare.pop()
     }

@@ -1,7 +1,10 @@
 //! Rule sets: loaded once, immutable, shared by threads.
+//!
+//! What rules are compiled into is behind `Arc`: a set that only changes settings, or excludes rules, shares it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Place, Skipped};
 use crate::regex::Matcher;
@@ -9,27 +12,63 @@ use crate::rule::{BodyProcessor, Control, Phase, Rule, Severity, Step, Target};
 use crate::settings::Settings;
 use crate::variable::{Variable, Variables};
 
-/// Rules with their settings, ready to run.
-#[derive(Debug)]
+/// Rules with their settings, ready to run. A clone shares the compiled rules.
+#[derive(Clone, Debug)]
 pub struct RuleSet {
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) steps: [Vec<Step>; 5],
+    pub(crate) rules: Arc<Vec<Rule>>,
+    pub(crate) steps: Arc<[Vec<Step>; 5]>,
     pub(crate) settings: Settings,
     /// Names of TX variables by slot, in lower case.
-    pub(crate) slots: Vec<Vec<u8>>,
-    pub(crate) slot_by_name: HashMap<Vec<u8>, u32>,
+    pub(crate) slots: Arc<Vec<Vec<u8>>>,
+    pub(crate) slot_by_name: Arc<HashMap<Vec<u8>, u32>>,
     pub(crate) patterns: usize,
-    pub(crate) plan: crate::plan::Plan,
+    pub(crate) plan: Arc<crate::plan::Plan>,
     /// Variables of the request and the response that rules or the engine read. Others are not stored.
     pub(crate) read: Variables,
     /// True if a rule may depend on the body of the response.
     pub(crate) uses_response_body: bool,
-    pub(crate) relevant_status: Option<Matcher>,
+    pub(crate) relevant_status: Option<Arc<Matcher>>,
+    /// Exclusions with which every transaction starts.
+    pub(crate) exclusions: Exclusions,
     pub(crate) notes: Notes,
 }
 
+/// Compiled rules and targets that do not run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exclusions {
+    /// Positions of rules, as a bitmap; empty if none.
+    pub(crate) rules: Vec<u64>,
+    /// Targets, with the positions of their rules in order.
+    pub(crate) targets: Vec<(Vec<u32>, Target)>,
+}
+
+impl Exclusions {
+    /// Excludes the rule at a position, of as many.
+    pub(crate) fn exclude(&mut self, rule: u32, count: usize) {
+        self.rules.resize(count.div_ceil(64), 0);
+        self.rules[rule as usize / 64] |= 1 << (rule % 64);
+    }
+
+    pub(crate) fn has_rule(&self, rule: usize) -> bool {
+        self.rules.get(rule / 64).is_some_and(|word| word >> (rule % 64) & 1 == 1)
+    }
+
+    pub(crate) fn exclude_target(&mut self, rules: &[u32], target: &Target) {
+        if !self.targets.iter().any(|(known, of)| known == rules && of == target) {
+            self.targets.push((rules.to_vec(), target.clone()));
+        }
+    }
+
+    /// Targets that are excluded from the rule at a position.
+    pub(crate) fn targets_of(&self, rule: usize) -> Vec<Target> {
+        let Ok(rule) = u32::try_from(rule) else { return Vec::new() };
+        let found = self.targets.iter().filter(|(rules, _)| rules.binary_search(&rule).is_ok());
+        found.map(|(_, target)| target.clone()).collect()
+    }
+}
+
 /// Notes for the user about a loaded rule set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Notes {
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) inert: Vec<Skipped>,
@@ -100,14 +139,24 @@ impl<'a> RuleInfo<'a> {
 }
 
 impl RuleSet {
-    /// Rules in the order in which they were read.
+    /// Rules in the order in which they were read, but for those that are excluded.
     pub fn rules(&self) -> impl Iterator<Item = RuleInfo<'_>> {
-        self.rules.iter().map(RuleInfo::of)
+        self.running().map(RuleInfo::of)
     }
 
-    /// The rule at a position, as of [`Match::rule`](crate::Match::rule).
+    fn running(&self) -> impl Iterator<Item = &Rule> {
+        let positions = self.rules.iter().enumerate();
+        positions.filter(|(at, _)| !self.exclusions.has_rule(*at)).map(|(_, rule)| rule)
+    }
+
+    /// The rule at a position, excluded ones included, as of [`Match::rule`](crate::Match::rule).
     pub fn rule(&self, position: usize) -> Option<RuleInfo<'_>> {
         self.rules.get(position).map(RuleInfo::of)
+    }
+
+    /// True if both sets share their compiled rules, so that a [`Worker`](crate::Worker) keeps its caches from one to the other.
+    pub fn shares_rules_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.plan, &other.plan)
     }
 
     /// Settings of the engine.
@@ -149,11 +198,11 @@ impl RuleSet {
                 |target: &Target| matches!(target.variable, Variable::Args | Variable::ArgsPost);
             rule.phase == Phase::RequestBody && !is_foreign && targets.any(is_argument)
         };
-        if !(self.settings.request_body_access && self.rules.iter().any(reads_arguments)) {
+        if !(self.settings.request_body_access && self.running().any(reads_arguments)) {
             return Vec::new();
         }
         let parses = |processor| {
-            let links = self.rules.iter().flat_map(|rule| &rule.links);
+            let links = self.running().flat_map(|rule| &rule.links);
             let mut controls = links.flat_map(|link| &link.controls);
             controls.any(|control| {
                 matches!(control, Control::RequestBodyProcessor(one) if *one == processor)
@@ -182,7 +231,7 @@ impl RuleSet {
     /// Breaks the gates of a lemma.
     #[cfg(any(test, fuzzing))]
     pub fn plant(&mut self, lemma: crate::plan::Lemma) {
-        self.plan.plant(lemma);
+        Arc::get_mut(&mut self.plan).expect("the set shares no rules").plant(lemma);
     }
 
     /// Files and folders on which the rules depend: rule files, data files, and folders in which `Include` searched.

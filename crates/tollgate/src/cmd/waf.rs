@@ -229,10 +229,10 @@ fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
         }
         None => replay::run_request(&mut transaction, &mut worker, &request),
     }
-    let infos: Vec<RuleInfo<'_>> = rules.rules().collect();
     let mut text = String::new();
     for found in transaction.matches() {
-        describe(&mut text, found, &infos[found.rule])?;
+        let rule = rules.rule(found.rule).context("a match has no rule")?;
+        describe(&mut text, found, &rule)?;
     }
     if let Some(score) = transaction.tx("blocking_inbound_anomaly_score") {
         writeln!(text, "inbound anomaly score: {}", String::from_utf8_lossy(&score))?;

@@ -47,8 +47,8 @@ pub(crate) struct OpenChain {
 }
 
 impl Draft {
-    pub(crate) fn new(skip_unsupported: bool) -> Self {
-        Self { skip_unsupported, ..Self::default() }
+    pub(crate) fn new(settings: Settings, skip_unsupported: bool) -> Self {
+        Self { settings, skip_unsupported, ..Self::default() }
     }
 
     /// Starts with another place. Returns the rules of the places around it.

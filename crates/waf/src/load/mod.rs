@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{LoadError, Place};
 use crate::ruleset::RuleSet;
+use crate::settings::Settings;
 
 use dialect::naxsi::Naxsi;
 use dialect::seclang::directive::Include;
@@ -90,7 +91,19 @@ impl Builder {
     ///
     /// A file cannot be read, or a directive is invalid or not supported.
     pub fn build(self) -> Result<RuleSet, LoadError> {
-        resolve::resolve(self.read()?)
+        resolve::resolve(self.compiled(Settings::default())?)
+    }
+
+    /// Builds on the set of the place around, whose compiled rules the new set shares. Returns `None` if the sources have rules
+    /// of their own or change those of the set, as by `SecRuleUpdateActionById`: then [`build`](Self::build) with the sources of
+    /// that place, behind [`around`](Self::around), is needed.
+    ///
+    /// # Errors
+    ///
+    /// As of [`build`](Self::build).
+    pub fn build_on(self, around: &RuleSet) -> Result<Option<RuleSet>, LoadError> {
+        let Loader { draft, naxsi } = self.read(around.settings.clone())?;
+        Ok(if naxsi.is_empty() { resolve::overlaid(draft, around) } else { None })
     }
 
     /// Reads everything without resolving it, so that rules may name those of another source. Returns the number of rules, and
@@ -100,14 +113,20 @@ impl Builder {
     ///
     /// As of [`build`](Self::build).
     pub fn check(self) -> Result<(usize, Vec<PathBuf>), LoadError> {
-        let draft = self.read()?;
+        let draft = self.compiled(Settings::default())?;
         let is_rule = |entry: &&Entry| matches!(entry, Entry::Rule(..));
         Ok((draft.entries.iter().filter(is_rule).count(), draft.shared.files_read))
     }
 
-    fn read(self) -> Result<Draft, LoadError> {
-        let mut loader =
-            Loader { draft: Draft::new(self.skip_unsupported), naxsi: Naxsi::default() };
+    fn compiled(self, settings: Settings) -> Result<Draft, LoadError> {
+        let Loader { mut draft, naxsi } = self.read(settings)?;
+        naxsi.compile(&mut draft)?;
+        Ok(draft)
+    }
+
+    fn read(self, settings: Settings) -> Result<Loader, LoadError> {
+        let draft = Draft::new(settings, self.skip_unsupported);
+        let mut loader = Loader { draft, naxsi: Naxsi::default() };
         // From the outermost place on, so that the last setting is that of the innermost.
         for sources in self.places.into_iter().rev() {
             let around = loader.draft.begin_place();
@@ -121,9 +140,7 @@ impl Builder {
             }
             loader.draft.end_place(around)?;
         }
-        let Loader { mut draft, naxsi } = loader;
-        naxsi.compile(&mut draft)?;
-        Ok(draft)
+        Ok(loader)
     }
 }
 

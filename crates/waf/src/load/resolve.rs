@@ -10,7 +10,8 @@ use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
     Assignment, Change, Control, Disruptive, Flow, Link, Phase, Rule, Selector, Step, Target, Test,
 };
-use crate::ruleset::{Notes, RuleSet};
+use crate::ruleset::{Exclusions, Notes, RuleSet};
+use crate::settings::Settings;
 use crate::template::{Macro, Template};
 use crate::variable::{Source, Variable, Variables};
 
@@ -51,15 +52,15 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     let phase = &steps[Phase::ResponseBody.index()];
     let uses_response_body =
         phase.iter().any(|step| matches!(step, Step::Rule(_))) || names.read.contains_any(&of_body);
-    let relevant_status = draft.settings.audit_log_relevant_status.as_deref();
     Ok(RuleSet {
-        plan: Plan::new(&rules, &steps, tests, &draft.shared.requirements),
-        rules,
-        steps,
-        relevant_status: relevant_status.and_then(|text| Matcher::new(text).ok()),
+        plan: Arc::new(Plan::new(&rules, &steps, tests, &draft.shared.requirements)),
+        rules: Arc::new(rules),
+        steps: Arc::new(steps),
+        relevant_status: relevant_status(&draft.settings),
         settings: draft.settings,
-        slots: names.slots,
-        slot_by_name: names.by_name,
+        exclusions: Exclusions::default(),
+        slots: Arc::new(names.slots),
+        slot_by_name: Arc::new(names.by_name),
         patterns: draft.shared.patterns,
         read: names.read,
         uses_response_body,
@@ -71,6 +72,56 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
             files: draft.shared.files_read,
         },
     })
+}
+
+/// Sources on top of a set that is ready to run: it with their settings and exclusions. `None` if they have rules of their own, or
+/// change those of the set.
+pub(super) fn overlaid(draft: Draft, around: &RuleSet) -> Option<RuleSet> {
+    // Regexes of the engine's texts are compiled for its map of Unicode; a count of rules to skip counts those that are left.
+    let is_same_unicode = Arc::ptr_eq(&draft.settings.unicode, &around.settings.unicode);
+    let skips = around.rules.iter().any(|rule| matches!(rule.flow, Flow::Skip(_)));
+    if !draft.entries.is_empty() || !is_same_unicode || skips {
+        return None;
+    }
+    let mut set = RuleSet {
+        relevant_status: relevant_status(&draft.settings),
+        settings: draft.settings,
+        ..around.clone()
+    };
+    let count = set.rules.len();
+    for update in draft.updates {
+        match update {
+            Update::Remove(filter) => {
+                for rule in selected(&filter, &set.rules) {
+                    let is_new = !set.exclusions.has_rule(rule as usize);
+                    set.notes.removed += usize::from(is_new);
+                    set.exclusions.exclude(rule, count);
+                }
+            }
+            Update::Targets(filter, added, excluded) if added.is_empty() => {
+                let rules = selected(&filter, &set.rules);
+                excluded.iter().for_each(|target| set.exclusions.exclude_target(&rules, target));
+            }
+            Update::Targets(..) | Update::Actions(..) => return None,
+        }
+    }
+    set.notes.skipped.extend(draft.skipped);
+    set.notes.inert.extend(draft.inert);
+    set.notes.never_matching.extend(draft.never_matching);
+    set.notes.files.extend(draft.shared.files_read);
+    Some(set)
+}
+
+fn relevant_status(settings: &Settings) -> Option<Arc<Matcher>> {
+    let text = settings.audit_log_relevant_status.as_deref()?;
+    Matcher::new(text).ok().map(Arc::new)
+}
+
+/// Positions of the rules that a filter selects.
+fn selected(filter: &RuleFilter, rules: &[Rule]) -> Vec<u32> {
+    let is_selected =
+        |rule: &Rule| filter.selects(rule.id, rule.tags.iter(), rule.message.as_ref());
+    (0..).zip(rules).filter(|(_, rule)| is_selected(rule)).map(|(position, _)| position).collect()
 }
 
 /// Conditions on variables that nothing writes.
@@ -127,12 +178,7 @@ fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
 
 /// Controls that name rules by their positions.
 fn resolved(controls: Vec<Control<RuleFilter>>, rules: &[Rule]) -> Vec<Control> {
-    let select = |filter: RuleFilter| {
-        let selected = (0..)
-            .zip(rules)
-            .filter(|(_, rule)| filter.selects(rule.id, rule.tags.iter(), rule.message.as_ref()));
-        selected.map(|(position, _)| position).collect()
-    };
+    let select = |filter: RuleFilter| selected(&filter, rules);
     controls.into_iter().map(|control| control.map_rules(select)).collect()
 }
 

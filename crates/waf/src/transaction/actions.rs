@@ -158,15 +158,11 @@ impl Evaluation<'_> {
             }
             Control::Engine(mode) => state.engine = *mode,
             Control::RemoveRules(rules) => {
-                state.removed_rules.resize(self.rules.rules.len().div_ceil(64), 0);
-                for &rule in rules {
-                    state.removed_rules[rule as usize / 64] |= 1 << (rule % 64);
-                }
+                let count = self.rules.rules.len();
+                rules.iter().for_each(|&rule| state.exclusions.exclude(rule, count));
             }
             Control::RemoveTargets(rules, target) => {
-                if !state.removed_targets.iter().any(|(r, t)| r == rules && t == target) {
-                    state.removed_targets.push((rules.clone(), target.clone()));
-                }
+                state.exclusions.exclude_target(rules, target);
             }
             Control::ForceRequestBodyVariable => {}
             Control::InitCollection(variable, key) => {

@@ -73,6 +73,10 @@ impl Entries {
         }
     }
 
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(NAME as usize);
+    }
+
     /// Removes all values and returns memory above `retained` bytes to the system.
     pub(crate) fn clear(&mut self, retained: usize) {
         for entry in self.all.drain(..) {

@@ -113,7 +113,7 @@ impl Evaluation<'_> {
             if self.state.limits.has(Limit::Inspection) {
                 return;
             }
-            let matched = !self.is_removed(index) && self.rule(index);
+            let matched = !self.state.exclusions.has_rule(index) && self.rule(index);
             if let (Some(gate), Some(guard)) = (self.gate, rules.plan.guard(index)) {
                 gate.note(guard, matched);
             }
@@ -138,7 +138,7 @@ impl Evaluation<'_> {
     fn charge(&mut self, step: &Step, sizes: &[u64]) -> bool {
         let &Step::Rule(index) = step else { return true };
         let Some(test) = &self.rules.rules[index].links[0].test else { return true };
-        if self.is_removed(index) {
+        if self.state.exclusions.has_rule(index) {
             return true;
         }
         for target in test.targets.iter().filter(|target| !target.count) {
@@ -164,10 +164,6 @@ impl Evaluation<'_> {
         blocked || self.state.allow.is_some() || self.state.engine == EngineMode::Off
     }
 
-    fn is_removed(&self, rule: usize) -> bool {
-        self.state.removed_rules.get(rule / 64).is_some_and(|word| word >> (rule % 64) & 1 == 1)
-    }
-
     /// Evaluates a rule with its chain; true if all of it matched.
     fn rule(&mut self, index: usize) -> bool {
         let rules = self.rules;
@@ -176,7 +172,8 @@ impl Evaluation<'_> {
         let mut first_matches = 0;
         for (number, link) in rule.links.iter().enumerate() {
             // `ctl` names the head of a chain by its id, and removes targets from it alone.
-            let removed = if number == 0 { self.removed_targets(index) } else { Vec::new() };
+            let removed =
+                if number == 0 { self.state.exclusions.targets_of(index) } else { Vec::new() };
             if !self.link(rule, removed, link) {
                 self.state.matched.clear();
                 return false;
@@ -252,15 +249,6 @@ impl Evaluation<'_> {
             (false, true) => self.state.store.number(*slot),
         };
         operator.holds(operator.narrow(value), operator.narrow(argument)) == test.negated
-    }
-
-    fn removed_targets(&self, rule: usize) -> Vec<Target> {
-        let Ok(rule) = u32::try_from(rule) else { return Vec::new() };
-        let removed = self.state.removed_targets.iter();
-        removed
-            .filter(|(rules, _)| rules.binary_search(&rule).is_ok())
-            .map(|(_, target)| target.clone())
-            .collect()
     }
 
     /// Transforms one value and compares it; true if it matched.

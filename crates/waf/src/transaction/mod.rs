@@ -18,10 +18,8 @@ pub use worker::Worker;
 
 use crate::limits::{Limit, LimitsReached, Reached};
 use crate::regex::BACKTRACK_BUDGET;
-use crate::rule::{
-    AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity, Target,
-};
-use crate::ruleset::RuleSet;
+use crate::rule::{AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity};
+use crate::ruleset::{Exclusions, RuleSet};
 use crate::settings::{LimitAction, Settings};
 use crate::variable::Variable;
 use entries::Entries;
@@ -61,10 +59,8 @@ struct State {
     store: Store,
     matched: Matched,
     environment: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Rules that `ctl:ruleRemoveBy...` removed, as a bitmap; empty if none.
-    removed_rules: Vec<u64>,
-    /// Targets that `ctl:ruleRemoveTargetBy...` removed, with the rules.
-    removed_targets: Vec<(Vec<u32>, Target)>,
+    /// Those of the rule set, and of `ctl:ruleRemove...`.
+    exclusions: Exclusions,
     allow: Option<AllowScope>,
     highest_severity: Option<Severity>,
     intervention: Option<Intervention>,
@@ -146,7 +142,7 @@ pub struct Intervention {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Match {
-    /// Position of the rule in [`RuleSet::rules`].
+    /// Position of the rule, for [`RuleSet::rule`].
     pub rule: usize,
     /// Id of the rule.
     pub id: u64,
@@ -223,10 +219,8 @@ pub struct Connection<'a> {
 impl Transaction {
     /// Creates an empty transaction.
     pub fn new(rules: Arc<RuleSet>) -> Self {
-        let settings = rules.settings();
-        let limit = 4 * (settings.request_body_limit + settings.response_body_limit) + (8 << 20);
         let mut transaction = Self {
-            entries: Entries::new(limit, rules.read),
+            entries: Entries::new(entries_limit(rules.settings()), rules.read),
             state: State::new(&rules),
             body: Vec::new(),
             response_body: Vec::new(),
@@ -250,6 +244,17 @@ impl Transaction {
         self.arguments = 0;
         self.empty_arguments = 0;
         self.arguments_size = 0;
+    }
+
+    /// Empties the transaction for a request that other rules inspect.
+    pub fn reset_with(&mut self, rules: &Arc<RuleSet>) {
+        if !self.rules.shares_rules_with(rules) {
+            *self = Self::new(Arc::clone(rules));
+            return;
+        }
+        self.rules = Arc::clone(rules);
+        self.entries.set_limit(entries_limit(rules.settings()));
+        self.reset();
     }
 
     /// Records rules with `nolog` that match, too.
@@ -437,8 +442,7 @@ impl State {
             store: Store::default(),
             matched: Matched::default(),
             environment: Vec::new(),
-            removed_rules: Vec::new(),
-            removed_targets: Vec::new(),
+            exclusions: rules.exclusions.clone(),
             allow: None,
             highest_severity: None,
             intervention: None,
@@ -496,6 +500,11 @@ impl State {
         let Self { record_silent, record_details, .. } = *self;
         *self = Self { store, matched, matches, record_silent, record_details, ..Self::new(rules) };
     }
+}
+
+/// Bytes that a transaction may hold as values.
+fn entries_limit(settings: &Settings) -> usize {
+    4 * (settings.request_body_limit + settings.response_body_limit) + (8 << 20)
 }
 
 /// Year, month and day of a number of days since 1970 (Hinnant, "chrono-compatible low-level date algorithms").

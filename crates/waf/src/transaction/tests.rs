@@ -1,6 +1,7 @@
 //! Tests of transactions.
 
 use super::*;
+use crate::Builder;
 
 fn run(settings: &str, target: &str) -> (Option<u16>, LimitsReached, usize) {
     let text = format!(
@@ -572,6 +573,69 @@ fn rules_around_run_after_those_of_a_place_whose_settings_win() {
         transaction.intervention().map(|found| (found.rule, found.status)),
         Some((Some(3), 406))
     );
+}
+
+const AROUND: &str = "SecRuleEngine On\nSecResponseBodyLimit 9\n\
+    SecRule ARGS attack \"id:1,phase:1,pass,tag:t,msg:'m',chain\"\nSecRule REQUEST_METHOD GET t:none\n\
+    SecRule ARGS|REQUEST_URI attack \"id:2,phase:1,pass,skipAfter:END\"\nSecAction \"id:3,phase:1,pass\"\nSecMarker END\n\
+    SecRule TX:a|ARGS_NAMES q \"id:4,phase:1,deny\"";
+
+#[test]
+fn sources_without_rules_share_those_of_the_place_around() {
+    let builder = |own: &str| RuleSet::builder().text("location", own);
+    let build = |builder: Builder| builder.build().unwrap_or_else(|e| panic!("{e}"));
+    let around = build(RuleSet::builder().text("server", AROUND));
+    // One worker for all of them, which keeps its caches.
+    let mut worker = Worker::new();
+    for own in [
+        "",
+        "SecRuleEngine DetectionOnly\nSecResponseBodyLimit 7\nSecAuditLogRelevantStatus ^5",
+        "SecRuleRemoveById 1 2\nSecRuleRemoveById 3",
+        "SecRuleRemoveByTag t",
+        "SecRuleRemoveByMsg m",
+        "SecRuleUpdateTargetById 1 \"!ARGS:q\"\nSecRuleUpdateTargetById 2-4 \"!REQUEST_URI,!ARGS_NAMES\"",
+        "SecRuleUpdateTargetByTag t \"!ARGS:/^[pq]$/\"\nSecRuleUpdateTargetByMsg m \"!ARGS:r\"",
+    ] {
+        let shared = builder(own).build_on(&around).unwrap_or_else(|e| panic!("{own}: {e}"));
+        let shared = Arc::new(shared.unwrap_or_else(|| panic!("not shared: {own}")));
+        assert!(shared.shares_rules_with(&around));
+        let whole = Arc::new(build(builder(own).around().text("server", AROUND)));
+        let settings =
+            |rules: &RuleSet| format!("{:?} {}", rules.settings(), rules.is_relevant_status(503));
+        assert_eq!(settings(&shared), settings(&whole), "{own}");
+        assert_eq!(shared.removed(), whole.removed(), "{own}");
+        for target in ["/", "/?q=attack", "/?p=attack&q=a", "/attack?r=attack"] {
+            let found = matches(&mut worker, &shared, target);
+            assert_eq!(found, matches(&mut Worker::new(), &whole, target), "{own}: {target}");
+        }
+    }
+    for own in [
+        "SecAction \"id:9,phase:1,pass\"",
+        "SecMarker M",
+        "SecRuleUpdateTargetById 1 REQUEST_URI",
+        "SecRuleUpdateActionById 1 deny",
+    ] {
+        let shared = builder(own).build_on(&around).unwrap_or_else(|e| panic!("{own}: {e}"));
+        assert!(shared.is_none(), "{own}");
+    }
+    // Fewer rules are skipped if one of them is removed.
+    let skipping = RuleSet::builder().text("server", "SecAction \"id:1,phase:1,pass,skip:1\"");
+    assert!(
+        builder("SecRuleRemoveById 1").build_on(&build(skipping)).is_ok_and(|set| set.is_none())
+    );
+    // Sources on top of those that share rules.
+    let server = builder("SecRuleRemoveById 1").build_on(&around).ok().flatten();
+    let server = server.unwrap_or_else(|| panic!("not shared"));
+    let location = builder("SecRuleRemoveById 3").build_on(&server).ok().flatten();
+    let location = Arc::new(location.unwrap_or_else(|| panic!("not shared")));
+    assert_eq!(matches(&mut worker, &location, "/?q=a").0, [4]);
+    assert_eq!(location.removed(), 2);
+    // A transaction goes from one set to another.
+    let mut transaction = Transaction::new(Arc::new(around));
+    transaction.reset_with(&location);
+    transaction.request_line(b"GET", b"/?q=a", b"HTTP/1.1");
+    transaction.process_request_headers(&mut worker);
+    assert_eq!(transaction.matches().iter().map(|found| found.id).collect::<Vec<_>>(), [4]);
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Worker {
 
     /// Prepares the caches for a rule set.
     pub(crate) fn bind(&mut self, rules: &Arc<RuleSet>) {
-        if self.rules.as_ref().is_none_or(|bound| !Arc::ptr_eq(bound, rules)) {
+        if self.rules.as_ref().is_none_or(|bound| !bound.shares_rules_with(rules)) {
             self.caches.caches = (0..rules.patterns).map(|_| None).collect();
             self.caches.expanded.clear();
             self.gate = Gate::new(rules);

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use tollgate_waf::{Compression, EngineMode, LimitAction};
+use tollgate_waf::{Builder, Compression, EngineMode, LimitAction, LoadError, RuleSet};
 
 use super::scalars::{check_header_name, log_target, number};
 use crate::config::error::InvalidValue;
@@ -52,6 +52,8 @@ pub(super) fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, 
 #[derive(Default)]
 pub(super) struct RuleCache {
     by_text: HashMap<String, Arc<Rules>>,
+    /// Sets without settings and exclusions, by their text.
+    shared: HashMap<String, RuleSet>,
     pub(super) warnings: Vec<InvalidValue>,
 }
 
@@ -137,12 +139,7 @@ impl RuleCache {
         if let Some(rules) = self.by_text.get(&source) {
             return Ok(Arc::clone(rules));
         }
-        let builder = tollgate_waf::RuleSet::builder()
-            .text("waf.crs", before)
-            .text("waf: rules", includes)
-            .text("waf", behind)
-            .text("waf.exclusions", exclusion_text);
-        let set = builder.build().map_err(|error| {
+        let set = self.set([before, includes], [behind, exclusion_text]).map_err(|error| {
             InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
         })?;
         let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
@@ -165,6 +162,27 @@ impl RuleCache {
         let rules = Arc::new(Rules::new(set));
         self.by_text.insert(source, Arc::clone(&rules));
         Ok(rules)
+    }
+
+    /// Loads options and rules, and then settings and exclusions. Sets that differ only in the latter share what they are
+    /// compiled into.
+    fn set(
+        &mut self,
+        [crs, rules]: [String; 2],
+        [settings, exclusions]: [String; 2],
+    ) -> Result<RuleSet, LoadError> {
+        let around = |builder: Builder| {
+            builder.text("waf.crs", crs.as_str()).text("waf: rules", rules.as_str())
+        };
+        let behind = |builder: Builder| {
+            builder.text("waf", settings.as_str()).text("waf.exclusions", exclusions.as_str())
+        };
+        let text = [crs.as_str(), &rules].concat();
+        if !self.shared.contains_key(&text) {
+            self.shared.insert(text.clone(), around(RuleSet::builder()).build()?);
+        }
+        let shared = behind(RuleSet::builder()).build_on(&self.shared[&text])?;
+        shared.map_or_else(|| behind(around(RuleSet::builder())).build(), Ok)
     }
 }
 

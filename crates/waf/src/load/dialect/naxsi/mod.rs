@@ -69,6 +69,13 @@ pub(crate) struct Naxsi {
     finds_xss: bool,
 }
 
+impl Naxsi {
+    /// True if no directive of naxsi was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
 #[derive(Debug)]
 struct Pattern {
     id: u64,
