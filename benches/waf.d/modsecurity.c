@@ -48,7 +48,7 @@ static double cpu_us(void) {
 
 /* Runs the record at the reader's position and returns its CPU time. */
 static double run(ModSecurity *engine, RulesSet *rules, Reader *reader, uint32_t *size) {
-    Field method, target, protocol, count, name, value, body;
+    Field method, target, protocol, count, name, value, body, type, page;
     next(reader, &method);
     next(reader, &target);
     next(reader, &protocol);
@@ -72,9 +72,19 @@ static double run(ModSecurity *engine, RulesSet *rules, Reader *reader, uint32_t
     next(reader, &body);
     if (body.length) msc_append_request_body(transaction, body.bytes, body.length);
     msc_process_request_body(transaction);
+    next(reader, &type);
+    next(reader, &page);
+    if (type.length) {
+        const unsigned char header[] = "Content-Type";
+        msc_add_n_response_header(transaction, header, sizeof header - 1, type.bytes, type.length);
+        msc_process_response_headers(transaction, 200, "HTTP/1.1");
+        msc_append_response_body(transaction, page.bytes, page.length);
+        msc_process_response_body(transaction);
+        msc_process_logging(transaction);
+    }
     msc_transaction_cleanup(transaction);
     double taken = cpu_us() - before;
-    *size = target.length + body.length;
+    *size = target.length + body.length + page.length;
     free(m);
     free(t);
     free(p);

@@ -30,6 +30,10 @@ SecRequestBodyLimit 13107200
 SecRequestBodyNoFilesLimit 1310720
 SecRequestBodyLimitAction Reject
 SecArgumentSeparator &
+SecResponseBodyAccess On
+SecResponseBodyMimeType text/plain text/html text/xml application/json
+SecResponseBodyLimit 524288
+SecResponseBodyLimitAction ProcessPartial
 
 SecRule REQUEST_HEADERS:Content-Type "^(?:application(?:/soap\+|/)|text/)xml" "id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML"
 

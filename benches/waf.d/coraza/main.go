@@ -22,6 +22,9 @@ type request struct {
 	method, target, protocol string
 	headers                  [][2]string
 	body                     []byte
+	// Type and body of the response; without a type only the phases of the request run.
+	responseType string
+	response     []byte
 }
 
 func main() {
@@ -65,7 +68,7 @@ func run(arguments []string) error {
 		}
 		each := (cpu() - start) / float64(repetitions)
 		fmt.Printf("%d bytes %d matches %d first_us %.1f median_us %.1f\n", index,
-			len(request.target)+len(request.body), len(ids), first, each)
+			len(request.target)+len(request.body)+len(request.response), len(ids), first, each)
 	}
 	fmt.Fprintf(os.Stderr, "%d kB resident\n", resident())
 	return nil
@@ -86,6 +89,13 @@ func process(waf coraza.WAF, request request) ([]int, string) {
 			tx.WriteRequestBody(request.body)
 		}
 		tx.ProcessRequestBody()
+	}
+	if request.responseType != "" {
+		tx.AddResponseHeader("Content-Type", request.responseType)
+		tx.ProcessResponseHeaders(200, "HTTP/1.1")
+		tx.WriteResponseBody(request.response)
+		tx.ProcessResponseBody()
+		tx.ProcessLogging()
 	}
 	return matches(tx)
 }
@@ -122,6 +132,7 @@ func read(path string) ([]request, error) {
 			request.headers = append(request.headers, [2]string{string(field()), string(field())})
 		}
 		request.body = field()
+		request.responseType, request.response = string(field()), field()
 		requests = append(requests, request)
 	}
 	return requests, nil

@@ -2,7 +2,7 @@
 //!
 //!     wafbench corpus TESTS MIXES OUT [MUTATIONS SEED]   requests of go-ftw tests and of mixes, and mutations of them
 //!     wafbench kinds OUT COUNT SEED                      requests in which engines lose bytes, with an attack in each
-//!     wafbench requests FOLDER OUT                       raw requests, one a file
+//!     wafbench requests FOLDER OUT                       raw requests, NAME.http, with responses in NAME.response, if any
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
 //!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds: its first run, the median of
 //!                                                        runs in a row, and of runs in turns with the other requests
@@ -12,7 +12,8 @@
 //!                                                        the corpus, and writes it as a raw request
 //!
 //! A corpus is a sequence of records: method, target, protocol, number of headers, names and values,
-//! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` and
+//! body, type and body of the response; each a 32-bit length in little endian with the bytes. Without a type only the phases
+//! of the request run. `benches/waf.d/modsecurity.c` and
 //! `benches/waf.d/coraza` read it, too, and print the same lines.
 
 #![expect(clippy::print_stdout, reason = "a program for measurements")]
@@ -26,7 +27,7 @@ use tollgate_waf::{RuleSet, Transaction, Worker};
 use tollgate_waf_tools::kinds::Kind;
 use tollgate_waf_tools::mutation;
 use tollgate_waf_tools::regression::TestFile;
-use tollgate_waf_tools::replay::{self, Request};
+use tollgate_waf_tools::replay::{self, Request, Response};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -108,12 +109,12 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
     }
     let mut random = random(seed);
     let mut bytes = Vec::new();
-    requests.iter().for_each(|request| write(request, &mut bytes));
+    requests.iter().for_each(|request| write(request, &Response::default(), &mut bytes));
     let mut left = mutations;
     while left > 0 {
         let mutated = mutation::mutate(&requests[random(requests.len())], &mut random);
         if !is_known_to_differ(&mutated) {
-            write(&mutated, &mut bytes);
+            write(&mutated, &Response::default(), &mut bytes);
             left -= 1;
         }
     }
@@ -126,7 +127,7 @@ fn kinds(out: &Path, count: usize, seed: u64) -> Result<()> {
     let mut random = random(seed);
     let mut bytes = Vec::new();
     for kind in Kind::ALL.into_iter().cycle().take(count) {
-        write(&kind.request(&mut random), &mut bytes);
+        write(&kind.request(&mut random), &Response::default(), &mut bytes);
     }
     std::fs::write(out, bytes)?;
     Ok(())
@@ -162,13 +163,20 @@ fn requests(folder: &Path, out: &Path) -> Result<()> {
     files(folder, "http", &mut paths)?;
     let mut bytes = Vec::new();
     for path in paths {
-        write(&replay::parse_raw(&std::fs::read(path)?), &mut bytes);
+        let request = replay::parse_raw(&std::fs::read(&path)?);
+        let response = path.with_extension("response");
+        let response = if response.exists() {
+            replay::parse_raw_response(&std::fs::read(response)?)
+        } else {
+            Response::default()
+        };
+        write(&request, &response, &mut bytes);
     }
     std::fs::write(out, bytes)?;
     Ok(())
 }
 
-fn write(request: &Request, out: &mut Vec<u8>) {
+fn write(request: &Request, response: &Response, out: &mut Vec<u8>) {
     let mut field = |bytes: &[u8]| {
         out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         out.extend_from_slice(bytes);
@@ -182,9 +190,19 @@ fn write(request: &Request, out: &mut Vec<u8>) {
         field(value);
     }
     field(&request.body);
+    let mut headers = response.headers.iter();
+    let kind = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"content-type"));
+    field(kind.map_or(b"", |(_, kind)| kind));
+    field(&response.body);
 }
 
-fn read(corpus: &Path) -> Result<Vec<Request>> {
+/// Request, with its response if the phases of responses run, too.
+struct Record {
+    request: Request,
+    response: Option<Response>,
+}
+
+fn read(corpus: &Path) -> Result<Vec<Record>> {
     let bytes = std::fs::read(corpus)?;
     let mut rest = bytes.as_slice();
     let mut field = || -> Option<&[u8]> {
@@ -193,7 +211,7 @@ fn read(corpus: &Path) -> Result<Vec<Request>> {
         rest = &rest[4 + length..];
         Some(field)
     };
-    let mut requests = Vec::new();
+    let mut records = Vec::new();
     while let Some(method) = field() {
         let mut next = || field().map(<[u8]>::to_vec).ok_or("corpus is cut off");
         let mut request = Request {
@@ -207,9 +225,23 @@ fn read(corpus: &Path) -> Result<Vec<Request>> {
             request.headers.push((next()?, next()?));
         }
         request.body = next()?;
-        requests.push(request);
+        let (kind, body) = (next()?, next()?);
+        let has_response = !kind.is_empty();
+        let headers = vec![(b"Content-Type".to_vec(), kind)];
+        let response = has_response.then_some(Response { status: 200, headers, body });
+        records.push(Record { request, response });
     }
-    Ok(requests)
+    Ok(records)
+}
+
+impl Record {
+    fn run(&self, transaction: &mut Transaction, worker: &mut Worker) {
+        transaction.reset();
+        match &self.response {
+            Some(response) => drop(replay::run(transaction, worker, &self.request, response)),
+            None => replay::run_request(transaction, worker, &self.request),
+        }
+    }
 }
 
 fn load(rules: &str) -> Result<Arc<RuleSet>> {
@@ -227,9 +259,8 @@ fn load(rules: &str) -> Result<Arc<RuleSet>> {
 fn verdicts(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     let rules = load(rules)?;
     let mut transaction = Transaction::new(Arc::clone(&rules));
-    for (index, request) in read(corpus)?.iter().enumerate() {
-        transaction.reset();
-        replay::run_request(&mut transaction, &mut worker, request);
+    for (index, record) in read(corpus)?.iter().enumerate() {
+        record.run(&mut transaction, &mut worker);
         let mut ids: Vec<u64> =
             transaction.matches().iter().filter(|m| m.logged).map(|m| m.id).collect();
         ids.sort_unstable();
@@ -249,29 +280,30 @@ fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     let before = cpu();
     let mut transaction = worker.warm_up(&rules);
     eprintln!("warmed up in {:.1} ms", (cpu() - before).as_secs_f64() * 1e3);
-    let mut run = |request: &Request| {
+    let mut run = |record: &Record| {
         let before = cpu();
-        transaction.reset();
-        replay::run_request(&mut transaction, &mut worker, request);
+        record.run(&mut transaction, &mut worker);
         (cpu() - before, transaction.matches().iter().filter(|m| m.logged).count())
     };
-    let requests = read(corpus)?;
+    let records = read(corpus)?;
     let mut lines = Vec::new();
-    for (index, request) in requests.iter().enumerate() {
-        let (first, matches) = run(request);
+    for (index, record) in records.iter().enumerate() {
+        let (first, matches) = run(record);
         let repetitions = (2_000_000_000 / first.as_nanos().max(1)).clamp(11, 10_001) as usize;
-        let times = (0..repetitions).map(|_| run(request).0).collect();
+        let times = (0..repetitions).map(|_| run(record).0).collect();
+        let Record { request, response } = record;
         let size = request.target.len() + request.body.len();
+        let size = size + response.as_ref().map_or(0, |response| response.body.len());
         lines.push(format!(
             "{index} bytes {size} matches {matches} first_us {:.1} median_us {:.1}",
             us(first),
             us(median(times))
         ));
     }
-    let mut in_turns = vec![Vec::new(); requests.len()];
+    let mut in_turns = vec![Vec::new(); records.len()];
     for _ in 0..TURNS {
-        for (request, times) in requests.iter().zip(&mut in_turns) {
-            times.push(run(request).0);
+        for (record, times) in records.iter().zip(&mut in_turns) {
+            times.push(run(record).0);
         }
     }
     for (line, times) in lines.iter().zip(in_turns) {
@@ -295,13 +327,12 @@ fn us(time: Duration) -> f64 {
 
 fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()> {
     let rules = load(rules)?;
-    let requests = read(corpus)?;
-    let request = requests.get(number).ok_or("no request of that number")?;
+    let records = read(corpus)?;
+    let record = records.get(number).ok_or("no request of that number")?;
     let mut worker = Worker::new();
     let mut transaction = worker.warm_up(&rules);
     for _ in 0..count {
-        transaction.reset();
-        replay::run_request(&mut transaction, &mut worker, request);
+        record.run(&mut transaction, &mut worker);
     }
     Ok(())
 }
@@ -407,7 +438,8 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
 /// Draws recipes and changes the most expensive one, in turns.
 fn worst(rules: &str, corpus: &Path, trials: usize, seed: u64, out: &Path) -> Result<()> {
     let rules = load(rules)?;
-    let requests = read(corpus)?;
+    let records = read(corpus)?.into_iter();
+    let requests: Vec<Request> = records.map(|record| record.request).collect();
     let mut worker = Worker::new();
     let mut transaction = worker.warm_up(&rules);
     let mut random = random(seed);

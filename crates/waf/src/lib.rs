@@ -31,6 +31,7 @@
 #![warn(missing_docs)]
 
 mod body;
+mod caches;
 mod condition;
 mod error;
 #[cfg(fuzzing)]

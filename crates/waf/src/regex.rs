@@ -117,6 +117,17 @@ impl Matcher {
         backtracking.search(budget, |regex| regex.is_match_input(input.clone()))
     }
 
+    /// False if no match lies within that part of the value. Assertions at its ends see the bytes around it.
+    pub(crate) fn may_match_within(
+        &self,
+        cache: &mut Cache,
+        value: &[u8],
+        part: Range<usize>,
+    ) -> bool {
+        let input = Input::new(value).range(part).earliest(true);
+        self.linear.search_half_with(cache, &input).is_some()
+    }
+
     /// Writes up to `count` groups of the first match, if there is one.
     pub(crate) fn captures_with(
         &self,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_waf::{Match, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::mutation;
 use tollgate_waf_tools::regression::{self, Test, TestFile};
-use tollgate_waf_tools::replay::{self, Request};
+use tollgate_waf_tools::replay::{self, Request, Response};
 
 /// Folder of the module, which the Go module cache keeps.
 fn module() -> PathBuf {
@@ -157,4 +157,69 @@ fn gates_change_no_result() {
             compare(&mutation::mutate(&request, &mut random));
         }
     }
+}
+
+/// Parts of response bodies that rules look for, in two halves. Some rules allow a few bytes between them.
+const LEAKS: [[&str; 2]; 24] = [
+    ["Warning: ", "mysql_fetch_array()"],
+    ["You have an error in ", "your SQL syntax near"],
+    ["SQL syntax", "MySQL"],
+    ["ORA-123", "45: "],
+    ["Oracle", "Driver"],
+    ["java.sql.", "SQLException"],
+    ["CLI Driver", "DB2"],
+    ["db2_", "exec()"],
+    ["PG::Syntax", "Error"],
+    ["Exception in thread \"", "\" java.lang.Error"],
+    ["org.example.", "Exception "],
+    ["at \n", "org "],
+    ["<?", " echo"],
+    ["<?php", "\n phpinfo()"],
+    ["#{", "user}"],
+    ["<%", "= user %>"],
+    ["<title>Index of", "<h1>Index of"],
+    ["[To Parent Directory]", "</a><br>"],
+    ["Server Error in", " Application"],
+    ["Microsoft OLE DB Provider for SQL Server</font>", "error '800"],
+    ["B4TM4N SH3LL</title>", "<meta name='author' content='k4mpr3t'/>"],
+    ["<title>punkholic", " shell</title>"],
+    ["\nfopen", " "],
+    ["C:\\", "inetpub "],
+];
+
+#[test]
+fn gates_change_no_result_of_responses() {
+    let rules = rules(&module(), "");
+    let (mut gated, mut plain) = (Worker::new(), Worker::plain());
+    let request = replay::parse_raw(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let html = "<li class=\"item\"><a href='/x?y=1'>Text; of {an} item.</a></li>\n";
+    let json = "{\"name\":\"A text\",\"price\":17.5,\"tags\":[\"a\",\"b\"]},\n";
+    let text = "The quick brown fox jumps over the lazy dog, again and again. ";
+    let mut matched = std::collections::BTreeSet::new();
+    for (kind, filler) in [("text/html", html), ("application/json", json), ("text/plain", text)] {
+        let filler = filler.repeat(12);
+        for (number, [first, second]) in LEAKS.into_iter().enumerate() {
+            // Whole at the ends of the body, and with more and more between the halves.
+            for (start, between) in [(0, 0), (filler.len(), 0), (1, 0), (300, 0)]
+                .into_iter()
+                .chain((0..120).step_by(7).map(|between| (350 - between + number, between)))
+            {
+                let (before, behind) = filler.split_at(start);
+                let body = [before, first, &filler[..between], second, behind].concat();
+                let headers = vec![(b"Content-Type".to_vec(), kind.as_bytes().to_vec())];
+                let response = Response { status: 500, headers, body: body.into_bytes() };
+                let outcome = |worker: &mut Worker| {
+                    let mut transaction = Transaction::new(Arc::clone(&rules));
+                    transaction.record_silent(true);
+                    replay::run(&mut transaction, worker, &request, &response);
+                    (transaction.matches().to_vec(), transaction.tx_all())
+                };
+                let (expected, found) = (outcome(&mut plain), outcome(&mut gated));
+                assert_eq!(expected, found, "{kind}: {first}...{second} at {start}, {between}");
+                matched.extend(expected.0.iter().map(|found| found.id));
+            }
+        }
+    }
+    let of_bodies = matched.range(950_000..957_000).count();
+    assert!(of_bodies > 15, "only {of_bodies} rules of bodies matched: {matched:?}");
 }

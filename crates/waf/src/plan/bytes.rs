@@ -25,7 +25,6 @@ impl Bytes {
         self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
     }
 
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn contains(&self, byte: u8) -> bool {
         self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
     }

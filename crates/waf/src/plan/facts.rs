@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use indexmap::IndexSet;
+
 use super::alphabet::{ALPHABETS_OF, Alphabets};
 use super::bytes::{Bytes, share};
 use super::literal::{LITERAL_LENGTH_MAX, Literal};
-use super::node::{Id, Node, NodeRef};
+use super::node::{Id, Node, NodeHash, NodeRef};
+use super::reach::{Anchor, Reach, Span};
 
 /// Sets that are kept for each operator and each part of a regex, the rarest first.
 pub(super) const SETS_MAX: usize = 8;
@@ -23,8 +26,10 @@ pub(crate) struct Facts {
     /// Upper bound of the states that the part needs, roughly.
     pub(crate) states: u32,
     pub(super) length_min: u32,
-    /// True if there is a longest match.
-    bounded: bool,
+    /// Upper bound of a match.
+    span: Span,
+    /// Bytes of which matches are made, in both cases.
+    bytes: Bytes,
     /// All texts that the part matches, in lower case, if there are few.
     exact: Option<Texts>,
     /// Alternative texts: each match of the repetition starts with one of them, and ends with one of them.
@@ -72,13 +77,35 @@ impl Texts {
 /// Set with its weight, in both cases of its letters.
 pub(super) type Weighted = (u32, Bytes);
 
+/// Texts of the parts `start..end` of a sequence.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    texts: Texts,
+    start: usize,
+    end: usize,
+}
+
+impl Part {
+    fn filter_useful(self) -> Option<Self> {
+        self.texts.useful.then_some(self)
+    }
+
+    fn cost(&self) -> f32 {
+        self.texts.cost
+    }
+}
+
 /// Properties of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct FactTable {
     facts: Vec<Facts>,
-    texts: Vec<Literal>,
+    texts: Vec<Placed>,
+    reaches: IndexSet<Reach, NodeHash>,
     sets: Vec<Weighted>,
 }
+
+/// Text with the number of its reach. All texts of a part have reach 0, no byte.
+type Placed = (Literal, u32);
 
 impl FactTable {
     /// An empty table with room for the properties of that many nodes.
@@ -86,6 +113,7 @@ impl FactTable {
         Self {
             facts: Vec::with_capacity(nodes),
             texts: Vec::with_capacity(8 * nodes),
+            reaches: IndexSet::default(),
             sets: Vec::with_capacity(4 * nodes),
         }
     }
@@ -94,8 +122,13 @@ impl FactTable {
         &self.facts[id as usize]
     }
 
-    pub(super) fn texts(&self, texts: Texts) -> &[Literal] {
-        &self.texts[texts.range()]
+    /// Alternative literals: every match contains one of them.
+    pub(super) fn literals(&self, id: Id) -> Option<impl ExactSizeIterator<Item = Anchor>> {
+        let texts = self.get(id).required()?;
+        Some(self.texts[texts.range()].iter().map(|&(literal, reach)| {
+            let reach = self.reaches.get_index(reach as usize).copied().unwrap_or_default();
+            Anchor { literal, reach: Some(reach) }
+        }))
     }
 
     pub(super) fn sets(&self, id: Id) -> &[Weighted] {
@@ -128,12 +161,20 @@ impl FactTable {
     fn of_text(&mut self, text: &[u8]) -> Facts {
         let literal = Literal::lower(text);
         let texts = Some(self.push_texts([literal]));
-        let (exact, literals) =
-            if text.len() <= LITERAL_LENGTH_MAX { (texts, None) } else { (None, texts) };
+        let (exact, literals) = match text.len().checked_sub(LITERAL_LENGTH_MAX) {
+            None | Some(0) => (texts, None),
+            Some(rest) => (
+                None,
+                texts.map(|texts| {
+                    self.within(texts, Span::default(), Span::of_length(narrow(rest)))
+                }),
+            ),
+        };
         Facts {
             states: narrow(text.len()),
             length_min: narrow(text.len()),
-            bounded: true,
+            span: Span::of_length(narrow(text.len())),
+            bytes: Bytes::of(text).fold_case(),
             exact,
             repeated: None,
             literals,
@@ -149,7 +190,8 @@ impl FactTable {
         Facts {
             states: 4,
             length_min: 1,
-            bounded: true,
+            span: Span::of_length(1),
+            bytes: class,
             exact: few.then(|| self.push_texts(lower.iter().map(|b| Literal::cut(&[b])))),
             repeated: None,
             literals: None,
@@ -164,7 +206,8 @@ impl FactTable {
         let nothing = Facts {
             states: sub.states.saturating_mul(count).saturating_add(2),
             length_min: sub.length_min.saturating_mul(min),
-            bounded: sub.bounded && max.is_some(),
+            span: max.map_or(Span::of_any_number(sub.bytes), |max| sub.span.times(max)),
+            bytes: sub.bytes,
             exact: None,
             repeated: None,
             literals: None,
@@ -172,7 +215,7 @@ impl FactTable {
             possible: !0,
         };
         let optional = min == 0 && max == Some(1);
-        if min == 0 && !(optional && sub.bounded) {
+        if min == 0 && !(optional && sub.span.is_bounded()) {
             // Too many texts to list, so nothing is required.
             return nothing;
         }
@@ -181,7 +224,7 @@ impl FactTable {
             (0, Some(1)) if texts.len() <= 12 => {
                 let start = self.end();
                 self.texts.extend_from_within(texts.range());
-                self.texts.push(Literal::default());
+                self.texts.push(Placed::default());
                 let (end, cost) = (self.end(), texts.cost + 1.0);
                 Some(Texts { start, end, cost, useful: false })
             }
@@ -191,7 +234,9 @@ impl FactTable {
             return Facts { exact, ..nothing };
         }
         let repeated = sub.exact.and_then(|texts| self.power(texts, min.min(REPETITIONS_MAX)));
+        // The literal of the first repetition.
         let literals = rarer(sub.required(), repeated.and_then(Texts::filter_useful));
+        let literals = literals.map(|texts| self.within(texts, Span::default(), nothing.span));
         Facts { exact, literals, repeated, sets: sub.sets, possible: sub.possible, ..nothing }
     }
 
@@ -208,7 +253,8 @@ impl FactTable {
         let facts = Facts {
             states: facts().map(|part| part.states).fold(2, u32::saturating_add),
             length_min: facts().map(|part| part.length_min).fold(0, u32::saturating_add),
-            bounded: facts().all(|part| part.bounded),
+            span: facts().map(|part| part.span).fold(Span::default(), Span::with),
+            bytes: facts().map(|part| part.bytes).fold(Bytes::default(), Bytes::union),
             exact,
             literals,
             repeated: None,
@@ -239,7 +285,8 @@ impl FactTable {
         let facts = Facts {
             states: facts().map(|part| part.states).fold(2, u32::saturating_add),
             length_min: facts().map(|part| part.length_min).min().unwrap_or(0),
-            bounded: facts().all(|part| part.bounded),
+            span: facts().map(|part| part.span).fold(Span::default(), Span::or),
+            bytes: facts().map(|part| part.bytes).fold(Bytes::default(), Bytes::union),
             exact,
             repeated: None,
             literals,
@@ -278,31 +325,67 @@ impl FactTable {
     fn literals_of_sequence(&mut self, parts: &[Id]) -> Option<Texts> {
         let mut best = None;
         let empty = self.push_texts([Literal::default()]);
-        let mut run = empty;
-        for &part in parts {
+        let only = |at: usize, texts: Texts| Part { texts, start: at, end: at + 1 };
+        let mut run = Part { texts: empty, start: 0, end: 0 };
+        for (at, &part) in parts.iter().enumerate() {
             let part = *self.get(part);
             if let Some(found) = part.exact {
-                run = match self.product(run, found) {
-                    Some(longer) => longer,
-                    None if found.len() <= COMBINATIONS_MAX => found,
-                    None => empty,
+                run = match self.product(run.texts, found) {
+                    Some(longer) => Part { texts: longer, start: run.start, end: at + 1 },
+                    None if found.len() <= COMBINATIONS_MAX => only(at, found),
+                    None => Part { texts: empty, start: at + 1, end: at + 1 },
                 };
-                best = rarer(best, run.filter_useful());
+                best = rarer_of(best, run.filter_useful(), Part::cost);
                 continue;
             }
             if let Some(repeated) = part.repeated {
                 // The preceding run is adjacent to the first repetitions, and the last repetitions to the following
                 // run.
-                let adjacent = self.product(run, repeated);
-                best = rarer(best, adjacent.and_then(Texts::filter_useful));
-                best = rarer(best, repeated.filter_useful());
-                run = repeated;
+                let adjacent = self.product(run.texts, repeated);
+                let adjacent = adjacent.map(|texts| Part { texts, start: run.start, end: at });
+                best = rarer_of(best, adjacent.and_then(Part::filter_useful), Part::cost);
+                best = rarer_of(
+                    best,
+                    Part { texts: repeated, start: at, end: at }.filter_useful(),
+                    Part::cost,
+                );
+                run = Part { texts: repeated, start: at + 1, end: at + 1 };
                 continue;
             }
-            best = rarer(best, part.literals);
-            run = empty;
+            best = rarer_of(best, part.literals.map(|texts| only(at, texts)), Part::cost);
+            run = Part { texts: empty, start: at + 1, end: at + 1 };
         }
-        best
+        let Part { texts, start, end } = best?;
+        let spans = |parts: &[Id]| {
+            parts.iter().map(|&part| self.get(part).span).fold(Span::default(), Span::with)
+        };
+        let (before, after) = (spans(&parts[..start]), spans(&parts[end..]));
+        Some(self.within(texts, before, after))
+    }
+
+    /// The texts, in matches with that much more before and behind each.
+    fn within(&mut self, texts: Texts, before: Span, after: Span) -> Texts {
+        if before == Span::default() && after == Span::default() {
+            return texts;
+        }
+        self.reaches.insert(Reach::default());
+        let start = self.end();
+        let mut known = None;
+        for at in texts.range() {
+            let (literal, reach) = self.texts[at];
+            let moved = known.filter(|&(known, _)| known == reach).map_or_else(
+                || {
+                    let reach = self.reaches.get_index(reach as usize).copied().unwrap_or_default();
+                    let reach =
+                        Reach { before: before.with(reach.before), after: reach.after.with(after) };
+                    narrow(self.reaches.insert_full(reach).0)
+                },
+                |(_, moved)| moved,
+            );
+            known = Some((reach, moved));
+            self.texts.push((literal, moved));
+        }
+        Texts { start, end: self.end(), ..texts }
     }
 
     fn power(&mut self, texts: Texts, count: u32) -> Option<Texts> {
@@ -324,11 +407,11 @@ impl FactTable {
         let start = self.end();
         for head in heads.range() {
             for tail in tails.range() {
-                let Some(text) = self.texts[head].with(&self.texts[tail]) else {
+                let Some(text) = self.texts[head].0.with(&self.texts[tail].0) else {
                     self.texts.truncate(start as usize);
                     return None;
                 };
-                self.texts.push(text);
+                self.texts.push((text, 0));
             }
         }
         if heads.len() > 1 && tails.len() > 1 {
@@ -348,13 +431,13 @@ impl FactTable {
 
     fn push_texts(&mut self, texts: impl IntoIterator<Item = Literal>) -> Texts {
         let start = self.end();
-        self.texts.extend(texts);
+        self.texts.extend(texts.into_iter().map(|text| (text, 0)));
         let added = &self.texts[start as usize..];
         Texts {
             start,
             end: self.end(),
-            cost: added.iter().map(|text| share(text)).sum(),
-            useful: added.iter().all(|text| !text.is_empty()),
+            cost: added.iter().map(|(text, _)| share(text)).sum(),
+            useful: added.iter().all(|(text, _)| !text.is_empty()),
         }
     }
 
@@ -439,8 +522,12 @@ pub(super) fn one_of_each(alternatives: &[&[Weighted]]) -> Vec<Weighted> {
 
 /// The texts that are expected in fewer values.
 fn rarer(a: Option<Texts>, b: Option<Texts>) -> Option<Texts> {
+    rarer_of(a, b, |texts| texts.cost)
+}
+
+fn rarer_of<T>(a: Option<T>, b: Option<T>, cost: impl Fn(&T) -> f32) -> Option<T> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if a.cost <= b.cost { a } else { b }),
+        (Some(a), Some(b)) => Some(if cost(&a) <= cost(&b) { a } else { b }),
         (a, b) => a.or(b),
     }
 }

@@ -3,18 +3,24 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::rule::Phase;
+use crate::caches::Caches;
+use crate::condition::{Condition, Pattern};
+use crate::rule::{Phase, Step};
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
 use crate::transformation::{Transformation, UnicodeMap};
 
 use super::bytes::Bits;
+use super::grams::Found;
+use super::reach::Windows;
 use super::{LENGTHS, PhasePlan, Plan, SetGate, TestGate};
 
 /// Masks whose result is remembered: pairs of the same hash, a power of two.
 const MEMORY: usize = 256;
 /// Longest text in which plain literals are searched: longer prose contains some of them anyway.
 const PLAIN_LENGTH_MAX: usize = 2048;
+/// Shortest text that is searched by windows. The search of a shorter one costs no more than that of a window.
+const WINDOWED_LENGTH_MIN: usize = 256;
 /// Bytes of transformed texts that are kept between values.
 const RETAINED: usize = 64 << 10;
 
@@ -61,8 +67,13 @@ struct Texts {
     /// Number of the value.
     value: u32,
     spare: Vec<u8>,
+    lower: Vec<u8>,
     unicode: Arc<UnicodeMap>,
     found: Vec<u64>,
+    /// Windows of the texts that are searched by windows.
+    windows: Vec<Windows>,
+    /// Number of them that belong to the value.
+    windows_used: usize,
     kept: Vec<u64>,
     plain: Vec<u64>,
 }
@@ -74,8 +85,17 @@ struct Text {
     /// The text that was transformed, and how: chains of different steps may lead to it.
     origin: Option<(usize, Transformation)>,
     mask: u128,
-    /// Positions of the search results in `found`, if its literals or plain literals were searched.
-    found: [Option<usize>; 2],
+    /// Search results, if its literals or plain literals were searched.
+    found: [Option<Literals>; 2],
+}
+
+/// Result of a search of literals.
+#[derive(Clone, Copy, Debug)]
+struct Literals {
+    /// Position of the bits in `found`.
+    bits: usize,
+    /// Number of the windows.
+    windows: Option<usize>,
 }
 
 impl Gate {
@@ -95,7 +115,13 @@ impl Gate {
     }
 
     /// Tests all values of a phase.
-    pub(crate) fn prepare(&mut self, rules: &RuleSet, entries: &Entries, phase: Phase) {
+    pub(crate) fn prepare(
+        &mut self,
+        rules: &RuleSet,
+        entries: &Entries,
+        phase: Phase,
+        caches: &mut Caches,
+    ) {
         for test in self.touched.drain(..) {
             self.candidates[test].clear();
         }
@@ -107,7 +133,10 @@ impl Gate {
         let active = &self.active[phase.index()].0;
         let memory = &mut self.memories[phase.index()];
         let mut run = Run {
+            rules,
+            phase,
             plan,
+            caches,
             memory,
             row: &mut self.row,
             texts: &mut self.texts,
@@ -226,7 +255,10 @@ impl PhasePlan {
 }
 
 struct Run<'a> {
+    rules: &'a RuleSet,
+    phase: Phase,
     plan: &'a PhasePlan,
+    caches: &'a mut Caches,
     memory: &'a mut Memory,
     /// Probes that are left for the value.
     row: &'a mut Vec<u64>,
@@ -235,7 +267,7 @@ struct Run<'a> {
     touched: &'a mut Vec<usize>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn value(&mut self, index: u32, value: &[u8]) {
         let plan = self.plan;
         let lengths = &plan.raw_lengths[value.len().min(LENGTHS)].0;
@@ -334,19 +366,52 @@ impl Run<'_> {
         {
             return true;
         }
+        if needs.is_text && value.len() >= WINDOWED_LENGTH_MIN && needs.searched != 0 {
+            // The operator finds a text faster than the gate.
+            return true;
+        }
         let searched = self.texts.of_step(plan, value, needs.searched);
         if plain && self.texts.bytes(searched, value).len() > PLAIN_LENGTH_MAX {
             return true;
         }
-        let found = self.texts.literals(plan, value, searched, plain, self.row);
-        self.texts.found[found + probe / 64] >> (probe % 64) & 1 == 1
+        let Literals { bits, windows } =
+            self.texts.literals(plan, value, searched, plain, self.row);
+        if self.texts.found[bits + probe / 64] >> (probe % 64) & 1 == 1 {
+            return true;
+        }
+        windows.is_some_and(|windows| self.matches_in_windows(probe, value, windows))
+    }
+
+    /// True if one of the windows of a probe may hold a match.
+    fn matches_in_windows(&mut self, probe: usize, value: &[u8], windows: usize) -> bool {
+        if self.texts.windows[windows].of(probe).next().is_none() {
+            return false;
+        }
+        let Some(pattern) = self.pattern(probe) else { return true };
+        let text = self.texts.of_step(self.plan, value, self.plan.probes[probe].last);
+        let text = self.texts.bytes(text, value);
+        let caches = &mut *self.caches;
+        let mut windows = self.texts.windows[windows].of(probe);
+        windows.any(|window| caches.may_match_within(pattern, text, window))
+    }
+
+    /// Regex of a probe.
+    fn pattern(&self, probe: usize) -> Option<&'a Pattern> {
+        let step = self.rules.plan.step_of_test[self.plan.probes[probe].test];
+        let Step::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
+        match &self.rules.rules[rule].links[0].test.as_ref()?.condition {
+            Condition::Regex(pattern) => Some(pattern),
+            _ => None,
+        }
     }
 }
 
 impl Texts {
     fn start(&mut self, plan: &PhasePlan, mask: u128) {
-        self.bytes.clear();
-        self.bytes.shrink_to(RETAINED);
+        for buffer in [&mut self.bytes, &mut self.lower] {
+            buffer.clear();
+            buffer.shrink_to(RETAINED);
+        }
         self.texts.clear();
         self.texts.push(Text { range: None, origin: None, mask, found: [None; 2] });
         if self.value == u32::MAX || self.by_step.len() < plan.chains.steps.len() {
@@ -357,6 +422,7 @@ impl Texts {
         self.value += 1;
         self.by_step[0] = (self.value, 0);
         self.found.clear();
+        self.windows_used = 0;
     }
 
     fn bytes<'a>(&'a self, text: usize, value: &'a [u8]) -> &'a [u8] {
@@ -414,7 +480,7 @@ impl Texts {
         text
     }
 
-    /// Searches the literals in a text, once, and returns the position of the result.
+    /// Searches the literals in a text, once.
     fn literals(
         &mut self,
         plan: &PhasePlan,
@@ -422,19 +488,34 @@ impl Texts {
         text: usize,
         plain: bool,
         row: &[u64],
-    ) -> usize {
+    ) -> Literals {
         if let Some(found) = self.texts[text].found[usize::from(plain)] {
             return found;
         }
         let grams = if plain { &plan.plain_grams } else { &plan.grams };
-        let start = self.found.len();
+        let bits = self.found.len();
         let mut found = std::mem::take(&mut self.found);
+        let mut windows = std::mem::take(&mut self.windows);
+        let mut lower = std::mem::take(&mut self.lower);
+        let bytes = self.bytes(text, value);
+        let is_windowed = !plain && bytes.len() >= WINDOWED_LENGTH_MIN;
+        let number = is_windowed.then_some(self.windows_used);
+        if let Some(number) = number {
+            windows.resize_with(windows.len().max(number + 1), Windows::default);
+            windows[number].clear(plan.probes.len());
+        }
         // The literals of already excluded probes do not matter.
         found.extend(row.iter().map(|word| !word));
-        grams.find(self.bytes(text, value), &mut found[start..]);
+        let probes = &mut found[bits..];
+        let windows_of_text = number.map(|number| &mut windows[number]);
+        grams.find(bytes, &mut lower, Found { probes, windows: windows_of_text });
         self.found = found;
-        self.texts[text].found[usize::from(plain)] = Some(start);
-        start
+        self.lower = lower;
+        self.windows = windows;
+        self.windows_used += usize::from(is_windowed);
+        let found = Literals { bits, windows: number };
+        self.texts[text].found[usize::from(plain)] = Some(found);
+        found
     }
 }
 

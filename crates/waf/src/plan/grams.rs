@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
+
 use super::bytes::share;
 use super::literal::Literal;
 use super::node::NodeHash;
+use super::reach::{Anchor, Reach, Windows};
 
 /// Entries of a table, a power of two.
 const TABLE: usize = 1 << 16;
@@ -15,8 +18,20 @@ pub(crate) struct Grams {
     /// Literals of three and more bytes, by a hash of their rarest three bytes.
     triples: Table,
     /// Literals of two bytes, by these bytes.
-    pairs: Option<Table>,
+    pairs: Table,
+    /// Bitmap of the entries of three bytes that may belong to a literal of either table. It fits the first-level cache.
+    filter: Box<[u64; TABLE / 64]>,
     literals: Vec<Placed>,
+    /// Distances that give windows.
+    reaches: Vec<Reach>,
+}
+
+/// Probes one of whose literals was found.
+pub(super) struct Found<'a> {
+    /// Bits of those that may match anywhere in the value.
+    pub(super) probes: &'a mut [u64],
+    /// Parts of the value in which the others may match.
+    pub(super) windows: Option<&'a mut Windows>,
 }
 
 /// Literal with the end of its rarest part.
@@ -28,7 +43,7 @@ struct Placed {
 
 #[derive(Debug)]
 struct Table {
-    /// Bitmap of the used entries, which fits the first-level cache.
+    /// Bitmap of the used entries.
     used: Box<[u64; TABLE / 64]>,
     /// Used entries before each word of the bitmap.
     used_before: Box<[u16; TABLE / 64]>,
@@ -46,87 +61,103 @@ struct Occurrence {
     mask: u32,
     /// Number of the literal.
     literal: u32,
+    /// Number of the distances; `WHOLE` if a match may be anywhere in the text.
+    reach: u32,
 }
+
+const WHOLE: u32 = u32::MAX;
 
 impl Grams {
     /// Builds the tables from the literals (in lower case, two and more bytes) of probes.
-    pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Literal])>) -> Self {
+    pub(super) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Anchor])>) -> Self {
         let mut known: HashMap<&Literal, (u16, Occurrence), NodeHash> = HashMap::default();
         let (mut pairs, mut triples, mut placed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reaches = IndexSet::<Reach, NodeHash>::default();
         for (probe, literals) in probes {
             let probe = number(probe);
-            for literal in literals {
+            for Anchor { literal, reach } in literals {
+                let reach = reach.filter(Reach::is_limited);
+                let reach = reach.map_or(WHOLE, |reach| number(reaches.insert_full(reach).0));
                 let &mut (entry, occurrence) = known.entry(literal).or_insert_with(|| {
                     let (entry, end) = rarest_part(literal);
                     let mask = mask_of_neighbours(literal.len(), end);
                     let neighbours = neighbours(literal, end) & mask;
-                    let occurrence =
-                        Occurrence { probe, neighbours, mask, literal: number(placed.len()) };
+                    let occurrence = Occurrence {
+                        probe,
+                        neighbours,
+                        mask,
+                        literal: number(placed.len()),
+                        reach,
+                    };
                     placed.push(Placed { literal: *literal, end });
                     (entry, occurrence)
                 });
                 let table = if literal.len() == 2 { &mut pairs } else { &mut triples };
-                table.push((entry, Occurrence { probe, ..occurrence }));
+                table.push((entry, Occurrence { probe, reach, ..occurrence }));
             }
         }
-        Self {
-            triples: Table::new(&triples),
-            pairs: (!pairs.is_empty()).then(|| Table::new(&pairs)),
-            literals: placed,
+        let (triples, pairs) = (Table::new(&triples), Table::new(&pairs));
+        let mut filter = triples.used.clone();
+        for pair in (0..=u16::MAX).filter(|&pair| pairs.is_used(pair)) {
+            for before in 0..=u32::from(u8::MAX) {
+                let entry = triple(before << 16 | u32::from(pair));
+                filter[usize::from(entry / 64)] |= 1 << (entry % 64);
+            }
         }
+        Self { triples, pairs, filter, literals: placed, reaches: reaches.into_iter().collect() }
     }
 
-    /// Sets the bits of the probes whose literals the value contains.
-    /// Probes whose bits are set before are not looked for.
-    pub(crate) fn find(&self, value: &[u8], found: &mut [u64]) {
-        match &self.pairs {
-            Some(pairs) => self.find_with(value, found, |grams, gram, end, found| {
-                let entry = gram as u16;
-                if pairs.is_used(entry) {
-                    grams.verify(pairs, entry, value, end, found);
-                }
-            }),
-            None => self.find_with(value, found, |_, _, _, _| {}),
-        }
-    }
-
-    /// Looks up the three bytes before each position, and calls `pair` with them and the position.
-    #[inline]
-    fn find_with(
-        &self,
-        value: &[u8],
-        found: &mut [u64],
-        pair: impl Fn(&Self, u32, usize, &mut [u64]),
-    ) {
-        let [first, rest @ ..] = value else { return };
-        let mut gram = u32::from(first.to_ascii_lowercase());
-        for (end, byte) in (2..).zip(rest) {
-            gram = (gram << 8 | u32::from(byte.to_ascii_lowercase())) & 0xff_ffff;
+    /// Sets the bits of the probes whose literals the value contains, or, if `windows` are given, adds the windows of the literals
+    /// unless a match may be anywhere. Probes whose bits are set before are not looked for.
+    pub(super) fn find(&self, value: &[u8], lower: &mut Vec<u8>, mut found: Found<'_>) {
+        // A zero byte stands before the first byte, and one behind the last, so that each position has a word of four bytes.
+        lower.clear();
+        lower.push(0);
+        lower.extend(value.iter().map(u8::to_ascii_lowercase));
+        lower.push(0);
+        for (end, word) in (2..).zip(lower.windows(4)) {
+            let gram = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) >> 8;
             let entry = triple(gram);
-            if self.triples.is_used(entry) {
-                self.verify(&self.triples, entry, value, end, found);
+            if self.filter[usize::from(entry / 64)] >> (entry % 64) & 1 == 1 {
+                self.look_up(gram, value, end, &mut found);
             }
-            pair(self, gram, end, found);
+        }
+    }
+
+    /// Looks up the three bytes before `end`.
+    #[inline(never)]
+    fn look_up(&self, gram: u32, value: &[u8], end: usize, found: &mut Found<'_>) {
+        for (table, entry) in [(&self.triples, triple(gram)), (&self.pairs, gram as u16)] {
+            if table.is_used(entry) {
+                self.verify(table, entry, value, end, found);
+            }
         }
     }
 
     /// Compares the literals whose rarest part ends at `end`.
-    #[inline(never)]
-    fn verify(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut [u64]) {
+    fn verify(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut Found<'_>) {
         let neighbours = neighbours(value, end);
         for occurrence in table.occurrences(entry) {
             if neighbours & occurrence.mask != occurrence.neighbours {
                 continue;
             }
             let (word, bit) = ((occurrence.probe / 64) as usize, occurrence.probe % 64);
-            if found[word] >> bit & 1 == 1 {
+            if found.probes[word] >> bit & 1 == 1 {
                 continue;
             }
             let Placed { literal, end: behind } = &self.literals[occurrence.literal as usize];
-            let start = end.checked_sub(*behind);
-            let text = start.and_then(|start| value.get(start..start + literal.len()));
-            if text.is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
-                found[word] |= 1 << bit;
+            let Some(start) = end.checked_sub(*behind) else { continue };
+            let place = start..start + literal.len();
+            if !value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
+                continue;
+            }
+            let reach = self.reaches.get(occurrence.reach as usize);
+            let has_window =
+                found.windows.as_mut().zip(reach).is_some_and(|(windows, reach)| {
+                    windows.add(occurrence.probe, reach, value, place)
+                });
+            if !has_window {
+                found.probes[word] |= 1 << bit;
             }
         }
     }
@@ -135,7 +166,7 @@ impl Grams {
 #[cfg(any(test, fuzzing))]
 impl Grams {
     /// Changes the last byte of every literal, so that none is found.
-    pub(super) fn plant(&mut self) {
+    pub(super) fn plant_literals(&mut self) {
         for Placed { literal, .. } in &mut self.literals {
             let mut text = literal.to_vec();
             if let Some(last) = text.last_mut() {
@@ -143,6 +174,11 @@ impl Grams {
             }
             *literal = Literal::cut(&text);
         }
+    }
+
+    /// Makes each window as small as its literal.
+    pub(super) fn plant_windows(&mut self) {
+        self.reaches.fill(Reach::default());
     }
 }
 
@@ -206,9 +242,16 @@ fn rarest_part(literal: &[u8]) -> (u16, usize) {
 /// equal, too.
 #[inline]
 fn neighbours(text: &[u8], end: usize) -> u32 {
-    let before = |distance| end.checked_sub(distance).and_then(|at| text.get(at));
-    let bytes = [before(5), before(4), text.get(end), text.get(end + 1)];
-    u32::from_be_bytes(bytes.map(|byte| byte.copied().unwrap_or_default())) | 0x2020_2020
+    let around = end.checked_sub(5).and_then(|start| text.get(start..end + 2));
+    let bytes = match around {
+        Some(&[a, b, _, _, _, c, d]) => [a, b, c, d],
+        _ => {
+            let before = |distance| end.checked_sub(distance).and_then(|at| text.get(at));
+            [before(5), before(4), text.get(end), text.get(end + 1)]
+                .map(|byte| byte.copied().unwrap_or_default())
+        }
+    };
+    u32::from_be_bytes(bytes) | 0x2020_2020
 }
 
 /// Mask of the neighbours that a literal has around its rarest part.
@@ -228,14 +271,17 @@ mod tests {
     use super::*;
     use crate::plan::bytes::Bits;
 
+    fn anchor(literal: &[u8]) -> Anchor {
+        Anchor::of(Literal::cut(literal))
+    }
+
     #[test]
     fn finds_each_literal_in_any_case() {
-        let literals =
-            [vec![Literal::cut(b"union"), Literal::cut(b"<?")], vec![Literal::cut(b"select")]];
+        let literals = [vec![anchor(b"union"), anchor(b"<?")], vec![anchor(b"select")]];
         let grams = Grams::new(literals.iter().map(Vec::as_slice).enumerate());
         let found = |value: &[u8]| {
             let mut bits = Bits::none(2);
-            grams.find(value, &mut bits.0);
+            grams.find(value, &mut Vec::new(), Found { probes: &mut bits.0, windows: None });
             [bits.get(0), bits.get(1)]
         };
         assert_eq!(found(b"1 UNION x"), [true, false]);
@@ -249,11 +295,11 @@ mod tests {
         for literal in
             [b"zqx".as_slice(), b"azqx", b"zqxa", b"eezqx", b"zqxee", b"e[zqx{e", b"eeezqxeee"]
         {
-            let literals = [Literal::cut(literal)];
+            let literals = [anchor(literal)];
             let grams = Grams::new([(0, literals.as_slice())].into_iter());
             let found = |value: &[u8]| {
                 let mut bits = Bits::none(1);
-                grams.find(value, &mut bits.0);
+                grams.find(value, &mut Vec::new(), Found { probes: &mut bits.0, windows: None });
                 bits.get(0)
             };
             let name = literal.escape_ascii();

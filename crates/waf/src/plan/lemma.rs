@@ -15,6 +15,8 @@ pub enum Lemma {
     Length,
     /// A match contains one of the literals.
     Literals,
+    /// A match lies within the reach of a literal.
+    Windows,
     /// A match without quoting bytes contains one of other literals or bytes.
     PlainLiterals,
     /// One word or number is no SQL injection.
@@ -31,11 +33,12 @@ pub enum Lemma {
 
 impl Lemma {
     /// All lemmas, in the order of `PROOF.md`.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Sets,
         Self::Alphabets,
         Self::Length,
         Self::Literals,
+        Self::Windows,
         Self::PlainLiterals,
         Self::OneWord,
         Self::Selectors,
@@ -51,6 +54,7 @@ impl Lemma {
             Self::Alphabets => "alphabets",
             Self::Length => "length",
             Self::Literals => "literals",
+            Self::Windows => "windows",
             Self::PlainLiterals => "plain-literals",
             Self::OneWord => "one-word",
             Self::Selectors => "selectors",
@@ -92,7 +96,8 @@ impl Plan {
                         lengths[0] = Bits::none(phase.probes.len());
                     }
                 }
-                Lemma::Literals => phase.grams.plant(),
+                Lemma::Literals => phase.grams.plant_literals(),
+                Lemma::Windows => phase.grams.plant_windows(),
                 // Values with quoting bytes are taken for plain ones.
                 Lemma::PlainLiterals => phase.quoting = 0,
                 // Every byte is taken for a part of a word.
@@ -140,13 +145,14 @@ mod tests {
         SecRule ARGS:/^s/|ARGS:named "@contains value" "id:16,phase:1,pass"
         SecRule ARGS "@contains <x" "id:17,phase:1,pass,t:urlDecodeUni,t:jsDecode"
         SecRule ARGS "@streq <y" "id:18,phase:1,pass,t:urlDecodeUni,t:jsDecode,t:cssDecode"
+        SecRule ARGS "@rx w[0-9]+zwin" "id:19,phase:1,pass"
         SecRule TX:level "@lt 2" "id:20,phase:1,pass,nolog,skipAfter:END"
         SecRule ARGS:q "@contains abc" "id:21,phase:1,pass"
         SecMarker END
     "#;
 
     /// Requests in this order, as the gates remember what guards skipped.
-    const TARGETS: [&str; 17] = [
+    const TARGETS: [&str; 18] = [
         "/?q=hello",
         "/?q=abc",
         "/?q=abc&level=2",
@@ -164,6 +170,7 @@ mod tests {
         "/?q=\\x3cx",
         "/?q=%253cx",
         "/?q=%255cx3cy",
+        "/?q=w12345zwin{long}",
     ];
 
     /// Ids that match each request, without and with gates.
@@ -175,6 +182,8 @@ mod tests {
         let rules = Arc::new(rules);
         [Worker::plain(), Worker::new()].map(|mut worker| {
             let run = |target: &&str| {
+                // Texts are searched by windows if they are long.
+                let target = target.replace("{long}", &"-".repeat(1000));
                 let mut transaction = Transaction::new(Arc::clone(&rules));
                 transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
                 transaction.process_request_headers(&mut worker);
@@ -191,7 +200,7 @@ mod tests {
         let mut found: Vec<u64> = plain.into_iter().flatten().collect();
         found.sort_unstable();
         found.dedup();
-        assert_eq!(found, [10, 11, 12, 13, 14, 15, 16, 17, 18, 21]);
+        assert_eq!(found, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21]);
     }
 
     #[test]

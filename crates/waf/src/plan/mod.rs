@@ -16,6 +16,7 @@ mod grams;
 mod lemma;
 mod literal;
 mod node;
+mod reach;
 mod requirement;
 mod structure;
 
@@ -140,10 +141,14 @@ struct Probe {
     decoded: usize,
     /// Step at which literals are searched.
     searched: usize,
+    /// Last step, whose text the operator compares.
+    last: usize,
     /// Bytes of which a value without quoting bytes has one, unless it has a plain literal.
     plain_bytes: u128,
     /// True for SQL injection, which no single word or number is.
     not_one_word: bool,
+    /// True for comparisons with one text.
+    is_text: bool,
 }
 
 /// Transformation steps of all chains, as a tree. Step 0 is the value itself.
@@ -355,8 +360,10 @@ impl PhasePlan {
                 sets: masks,
                 decoded,
                 searched,
+                last: chains.step(&atoms, draft.chain.iter().copied()),
                 plain_bytes: plain.map_or(0, |plain| atoms.covering(plain.bytes)),
                 not_one_word: matches!(draft.test.condition, Condition::SqlInjection),
+                is_text: matches!(draft.test.condition, Condition::Text(..)),
             });
         }
         Self {

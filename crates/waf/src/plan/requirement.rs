@@ -10,6 +10,7 @@ use super::bytes::Bytes;
 use super::facts::{LITERALS_MAX, SETS_MAX, Weighted, one_of_each, sets_of_text};
 use super::literal::Literal;
 use super::node::{Id, NodeHash};
+use super::reach::Anchor;
 use super::structure::Structures;
 
 /// Necessary conditions for a match, without regard to the case of letters.
@@ -20,7 +21,7 @@ pub(crate) struct Requirement {
     /// The value has a byte of each set.
     pub(crate) sets: Vec<Bytes>,
     /// The value contains one of these, in lower case.
-    pub(crate) literals: Option<Vec<Literal>>,
+    pub(crate) literals: Option<Vec<Anchor>>,
     /// The same for a value without [`quoting`] bytes, if there are no literals for all values.
     pub(crate) plain: Option<Plain>,
     /// Alphabets that suffice to form a matching value.
@@ -32,7 +33,7 @@ pub(crate) struct Requirement {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plain {
     /// In lower case, of two and more bytes.
-    pub(crate) literals: Vec<Literal>,
+    pub(crate) literals: Vec<Anchor>,
     pub(crate) bytes: Bytes,
 }
 
@@ -87,10 +88,10 @@ impl Requirements {
             return None;
         }
         let mut plain = Plain::default();
-        for literal in found {
-            match **literal {
+        for Anchor { literal, .. } in found {
+            match *literal {
                 [byte] => plain.bytes.insert(byte),
-                _ => plain.literals.push(*literal),
+                _ => plain.literals.push(Anchor::of(literal)),
             }
         }
         plain.bytes = plain.bytes.fold_case();
@@ -151,11 +152,13 @@ impl Requirement {
 
     /// Conditions of a regex.
     fn of_structure(structures: &Structures, id: Id) -> Self {
-        let literals = structures.literals(id).filter(|found| found.iter().all(|l| l.len() > 1));
+        let literals = structures.literals(id).map(Iterator::collect);
+        let literals =
+            literals.filter(|found: &Vec<Anchor>| found.iter().all(|it| it.literal.len() > 1));
         Self {
             length_min: structures.facts(id).length_min as usize,
             sets: structures.sets(id).collect(),
-            literals: literals.map(|found| distinct(found.to_vec())),
+            literals: literals.map(Anchor::distinct),
             plain: None,
             possible: structures.facts(id).possible,
         }
@@ -174,7 +177,10 @@ impl Requirement {
             sets: one_of_each(&sets).into_iter().map(|(_, set)| set).collect(),
             literals: (literals.len() <= LITERALS_MAX
                 && literals.iter().all(|literal| literal.len() > 1))
-            .then(|| distinct(literals.iter().map(|literal| Literal::lower(literal)).collect())),
+            .then(|| {
+                let literals = literals.iter().map(|literal| Anchor::of(Literal::lower(literal)));
+                Anchor::distinct(literals.collect())
+            }),
             plain: None,
             possible: !0,
         }
@@ -184,12 +190,6 @@ impl Requirement {
     pub(crate) fn is_possible(&self, alphabet: usize, adds: Bytes) -> bool {
         bit_of(alphabet, adds).is_none_or(|bit| self.possible >> bit & 1 == 1)
     }
-}
-
-fn distinct(mut literals: Vec<Literal>) -> Vec<Literal> {
-    literals.sort_unstable();
-    literals.dedup();
-    literals
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
     /// Asserts that a value meets all requirements.
     fn check(requirement: &Requirement, value: &[u8], context: &str) {
         let bytes = Bytes::of(value);
-        let contains = |literal: &Literal| {
+        let contains = |Anchor { literal, .. }: &Anchor| {
             value.windows(literal.len()).any(|window| window.eq_ignore_ascii_case(literal))
         };
         assert!(value.len() >= requirement.length_min, "length: {context}");
@@ -220,6 +220,16 @@ mod tests {
                 assert!(possible || !made_of_them, "alphabet {number}: {context}");
             }
         }
+    }
+
+    /// Windows around the occurrences of a literal.
+    fn windows(anchor: &Anchor, value: &[u8]) -> Vec<std::ops::Range<usize>> {
+        let length = anchor.literal.len();
+        let places = (0..value.len()).map(|start| start..start + length).filter(|place| {
+            value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(&anchor.literal))
+        });
+        let reach = anchor.reach.unwrap_or_else(|| panic!("{anchor:?} has no reach"));
+        places.filter_map(|place| reach.window(value, &place, usize::MAX)).collect()
     }
 
     proptest! {
@@ -246,8 +256,14 @@ mod tests {
             let requirement = &requirements.by_text[&pattern];
             // A possessive repetition of a repetition is none of PCRE.
             let Ok(matcher) = Matcher::new(&pattern) else { return Ok(()) };
+            let mut cache = matcher.create_cache();
             for value in values.iter().filter(|value| matcher.is_match(value)) {
-                check(requirement, value, &format!("{pattern} matches \"{}\"", value.escape_ascii()));
+                let context = format!("{pattern} matches \"{}\"", value.escape_ascii());
+                check(requirement, value, &context);
+                let Some(literals) = &requirement.literals else { continue };
+                let mut windows = literals.iter().flat_map(|anchor| windows(anchor, value));
+                let is_found = windows.any(|window| matcher.may_match_within(&mut cache, value, window));
+                prop_assert!(is_found, "windows: {}", context);
             }
         }
 
@@ -266,7 +282,12 @@ mod tests {
 
     fn literals_of(pattern: &str) -> Option<Vec<String>> {
         let found = requirement(pattern).literals?;
-        Some(found.iter().map(|literal| String::from_utf8_lossy(literal).into_owned()).collect())
+        Some(
+            found
+                .iter()
+                .map(|found| String::from_utf8_lossy(&found.literal).into_owned())
+                .collect(),
+        )
     }
 
     #[test]
@@ -300,8 +321,8 @@ mod tests {
         };
         let found = plain(r#"e["\\]*n|[;|]"#).unwrap();
         assert_eq!(
-            (found.literals.as_slice(), found.bytes),
-            (&[Literal::cut(b"en")][..], Bytes::of(b";"))
+            (found.literals.iter().map(|found| found.literal).collect(), found.bytes),
+            (vec![Literal::cut(b"en")], Bytes::of(b";"))
         );
         // A rare set suffices; nothing is known of the other one.
         assert!(plain(r"\$|\(x").is_none());

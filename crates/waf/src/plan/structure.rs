@@ -14,8 +14,8 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 use super::alphabet::alphanumeric;
 use super::bytes::Bytes;
 use super::facts::{FactTable, Facts};
-use super::literal::Literal;
 use super::node::{Id, Node, NodeHash, NodeRef};
+use super::reach::Anchor;
 
 /// Groups within groups that are read here.
 const DEPTH_MAX: u32 = 100;
@@ -127,8 +127,8 @@ impl Structures {
     }
 
     /// Alternative literals, in lower case: every match contains one of them.
-    pub(super) fn literals(&self, id: Id) -> Option<&[Literal]> {
-        self.facts.get(id).required().map(|texts| self.facts.texts(texts))
+    pub(super) fn literals(&self, id: Id) -> Option<impl ExactSizeIterator<Item = Anchor>> {
+        self.facts.literals(id)
     }
 
     /// Sets, the rarest first: a match contains a byte of each.

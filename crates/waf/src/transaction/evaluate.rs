@@ -1,5 +1,6 @@
 //! Evaluation of rules: the reference for their meaning. Gates only spare it values that cannot match.
 
+use crate::caches::Caches;
 use crate::condition::{Checksum, Condition, Pattern, TextOperator};
 use crate::libinjection::{detect_sqli, detect_xss};
 use crate::limits::Limit;
@@ -12,7 +13,7 @@ use crate::template::Macro;
 use crate::variable::{Source, Variable};
 
 use super::entries::Entries;
-use super::worker::{Buffers, Caches};
+use super::worker::Buffers;
 use super::{State, Transaction, Worker};
 
 impl Transaction {
@@ -24,10 +25,10 @@ impl Transaction {
         let rules = std::sync::Arc::clone(&self.rules);
         worker.bind(&rules);
         let gated = worker.is_gated() && rules.plan.is_useful(phase);
-        if gated {
-            worker.gate.prepare(&rules, &self.entries, phase);
-        }
         let (caches, buffers, gate) = worker.split();
+        if gated {
+            gate.prepare(&rules, &self.entries, phase, caches);
+        }
         let gate = gated.then_some(&*gate);
         Evaluation {
             rules: &rules,
@@ -324,15 +325,13 @@ impl Evaluation<'_> {
                 None
             }
             Condition::Regex(pattern) => self.search(running, pattern, value),
-            Condition::RegexTemplate(_) => {
-                match self.caches.expanded(self.rules, &running.argument) {
-                    Some(pattern) => self.search(running, &pattern, value),
-                    None => {
-                        self.exceed(Limit::Regexes);
-                        None
-                    }
+            Condition::RegexTemplate(_) => match self.caches.expanded(&running.argument) {
+                Some(pattern) => self.search(running, &pattern, value),
+                None => {
+                    self.exceed(Limit::Regexes);
+                    None
                 }
-            }
+            },
             Condition::Phrases(set) => {
                 set.find(value).map(|range| Captured::Range(range.start, range.end))
             }

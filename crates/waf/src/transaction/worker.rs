@@ -1,26 +1,12 @@
-//! Memory that one thread needs to run rules: regex caches and buffers.
+//! Memory that one thread needs to run rules.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use regex_automata::meta::Cache;
-use regex_automata::util::primitives::NonMaxUsize;
-
-use crate::condition::Pattern;
+use crate::caches::Caches;
 use crate::plan::Gate;
-use crate::regex::{BacktrackLimit, Matcher};
 use crate::ruleset::RuleSet;
 
 use super::Transaction;
-
-/// Captured groups that rules can read: `TX.0` to `TX.9`.
-pub(crate) const CAPTURES: usize = 10;
-
-/// Regexes with macros that a worker keeps compiled, and bytes that one may take.
-const EXPANDED_MAX: usize = 64;
-const EXPANDED_SIZE_MAX: usize = 1 << 20;
-/// Bytes of the text of such a regex.
-const EXPANDED_TEXT_MAX: usize = 4096;
 
 /// Browser headers, with typical values.
 const SAMPLE_HEADERS: [(&[u8], &[u8]); 14] = [
@@ -69,16 +55,6 @@ pub struct Worker {
     pub(crate) buffers: Buffers,
     pub(crate) gate: Gate,
     plain: bool,
-}
-
-/// Caches of regexes, by their number.
-#[derive(Debug, Default)]
-pub(crate) struct Caches {
-    caches: Vec<Option<Box<Cache>>>,
-    /// Regexes whose macros were expanded, by their text; `None` if it is invalid. Their numbers follow those of the
-    /// rule set.
-    expanded: HashMap<Vec<u8>, Option<Arc<Pattern>>>,
-    slots: Vec<Option<NonMaxUsize>>,
 }
 
 #[derive(Debug, Default)]
@@ -134,8 +110,7 @@ impl Worker {
     /// Prepares the caches for a rule set.
     pub(crate) fn bind(&mut self, rules: &Arc<RuleSet>) {
         if self.rules.as_ref().is_none_or(|bound| !bound.shares_rules_with(rules)) {
-            self.caches.caches = (0..rules.patterns).map(|_| None).collect();
-            self.caches.expanded.clear();
+            self.caches = Caches::new(rules.patterns);
             self.gate = Gate::new(rules);
             self.rules = Some(Arc::clone(rules));
         }
@@ -143,82 +118,5 @@ impl Worker {
 
     pub(crate) fn split(&mut self) -> (&mut Caches, &mut Buffers, &mut Gate) {
         (&mut self.caches, &mut self.buffers, &mut self.gate)
-    }
-}
-
-impl Caches {
-    #[inline]
-    pub(crate) fn is_match(
-        &mut self,
-        pattern: &Pattern,
-        value: &[u8],
-        budget: &mut usize,
-    ) -> Result<bool, BacktrackLimit> {
-        let matcher = pattern.matcher();
-        let cache =
-            self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
-        matcher.is_match_with(cache, value, budget)
-    }
-
-    /// Searches the first match and writes its groups, up to [`CAPTURES`].
-    pub(crate) fn captures(
-        &mut self,
-        pattern: &Pattern,
-        value: &[u8],
-        budget: &mut usize,
-        found: &mut Vec<Option<(usize, usize)>>,
-    ) -> Result<(), BacktrackLimit> {
-        let matcher = pattern.matcher();
-        let cache =
-            self.caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()));
-        matcher.captures_with(cache, value, budget, &mut self.slots, CAPTURES, found)
-    }
-
-    /// Returns the regex of an expanded text; `None` if it is invalid or too large.
-    pub(crate) fn expanded(&mut self, rules: &RuleSet, text: &[u8]) -> Option<Arc<Pattern>> {
-        if text.len() > EXPANDED_TEXT_MAX {
-            return None;
-        }
-        if let Some(known) = self.expanded.get(text) {
-            return known.clone();
-        }
-        if self.expanded.len() == EXPANDED_MAX {
-            self.expanded.clear();
-            self.caches.truncate(rules.patterns);
-        }
-        let pattern = compile_expanded(text).map(|matcher| {
-            self.caches.push(None);
-            Arc::new(Pattern::of(matcher, self.caches.len() - 1))
-        });
-        self.expanded.insert(text.to_vec(), pattern.clone());
-        pattern
-    }
-}
-
-fn compile_expanded(text: &[u8]) -> Option<Matcher> {
-    let mut escaped = String::new();
-    for &byte in text {
-        match byte {
-            0x80.. => escaped += &format!("\\x{byte:02x}"),
-            _ => escaped.push(char::from(byte)),
-        }
-    }
-    Matcher::with_size_limit(&escaped, EXPANDED_SIZE_MAX).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_expanded_texts_are_not_kept() {
-        let rules = RuleSet::builder().text("t.conf", "").build().unwrap_or_else(|e| panic!("{e}"));
-        let mut caches = Caches::default();
-        assert!(caches.expanded(&rules, &[b'x'; EXPANDED_TEXT_MAX]).is_some());
-        assert!(caches.expanded(&rules, &[b'x'; EXPANDED_TEXT_MAX + 1]).is_none());
-        assert!(caches.expanded(&rules, b"(").is_none());
-        let mut kept: Vec<usize> = caches.expanded.keys().map(Vec::len).collect();
-        kept.sort_unstable();
-        assert_eq!(kept, [1, EXPANDED_TEXT_MAX]);
     }
 }
