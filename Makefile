@@ -70,13 +70,12 @@ differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mut
 	@scripts/waf-differential 100000
 
 bench: packages ## figures and costs beside those of the peers, in turns: an hour
-	@scripts/setup wrk apache2-utils nghttp2-client hey curl
+	@scripts/setup wrk apache2-utils nghttp2-client gcc
 	@cargo build --quiet --release --locked -p tollgate
-	@benches/cpu-per-request
+	@benches/run cpu-per-request load load-http2 origin idle
 	@benches/load
-	@benches/origin
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
-	@benches/gateway
+	@benches/run gateway gateway-tls gateway-http2
 	@benches/http2-attacks
 
 soak: ## the gateway under reloads, leaving clients and dying backends: 20 minutes

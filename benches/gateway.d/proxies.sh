@@ -1,7 +1,7 @@
-# The tuned proxies of benches/gateway and benches/http2-attacks, which source this file after benches/common.sh: each with
+# The tuned proxies of benches/http2-attacks and benches/witnesses, which source this file after benches/common.sh: each with
 # one worker or thread on CPU 1, in front of one or more `tollgate origin` on CPU 0.
 
-title=([nginx]='nginx' [haproxy]='HAProxy' [gateway]='tollgate gateway' [bare]='bare relay')
+title=([nginx]='nginx' [haproxy]='HAProxy' [gateway]='tollgate gateway')
 
 set_files_max() {
     # The same on every machine, since nginx's memory depends on it: 10,000 idle clients, and connections to origins.
@@ -68,9 +68,6 @@ start_proxy() { # WHO ORIGINS: sets its `port_of`, `h2_port_of`, `tls_port_of` a
     gateway)
         render benches/gateway.d/gateway.yaml "$2" '      - address: 127.0.0.1:%.0s%s\n' >"$dir/gateway.yaml"
         taskset -c 1 "$tollgate" gateway --config "$dir/gateway.yaml" >"$dir/log" 2>&1 & ;;
-    bare)
-        # shellcheck disable=SC2046 # a port is a word
-        taskset -c 1 "$work/bare-relay" "$port" kept $(origins_as "$2" '%.0s%s ') >"$dir/log" 2>&1 & ;;
     esac
     pid=$!
     started+=("$pid")

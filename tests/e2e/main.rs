@@ -37,6 +37,8 @@ mod ablation; // Ablation of rule sets, and matrices of options.
 #[cfg(feature = "e2e")]
 mod catch; // Verdicts of WAFs on the mixes and on the Core Rule Set's tests.
 #[cfg(feature = "e2e")]
+mod clients; // Foreign clients: wrk, ab, h2load.
+#[cfg(feature = "e2e")]
 mod external; // Servers that run already.
 #[cfg(feature = "e2e")]
 mod faults; // Subjects that are missing, refused, rejected or dead.

@@ -80,6 +80,9 @@ pub fn check_experiment(experiment: &Experiment) -> anyhow::Result<()> {
     if let Some(subject) = experiment.subjects.iter().find(|one| one.external.is_some()) {
         return refuse(format!("subject {}, a server that runs already,", subject.name));
     }
+    if !experiment.is_sent_by_tollgate() {
+        return refuse("a foreign client".to_owned());
+    }
     for Case { name, load, .. } in &experiment.cases {
         let what = match load.window {
             _ if load.protocol().is_tls() => "over TLS",

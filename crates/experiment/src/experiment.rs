@@ -13,7 +13,7 @@ use tollgate_records::subject::Options;
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
-use tollgate_traffic::load_shape::{LoadShape, WarmUp, Window};
+use tollgate_traffic::load_shape::{LoadProgram, LoadShape, WarmUp, Window};
 
 /// An experiment with valid values and resolved names.
 #[derive(Debug, Clone)]
@@ -80,6 +80,16 @@ pub struct Subject {
     pub lacks_rules: bool,
     /// The server, if it is not started by the run.
     pub external: Option<External>,
+    /// Program that sends the load, in place of that of the case.
+    pub client: Option<LoadProgram>,
+}
+
+impl Case {
+    /// Returns the load of a subject.
+    pub fn load_of(&self, subject: &Subject) -> LoadShape {
+        let program = subject.client.unwrap_or(self.load.program);
+        LoadShape { program, ..self.load.clone() }
+    }
 }
 
 impl Subject {
@@ -93,6 +103,7 @@ impl Subject {
             about: String::new(),
             lacks_rules: false,
             external: None,
+            client: None,
         })
     }
 }
@@ -129,6 +140,12 @@ impl Experiment {
         }
         self.ablation = Some(ablation);
         self
+    }
+
+    /// True if no case has a foreign client.
+    pub fn is_sent_by_tollgate(&self) -> bool {
+        let is_own = |case: &Case, at: &usize| case.load_of(&self.subjects[*at]).program.is_own();
+        self.cases.iter().all(|case| case.subjects.iter().all(|at| is_own(case, at)))
     }
 
     /// Adapts the experiment to a duration, with trials so short that a dozen blocks fit.

@@ -5,6 +5,7 @@ use crate::toml_file::Step;
 use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_records::machine::CpuLayout;
@@ -12,7 +13,7 @@ use tollgate_records::stop::Stop;
 use tollgate_records::subject::Options;
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
-use tollgate_traffic::load_shape::{CaseProtocol, LoadShape};
+use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram, LoadShape};
 use tollgate_traffic::units::{Percent, Span};
 
 /// The TOML file of an experiment.
@@ -136,6 +137,11 @@ pub struct SubjectFile {
     #[schemars(skip_serializing_if = "is_shown")]
     #[schemars(example = true)]
     pub insecure: bool,
+    /// Program that sends the load to this subject, in place of the `client` of each case: to price clients against each
+    /// other.
+    #[schemars(extend("examples" = ["wrk"]))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<LoadProgram>,
     /// Options that differ from the defaults of the system.
     #[serde(default, skip_serializing_if = "Options::is_empty")]
     #[schemars(skip_serializing_if = "is_shown")]
@@ -256,8 +262,10 @@ impl ExperimentFile {
 
     /// Shortens all loads for `--quick`.
     pub(crate) fn quick(mut self) -> Self {
-        for case in &mut self.case {
-            case.load = case.load.quick();
+        let Self { case, subject, baseline, .. } = &mut self;
+        for case in case {
+            let is_own = case.clients(subject, baseline).iter().all(LoadProgram::is_own);
+            case.load = case.load.quick(is_own);
         }
         self
     }
@@ -290,6 +298,16 @@ impl CaseFile {
             || self.subjects.iter().any(|name| name == subject)
     }
 
+    /// Returns the programs that send the load of this case to its subjects.
+    pub(crate) fn clients(
+        &self,
+        subjects: &[SubjectFile],
+        baseline: &str,
+    ) -> BTreeSet<LoadProgram> {
+        let of_case = subjects.iter().filter(|subject| self.is_for(subject.file_name(), baseline));
+        of_case.map(|subject| subject.client.unwrap_or(self.load.client)).collect()
+    }
+
     /// True if the rate of this case depends on the other case.
     pub(crate) fn depends_on(&self, other: &Self) -> bool {
         self.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == other.name)
@@ -311,6 +329,7 @@ impl SubjectFile {
             blocked_status: None,
             cacert: None,
             insecure: false,
+            client: None,
             with: Options::new(),
             prefix: String::new(),
             about: String::new(),

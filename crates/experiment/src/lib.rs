@@ -7,6 +7,7 @@
 
 pub mod adjust;
 pub mod catalog;
+mod client;
 pub mod corpus;
 pub mod experiment;
 pub mod external;

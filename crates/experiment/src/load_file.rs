@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tollgate_traffic::load_shape::{
-    CaseArrivals, CaseProtocol, CaseRate, Clients, LoadShape, MAX_CONNECTIONS, MAX_RATE,
-    MAX_STREAMS, MAX_THREADS, OpenLoop, Protocol, Spacing, TlsSessions, WarmUp, Window,
+    CaseArrivals, CaseProtocol, CaseRate, Clients, LoadProgram, LoadShape, MAX_CONNECTIONS,
+    MAX_RATE, MAX_STREAMS, MAX_THREADS, OpenLoop, Protocol, Spacing, TlsSessions, WarmUp, Window,
 };
 use tollgate_traffic::units::{Percent, Span};
 
@@ -26,6 +26,12 @@ pub struct RateOfFile {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFile {
+    /// Program that sends the load: `tollgate`, `wrk`, `ab` or `h2load`. The others send one GET again and again in a closed
+    /// loop, after a warm-up by tollgate, and need `busy_poll = false`.
+    #[serde(default, skip_serializing_if = "LoadProgram::is_own")]
+    #[schemars(skip_serializing_if = "is_shown")]
+    #[schemars(extend("examples" = ["wrk"]))]
+    pub client: LoadProgram,
     /// Concurrent connections.
     pub connections: u32,
     /// Open loop: limit of the connections if a request is due and none is free; by default `connections`.
@@ -129,6 +135,7 @@ impl LoadFile {
     /// Returns a closed loop of a fixed length.
     pub(crate) fn closed(connections: u32, duration: Span) -> Self {
         Self {
+            client: LoadProgram::default(),
             connections,
             connections_max: None,
             rate: None,
@@ -150,9 +157,12 @@ impl LoadFile {
         }
     }
 
-    /// Shortens the load for `--quick`.
-    pub(crate) fn quick(mut self) -> Self {
-        let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
+    /// Shortens the load for `--quick`. `is_own`: false if foreign clients send it, which count whole seconds.
+    pub(crate) fn quick(mut self, is_own: bool) -> Self {
+        let fifth = |time: Span| {
+            let time = (time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+            Span(if is_own { time } else { Duration::from_secs(time.as_secs().max(1)) })
+        };
         self.duration = self.quick_duration.or(self.duration.map(fifth));
         let fifth = |requests: u32| (requests / QUICK_DIVISOR).max(self.connections);
         self.requests = self.quick_requests.or(self.requests.map(fifth));
@@ -186,6 +196,7 @@ impl LoadFile {
             (WarmUpFile::Steady, _) => WarmUp::Steady { within: self.steady_longest() },
         };
         Ok(LoadShape {
+            program: self.client,
             arrivals: self.arrivals(rate_of)?,
             clients: Clients {
                 protocol: self.protocol(protocol)?,

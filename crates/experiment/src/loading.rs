@@ -4,6 +4,7 @@
 
 use crate::adjust::Adjustments;
 use crate::catalog::Catalog;
+use crate::client;
 use crate::corpus::Corpus;
 use crate::experiment::{Case, Experiment, Subject, add_aa_subject};
 use crate::external::External;
@@ -142,7 +143,8 @@ fn resolve(
         })?;
         let (prefix, about) = (subject.prefix.clone(), subject.about.clone());
         let lacks_rules = external.is_some();
-        subjects.push(Subject { prefix, about, lacks_rules, external, ..chosen });
+        let client = subject.client;
+        subjects.push(Subject { prefix, about, lacks_rules, external, client, ..chosen });
     }
     let baseline = subjects.iter().position(|subject| subject.name == file.baseline);
     #[expect(clippy::expect_used, reason = "validation checks it, and no later step removes it")]
@@ -166,6 +168,15 @@ fn resolve(
         }
         check_protocol(&subjects, &of_case, case.protocol)
             .map_err(|message| part(&source, &case.key("protocol"), BadInput(message)))?;
+        for client in case.clients(&file.subject, &file.baseline) {
+            client::check_mix(client, &mix)
+                .map_err(|message| part(&source, &case.key("mix"), BadInput(message)))?;
+        }
+        for subject in of_case.iter().map(|at| &subjects[*at]) {
+            let client = subject.client.unwrap_or(case.load.client);
+            client::check_server(client, subject, case.protocol)
+                .map_err(|message| part(&source, &case.key("protocol"), BadInput(message)))?;
+        }
         of_case.extend(aa_subject);
         let mix_included = sources.split_off(1);
         cases.push(Case {

@@ -239,7 +239,7 @@ fn quick_run_has_a_request_for_each_connection() {
     let file = WrittenExperiment::find(&Catalog::new(vec![]), "first-look").unwrap().file;
     let load =
         LoadFile { connections: 900, duration: None, requests: Some(1_000), ..file.case[0].load };
-    assert_eq!(load.quick().requests, Some(900));
+    assert_eq!(load.quick(true).requests, Some(900));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Checks of the values in an experiment's file.
 
+use crate::client;
 use crate::external;
 use crate::file::{CaseFile, ExperimentFile};
 use crate::load_file::{between, in_range};
@@ -47,7 +48,9 @@ pub(crate) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
     for case in &file.case {
         between(case.origins.into(), ORIGINS_MAX)
             .map_err(|message| Flaw { path: case.key("origins"), message })?;
-        case.shape().map_err(|(key, message)| {
+        let mut clients = case.clients(&file.subject, &file.baseline).into_iter();
+        let checked = clients.try_for_each(|client| client::check(client, case));
+        case.shape().and(checked).map_err(|(key, message)| {
             let path = [case.key("load"), vec![key.into()]].concat();
             Flaw { path, message }
         })?;

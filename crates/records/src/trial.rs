@@ -10,7 +10,7 @@ use strum::Display;
 use thiserror::Error;
 use tollgate_stats::{Failures, LATENESS_MAX, LatencyHistogram, UNSENT_SHARE_MAX};
 use tollgate_traffic::Class;
-use tollgate_traffic::load_shape::Spacing;
+use tollgate_traffic::load_shape::{LoadProgram, Spacing};
 
 /// Version of the format; readers reject other versions.
 pub const SCHEMA: u32 = 3;
@@ -99,6 +99,20 @@ pub struct Measurement {
     /// Absent for a trial on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostsRecord>,
+    /// The foreign program that sent the load. Absent for tollgate's own generator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientRecord>,
+}
+
+/// A foreign program that sent the load of a trial. Responses, failures, throughput and latency are those that it printed;
+/// the window is the life of its process, and its CPU time that of the whole process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientRecord {
+    pub name: LoadProgram,
+    /// First line of its version.
+    pub version: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
 }
 
 /// Hosts of a trial, and their figures beside those of the processes.
@@ -161,8 +175,8 @@ pub struct OpenLoopRecord {
     pub oldest_unsent_ms: Option<f64>,
 }
 
-/// Latency of a trial. Quantiles with too few responses are left out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Latency of a trial. Quantiles with too few responses are left out, and figures that a foreign client does not report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRecord {
     pub mean_ms: Option<f64>,
     pub min_ms: Option<f64>,
@@ -172,8 +186,9 @@ pub struct LatencyRecord {
     pub p95_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub p999_ms: Option<f64>,
-    /// The histogram in nanoseconds: HdrHistogram's V2 format in base64.
-    pub histogram_v2_base64: String,
+    /// The histogram in nanoseconds: HdrHistogram's V2 format in base64. Absent for a foreign client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram_v2_base64: Option<String>,
 }
 
 /// CPU time by role. The servers' clocks are read from outside and the generator's by its threads, so their windows
@@ -364,7 +379,7 @@ impl LatencyRecord {
             p95_ms: quantile(0.95),
             p99_ms: quantile(0.99),
             p999_ms: quantile(0.999),
-            histogram_v2_base64: histogram.to_v2_base64()?,
+            histogram_v2_base64: Some(histogram.to_v2_base64()?),
         })
     }
 }

@@ -68,7 +68,8 @@ impl Source {
     pub(crate) fn latencies(&self, case: &str, subject: &str) -> anyhow::Result<LatencyHistogram> {
         let mut merged = LatencyHistogram::new();
         for (block, measurement) in self.valid(case, subject) {
-            let text = &measurement.latency.histogram_v2_base64;
+            // Foreign clients report no histogram.
+            let Some(text) = &measurement.latency.histogram_v2_base64 else { continue };
             let histogram = LatencyHistogram::from_v2_base64(text).with_context(|| {
                 format!(
                     "cannot read the latencies of the trial {case}, {subject}, block {block}: the record was \

@@ -48,11 +48,13 @@ enum Measure {
     P95,
     P999,
     Startup,
+    /// CPU time of the sender of the load per response.
+    GeneratorCpu,
     /// Share of the requests of a class that were blocked.
     Blocked(Class),
 }
 
-const MEASURES: [(&str, Dimension, Measure); 13] = [
+const MEASURES: [(&str, Dimension, Measure); 14] = [
     ("cpu", Dimension::CpuTime, Measure::Priced(Metric::CpuUsPerRequest)),
     ("throughput", Dimension::Rate, Measure::Priced(Metric::ThroughputPerS)),
     ("p50", Dimension::Latency, Measure::Priced(Metric::LatencyP50Ms)),
@@ -64,6 +66,7 @@ const MEASURES: [(&str, Dimension, Measure); 13] = [
     ("max", Dimension::Latency, Measure::Priced(Metric::LatencyMaxMs)),
     ("memory", Dimension::Memory, Measure::Priced(Metric::MemoryPeakBytes)),
     ("startup", Dimension::Latency, Measure::Startup),
+    ("generator_cpu", Dimension::CpuTime, Measure::GeneratorCpu),
     ("detection_rate", Dimension::Share, Measure::Blocked(Class::Malicious)),
     ("false_positives", Dimension::Share, Measure::Blocked(Class::Benign)),
 ];
@@ -311,6 +314,9 @@ impl Threshold {
             Measure::P95 => figures(&|trial| trial.measurement.latency.p95_ms),
             Measure::P999 => figures(&|trial| trial.measurement.latency.p999_ms),
             Measure::Startup => figures(&|trial| trial.startup_ms),
+            Measure::GeneratorCpu => {
+                figures(&|trial| Some(trial.measurement.generator_cpu_us_per_request()))
+            }
             Measure::Blocked(class) => {
                 let mut blocks: BTreeMap<u32, Vec<&Measurement>> = BTreeMap::new();
                 for (block, measurement) in answering(run, case, subject) {
@@ -435,7 +441,7 @@ fn value_text(threshold: &Threshold, value: &Range) -> String {
         Measure::Priced(Metric::MemoryPeakBytes) => {
             return format!("{} MiB", range(value, mebibytes));
         }
-        Measure::Priced(Metric::CpuUsPerRequest) => "µs",
+        Measure::Priced(Metric::CpuUsPerRequest) | Measure::GeneratorCpu => "µs",
         Measure::Priced(Metric::ThroughputPerS) => "/s",
         Measure::Priced(_) | Measure::P95 | Measure::P999 | Measure::Startup => "ms",
     };

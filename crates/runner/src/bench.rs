@@ -159,6 +159,8 @@ pub struct ProbeReport {
 pub struct MeasureRequest<'a> {
     pub site: &'a Site,
     pub subject: &'a Subject,
+    /// Folders of the trial.
+    pub files: &'a ServerFiles,
     pub expected: Expected<'a>,
     pub workload: Arc<Workload>,
     /// Seed of a Poisson schedule.

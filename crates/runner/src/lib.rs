@@ -2,6 +2,7 @@
 
 pub mod ablation;
 pub mod bench;
+mod client;
 pub mod doctor;
 pub mod environment;
 pub mod measurement;

@@ -119,6 +119,7 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
         window,
         servers_window,
         planned: load.window,
+        is_whole_load: load.is_in_one_window(),
         lateness,
         // Expected if the system fell behind its schedule, which is reported separately.
         oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
@@ -149,6 +150,7 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
         warm_up: Some(warm_up),
         invalid: validity::judge(&evidence, limits),
         hosts: None,
+        client: None,
     })
 }
 

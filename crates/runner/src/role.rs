@@ -97,7 +97,7 @@ pub struct StartedSystem {
 const ORIGIN_READY: Duration = Duration::from_secs(10);
 
 impl ServerFiles {
-    fn log(&self, process: &str) -> PathBuf {
+    pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.logs.join(format!("{}{process}.log", self.log_prefix))
     }
 }

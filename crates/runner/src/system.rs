@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
@@ -155,7 +155,7 @@ fn rule_set(subject: &Subject, installed: &Installed) -> anyhow::Result<Option<R
 }
 
 /// Searches the PATH and the sbin folders, which the PATH of a user often lacks. `tollgate` is the running program.
-fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     if name == "tollgate" {
         return env::current_exe().ok();
     }
@@ -280,17 +280,31 @@ impl Versions {
     }
 }
 
-/// Returns the first non-empty line of standard output or of standard error, which nginx uses.
+/// Runs a command, which must succeed, for its version.
 fn run_version_command(words: &[String]) -> Result<String, String> {
+    let (status, printed) = run_for_output(words)?;
+    if !status.success() {
+        return Err(format!("{status}: {}", printed.trim()));
+    }
+    first_line_of(&printed)
+}
+
+/// Returns the first non-empty line that a command prints, even if it fails, as `wrk -v` does.
+pub(crate) fn first_line(words: &[String]) -> Result<String, String> {
+    first_line_of(&run_for_output(words)?.1)
+}
+
+/// Returns what a command prints on standard output and on standard error, which nginx uses.
+fn run_for_output(words: &[String]) -> Result<(ExitStatus, String), String> {
     let (program, arguments) = words.split_first().ok_or("the command is empty")?;
     let mut command = Command::new(program);
     let output = command::run(command.args(arguments), VERSION_TIMEOUT, &Interrupt::default());
     let output = output.map_err(|error| format!("{error:#}"))?;
     let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed);
-    if !output.status.success() {
-        return Err(format!("{}: {}", output.status, printed.trim()));
-    }
+    Ok((output.status, String::from_utf8_lossy(&printed).into_owned()))
+}
+
+fn first_line_of(printed: &str) -> Result<String, String> {
     let line = printed.lines().map(str::trim).find(|line| !line.is_empty());
     line.map(str::to_owned).ok_or_else(|| "it printed nothing".to_owned())
 }
@@ -317,6 +331,7 @@ mod tests {
             about: String::new(),
             lacks_rules: false,
             external: None,
+            client: None,
         }
     }
 

@@ -28,7 +28,7 @@ use tollgate_records::trial::{
 use tollgate_records::validity::Limits;
 use tollgate_traffic::Mix;
 use tollgate_traffic::load_shape::{
-    CaseArrivals, Clients, LoadShape, Protocol, TlsSessions, WarmUp, Window,
+    CaseArrivals, Clients, LoadProgram, LoadShape, Protocol, TlsSessions, WarmUp, Window,
 };
 
 /// Context of all trials of a run.
@@ -164,6 +164,7 @@ pub fn case_for_check(mix: Mix, mut sources: Vec<Source>) -> anyhow::Result<Case
         mix_included,
         origins: 1,
         load: LoadShape {
+            program: LoadProgram::Tollgate,
             arrivals: CaseArrivals::Closed { connections: 1 },
             clients: Clients {
                 protocol: Protocol::Http1 { pipeline: 1 },
@@ -213,11 +214,13 @@ impl<'a> Steps<'_, 'a> {
             ProbeRequest { case, subject, requests: &requests, started: &started, interrupt };
         let verdicts = self.bench.verdicts(&corpus, &probe);
         let verdicts = self.checked(verdicts)?;
+        let load = &case.load_of(subject);
         let request = MeasureRequest {
             site: &started.site,
             subject,
+            files: &self.files(),
             expected: Expected {
-                load: &case.load,
+                load,
                 templates: case.mix.templates(),
                 blocked_status: requests.blocked_status,
                 limits: self.context.limits,

@@ -186,7 +186,9 @@ impl Goals {
         if !disturbances.is_empty() {
             return invalid(disturbances);
         }
-        let histogram = &measurement.latency.histogram_v2_base64;
+        let Some(histogram) = &measurement.latency.histogram_v2_base64 else {
+            return invalid(vec!["the trial has no histogram of latencies".to_owned()]);
+        };
         let latency = match LatencyHistogram::from_v2_base64(histogram) {
             Ok(latency) => latency,
             Err(error) => return invalid(vec![format!("cannot read the latencies: {error}")]),

@@ -12,6 +12,7 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::corpus::Corpus;
 use tollgate_experiment::experiment::{Case, Experiment};
 use tollgate_experiment::manifest::Invocation;
+use tollgate_records::error::bad_input;
 use tollgate_records::run_dir::{RunDir, SearchEnd};
 use tollgate_records::schedule::TrialPlan;
 use tollgate_records::subject::{Installed, SubjectState};
@@ -60,6 +61,10 @@ pub fn search(
 ) -> anyhow::Result<PathBuf> {
     let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
     let experiment = request.experiment;
+    if !experiment.is_sent_by_tollgate() {
+        let message = "cannot search with a foreign client, which keeps no rate; remove `client`";
+        return Err(bad_input(message.to_owned()));
+    }
     let mut bench = LocalBench::new(catalog, request.tollgate, experiment.cpus.as_ref())?;
     let BenchDescription { layout, environment, .. } =
         run::describe(&mut bench, experiment, interrupt)?;

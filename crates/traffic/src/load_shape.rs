@@ -31,6 +31,9 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Load of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadShape {
+    /// Program that sends the requests; absent for tollgate.
+    #[serde(default, skip_serializing_if = "LoadProgram::is_own")]
+    pub program: LoadProgram,
     /// Decides when a request is sent.
     pub arrivals: CaseArrivals,
     /// Senders of the requests.
@@ -184,6 +187,35 @@ pub enum CaseProtocol {
     HttpsH2,
 }
 
+/// Program that sends a load.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Display,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum LoadProgram {
+    /// The load generator of tollgate.
+    #[default]
+    Tollgate,
+    /// wrk.
+    Wrk,
+    /// ab of Apache httpd.
+    Ab,
+    /// h2load of nghttp2.
+    H2load,
+}
+
 /// End of the load before the measurement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -224,7 +256,19 @@ pub enum Window {
     },
 }
 
+impl LoadProgram {
+    /// False for a foreign client, which is started for each measurement.
+    pub fn is_own(&self) -> bool {
+        *self == Self::Tollgate
+    }
+}
+
 impl LoadShape {
+    /// True if the window contains the whole load, and false if the load continues before and after it.
+    pub fn is_in_one_window(&self) -> bool {
+        matches!(self.window, Window::Requests { .. }) || !self.program.is_own()
+    }
+
     /// Returns the schedule of an open loop.
     pub fn open_loop(&self) -> Option<&OpenLoop<CaseRate>> {
         match &self.arrivals {

@@ -12,7 +12,7 @@ use tollgate_records::trial::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, percent, significant};
 use tollgate_traffic::Class;
-use tollgate_traffic::load_shape::WarmUp;
+use tollgate_traffic::load_shape::{LoadProgram, WarmUp};
 
 /// The name for attacks without a family, if others of the mix have one.
 const NO_FAMILY: &str = "other";
@@ -33,6 +33,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         notes.extend(different_rule_sets(&experiment.subjects));
     }
     notes.extend(experiment.subjects.iter().filter_map(|subject| external(run, subject)));
+    notes.extend(clients(&run.trials));
     notes.extend(heaviest_process(&run.trials));
     for case in cases {
         if experiment.stop.width.is_some() {
@@ -90,6 +91,34 @@ fn external(run: &RunRecords, subject: &SubjectManifest) -> Option<String> {
         note.push('.');
     }
     Some(note)
+}
+
+/// One note per foreign client: its loads, and the figures that are its own.
+fn clients(trials: &[TrialRecord]) -> Vec<String> {
+    let mut by_version: BTreeMap<(LoadProgram, &str), BTreeSet<String>> = BTreeMap::new();
+    for trial in trials {
+        let client = trial.outcome.measurement().and_then(|one| one.client.as_ref());
+        if let Some(client) = client {
+            let load = format!("{} in {}", trial.subject, trial.case);
+            by_version.entry((client.name, &client.version)).or_default().insert(load);
+        }
+    }
+    let note = |((client, version), loads): ((LoadProgram, &str), BTreeSet<String>)| {
+        let loads: Vec<String> = loads.into_iter().collect();
+        let shown = loads.len().min(NAMES_MAX);
+        let more = match loads.len() - shown {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        // Anyone may choose the text that a program prints.
+        let version = version.replace(char::is_control, " ");
+        format!(
+            "{client} (`{version}`) sent the load of {}{more}. Its responses, throughput and latency are those that it printed; \
+             generator CPU is that of its whole process.",
+            loads[..shown].join(", ")
+        )
+    };
+    by_version.into_iter().map(note).collect()
 }
 
 fn numbers<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> String {

@@ -8,8 +8,8 @@ use tollgate_records::case::CaseManifest;
 use tollgate_records::trial::as_f64;
 use tollgate_stats::number::{count, counted, in_full, share, significant};
 use tollgate_traffic::load_shape::{
-    CaseArrivals, CaseProtocol, CaseRate, LoadShape, OpenLoop, Protocol, Spacing, TlsSessions,
-    Window,
+    CaseArrivals, CaseProtocol, CaseRate, LoadProgram, LoadShape, OpenLoop, Protocol, Spacing,
+    TlsSessions, Window,
 };
 
 /// A plot, with the index of its case.
@@ -177,7 +177,11 @@ fn load(case: &CaseManifest) -> String {
     let keep_alive = format!("{keep_alive}{}", protocol(load));
     match &load.arrivals {
         CaseArrivals::Closed { connections } => {
-            format!("closed loop, {connections} connections, {keep_alive}{origins}")
+            let by = match load.program {
+                LoadProgram::Tollgate => String::new(),
+                foreign => format!(" of {foreign}"),
+            };
+            format!("closed loop{by}, {connections} connections, {keep_alive}{origins}")
         }
         CaseArrivals::Open(open_loop) => {
             let (rate, schedule) = (rate(&open_loop.rate), schedule(open_loop));
@@ -239,15 +243,15 @@ pub(crate) fn load_unit(load: &LoadShape) -> (&'static str, f64) {
 fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
     let load = |index: &usize| load_unit(&cases[*index].case.load).1;
     let base = |index: usize| {
-        let CaseManifest { mix_file, load: LoadShape { clients, tls, arrivals, .. }, .. } =
-            &cases[index].case;
+        let CaseManifest { mix_file, load, .. } = &cases[index].case;
+        let LoadShape { program, clients, tls, arrivals, .. } = load;
         let open_loop = match arrivals {
             CaseArrivals::Closed { .. } => None,
             CaseArrivals::Open(OpenLoop { spacing, connections, connections_max, .. }) => {
                 Some((spacing, connections, connections_max))
             }
         };
-        (mix_file, clients, tls, open_loop)
+        (mix_file, program, clients, tls, open_loop)
     };
     let mut sweeps: Vec<Vec<usize>> = Vec::new();
     for case in 0..cases.len() {

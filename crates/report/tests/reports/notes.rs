@@ -6,10 +6,10 @@ use crate::records::{
 use std::time::Duration;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
-use tollgate_records::trial::{Measurement, Step, TrialRecord, WarmUpRecord};
+use tollgate_records::trial::{ClientRecord, Measurement, Step, TrialRecord, WarmUpRecord};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};
-use tollgate_traffic::load_shape::WarmUp;
+use tollgate_traffic::load_shape::{LoadProgram, WarmUp};
 
 /// A measured baseline, and `full` with these trials.
 fn with_full(trials: Vec<TrialRecord>) -> RunRecords {
@@ -297,4 +297,22 @@ fn server_that_runs_already_is_noted_with_what_is_not_measured() {
     });
     let end = "start time, memory (no permission to read it). CPU is that of pid 7.";
     assert!(note.ends_with(end), "{note}");
+}
+
+#[test]
+fn notes_foreign_clients_with_their_loads() {
+    let client = ClientRecord {
+        name: LoadProgram::Wrk,
+        version: "wrk 4.1.0\u{1b}[31m".to_owned(),
+        command: vec!["/usr/bin/wrk".to_owned()],
+    };
+    let sent = Measurement { client: Some(client), ..costing(30) };
+    let run = with_full((1..=6).map(|block| measured("full", block, sent.clone())).collect());
+    assert_eq!(
+        notes(&run),
+        [
+            "wrk (`wrk 4.1.0 [31m`) sent the load of full in browse. Its responses, throughput and latency are those that it \
+             printed; generator CPU is that of its whole process."
+        ]
+    );
 }

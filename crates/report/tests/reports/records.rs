@@ -21,8 +21,8 @@ use tollgate_stats::text::Screen;
 use tollgate_stats::{Failures, LatencyHistogram};
 use tollgate_traffic::Class;
 use tollgate_traffic::load_shape::{
-    CaseArrivals, CaseRate, Clients, LoadShape, OpenLoop, Protocol, Spacing, TlsSessions, WarmUp,
-    Window,
+    CaseArrivals, CaseRate, Clients, LoadProgram, LoadShape, OpenLoop, Protocol, Spacing,
+    TlsSessions, WarmUp, Window,
 };
 
 /// The case of all records that do not set another one.
@@ -87,6 +87,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         mix_file: "pages.toml".to_owned(),
         origins: 1,
         load: LoadShape {
+            program: LoadProgram::Tollgate,
             arrivals: CaseArrivals::Closed { connections: 50 },
             clients: Clients {
                 protocol: Protocol::Http1 { pipeline: 1 },
@@ -198,7 +199,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             p95_ms: Some(2.5),
             p99_ms: Some(3.0),
             p999_ms: None,
-            histogram_v2_base64: histogram(),
+            histogram_v2_base64: Some(histogram()),
         },
         open_loop: None,
         cpu: CpuRecord {
@@ -233,6 +234,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
         hosts: None,
+        client: None,
     }
 }
 

@@ -380,3 +380,19 @@ fn junit_has_a_test_case_per_threshold_and_case() {
 ";
     assert_eq!(junit::render("Cost & \"catch\"\u{1b}", &judged).unwrap(), expected);
 }
+
+#[test]
+fn generator_cpu_is_that_of_the_sender() {
+    // 3 µs per response of each, whatever the system costs.
+    let trials = [blocks("nginx", &[10; 6]), blocks("full", &[30; 6])].concat();
+    let run = run(&["nginx", "full"], trials);
+    assert_outcomes(
+        &run,
+        &[
+            ("generator_cpu(full)<3.1us", Outcome::Pass),
+            ("generator_cpu(full)<2900ns", Outcome::Fail),
+            ("generator_cpu(full/nginx)<=1.01", Outcome::Pass),
+            ("generator_cpu(full/nginx)>1.01", Outcome::Fail),
+        ],
+    );
+}

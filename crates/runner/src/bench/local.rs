@@ -1,5 +1,6 @@
 //! The bench of this machine: origin, system and generator as its processes and threads.
 
+mod foreign;
 mod load;
 
 use super::{Bench, BenchDescription, MeasureRequest, StartRequest, Started};
@@ -16,6 +17,8 @@ use crate::system::render;
 use crate::system::state::{self, FixedPlace};
 use crate::system::{self, Versions};
 use anyhow::Context;
+use foreign::InstalledClient;
+use load::Sender;
 use nix::sys::prctl::set_child_subreaper;
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +34,7 @@ use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::SubjectState;
 use tollgate_records::trial::{Failure, Measurement, Noise, Step};
 use tollgate_tls::SelfSigned;
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
 
 /// This machine. The thread that calls it must live as long as the program: the kernel stops the servers of a trial when
 /// the thread that started them ends.
@@ -43,6 +46,8 @@ pub struct LocalBench<'a> {
     layout: CpuLayout,
     origin: Role,
     system: Role,
+    /// Foreign clients of the loads so far.
+    clients: BTreeMap<LoadProgram, InstalledClient>,
     /// One run at a time measures on a machine.
     lock: Option<MachineLock>,
 }
@@ -62,7 +67,8 @@ impl<'a> LocalBench<'a> {
         process::raise_file_limit().context("cannot raise the limit on open files")?;
         set_child_subreaper(true).context("cannot become a subreaper")?;
         let (origin, system) = (Role::new(layout.origin.clone()), Role::new(layout.system.clone()));
-        Ok(Self { catalog, tollgate, layout, origin, system, lock: None })
+        let clients = BTreeMap::new();
+        Ok(Self { catalog, tollgate, layout, origin, system, clients, lock: None })
     }
 
     /// Peak memory of the started system; `None` without processes.
@@ -131,6 +137,14 @@ impl<'a> LocalBench<'a> {
         CpuLayout { system: self.system.cpus().to_vec(), ..self.layout.clone() }
     }
 
+    /// Finds the program of a load, unless it is tollgate itself.
+    fn find_client(&mut self, client: LoadProgram) -> anyhow::Result<()> {
+        if !client.is_own() && !self.clients.contains_key(&client) {
+            self.clients.insert(client, InstalledClient::find(client)?);
+        }
+        Ok(())
+    }
+
     fn window(&mut self, request: &MeasureRequest<'_>) -> anyhow::Result<Measurement> {
         let layout = self.trial_layout();
         let load = request.expected.load;
@@ -142,13 +156,30 @@ impl<'a> LocalBench<'a> {
             IdlePoll::default()
         };
         let plan = request.plan(layout.generator.clone())?;
+        self.find_client(load.program)?;
+        let client = self.clients.get(&load.program);
         let roles = [&self.system, &self.origin];
-        let finished = load::run(request, &plan, roles, &layout.all())?;
+        let finished = load::run(request, &plan, client, roles, &layout.all())?;
         drop(idle_poll);
         let mut readings = finished.window.read(&mut [&mut self.system, &mut self.origin])?;
         let [system, origin] =
             <[_; 2]>::try_from(std::mem::take(&mut readings.roles)).expect("readings of two roles");
-        let summary = finished.generator.finish().context(load::FAILED)?;
+        let (summary, printed) = match finished.sender {
+            Sender::Generator(generator) => (generator.finish().context(load::FAILED)?, None),
+            Sender::Client(ended) => {
+                let printed = ended.read()?;
+                let first = request.workload.order()[0] as usize;
+                let summary = printed.summary(
+                    load.program,
+                    request.expected.templates.len(),
+                    request.workload.requests()[first].template,
+                    readings.children,
+                    load.clients.threads,
+                    Duration::from_secs_f64(system.window_s),
+                );
+                (summary, Some((printed, ended.record)))
+            }
+        };
         let shares = |cpus: &[usize]| layout.system.iter().any(|cpu| cpus.contains(cpu));
         let is_alone = !shares(&layout.generator) && !shares(&layout.origin);
         let is_shared = layout.shared_cpu().is_some();
@@ -170,6 +201,9 @@ impl<'a> LocalBench<'a> {
             lateness: finished.lateness,
         };
         let mut measurement = measurement::assemble(&request.expected, readings)?;
+        if let Some((printed, record)) = printed {
+            printed.complete(&mut measurement, record);
+        }
         if let Some(external) = &request.subject.external {
             measurement.cpu.is_unknown = external.attach.is_none();
             measurement.attached_cpus = layout.system;
@@ -184,6 +218,11 @@ impl Bench for LocalBench<'_> {
         experiment: &Experiment,
         _: &Interrupt,
     ) -> anyhow::Result<BenchDescription> {
+        for case in &experiment.cases {
+            for subject in &case.subjects {
+                self.find_client(case.load_of(&experiment.subjects[*subject]).program)?;
+            }
+        }
         let baseline = &experiment.subjects[experiment.baseline];
         Ok(BenchDescription {
             layout: self.layout.clone(),

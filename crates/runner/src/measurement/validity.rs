@@ -32,6 +32,8 @@ pub(crate) struct Evidence {
     /// Window of the CPU readings of the servers.
     pub(crate) servers_window: Duration,
     pub(crate) planned: Window,
+    /// True if the window contains the whole load.
+    pub(crate) is_whole_load: bool,
     /// Longest delay of a wake-up of this process during the window.
     pub(crate) lateness: Duration,
     /// Age of the oldest request in flight when the window closed.
@@ -81,26 +83,27 @@ pub(crate) fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
             heaviest: evidence.heaviest.clone(),
         });
     }
-    match evidence.planned {
-        Window::For(planned) => judge_fixed_time(evidence, planned, limits, &mut invalid),
-        Window::Requests { requests, within } => {
-            let ended = evidence.responses + evidence.failed;
-            if ended < requests.into() {
-                let timeout_s = within.as_secs_f64();
-                invalid.push(Invalid::Unfinished { finished: ended, requests, timeout_s });
-            }
-            let halted = evidence.lateness.as_secs_f64() / evidence.servers_window.as_secs_f64();
-            let percent = 100.0 * halted;
-            if let Some(limit_percent) = beyond(percent, limits.pause) {
-                invalid.push(Invalid::Paused { percent, limit_percent });
-            }
+    if let Window::Requests { requests, within } = evidence.planned {
+        let ended = evidence.responses + evidence.failed;
+        if ended < requests.into() {
+            let timeout_s = within.as_secs_f64();
+            invalid.push(Invalid::Unfinished { finished: ended, requests, timeout_s });
         }
+    }
+    if evidence.is_whole_load {
+        let halted = evidence.lateness.as_secs_f64() / evidence.servers_window.as_secs_f64();
+        let percent = 100.0 * halted;
+        if let Some(limit_percent) = beyond(percent, limits.pause) {
+            invalid.push(Invalid::Paused { percent, limit_percent });
+        }
+    } else {
+        judge_fixed_time(evidence, evidence.planned.longest(), limits, &mut invalid);
     }
     invalid
 }
 
 /// Applies the rules of a fixed time: servers and generator must be measured over the same part of a load that
-/// continues before and after it. With a fixed number of requests, the window contains the whole load.
+/// continues before and after it.
 fn judge_fixed_time(
     evidence: &Evidence,
     planned: Duration,
@@ -196,6 +199,7 @@ mod tests {
             window: Duration::from_millis(1_049),
             servers_window: Duration::from_secs(1),
             planned: Window::For(Duration::from_millis(910)),
+            is_whole_load: false,
             lateness: Duration::from_millis(91),
             oldest_in_flight: Some(Duration::from_millis(455)),
         }
@@ -248,6 +252,7 @@ mod tests {
                 tick,
                 servers_window,
                 planned,
+                is_whole_load: true,
                 lateness: Duration::ZERO,
                 ..at_every_limit()
             };
@@ -282,7 +287,7 @@ mod tests {
     /// A hundred requests within a second, with a timeout of two.
     fn of_requests(responses: u64, failed: u64) -> Evidence {
         let planned = Window::Requests { requests: 100, within: Duration::from_secs(2) };
-        Evidence { responses, failed, planned, ..at_every_limit() }
+        Evidence { responses, failed, planned, is_whole_load: true, ..at_every_limit() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::process::Interrupt;
 use crate::process::usage::{ProcessTable, Reading, ThreadReading};
 use anyhow::Context;
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use nix::sys::time::{TimeVal, TimeValLike};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ struct Edge {
     counters: Counters,
     /// CPU time of this process.
     own: Duration,
+    /// CPU time of its children that have ended.
+    children: CpuTime,
     /// Clocks of the servers of each role.
     servers: Vec<Reading>,
     /// Delay against the time at which the window was to open or close.
@@ -66,6 +68,8 @@ pub struct WindowReadings {
     pub roles: Vec<RoleReadings>,
     /// CPU time of this process.
     pub own_us: u64,
+    /// CPU time of the children of this process that ended in the window, since their start: of a foreign client.
+    pub children: CpuTime,
     /// CPU time of the whole machine, with its interrupts.
     pub busy_us: u64,
     pub noise: Noise,
@@ -122,7 +126,8 @@ impl PreparedWindow {
             at,
             counters,
             servers: self.roles.iter().map(|role| Reading::take(&role.pids)).collect(),
-            own: own_cpu_time()?,
+            own: Duration::from_micros(cpu_time(UsageWho::RUSAGE_SELF)?.total_us()),
+            children: cpu_time(UsageWho::RUSAGE_CHILDREN)?,
             late: at.saturating_duration_since(due),
         })
     }
@@ -151,12 +156,18 @@ impl ClosedWindow {
         }
         let Self { prepared, start, end } = self;
         let own = end.own.saturating_sub(start.own);
-        let of_servers = readings.iter().filter_map(|one| one.cpu).map(CpuTime::total_us).sum();
-        let known = Duration::from_micros(of_servers) + own;
+        let children = CpuTime {
+            user_us: end.children.user_us - start.children.user_us,
+            system_us: end.children.system_us - start.children.system_us,
+        };
+        let of_servers: u64 =
+            readings.iter().filter_map(|one| one.cpu).map(CpuTime::total_us).sum();
+        let known = Duration::from_micros(of_servers + children.total_us()) + own;
         let (window, cpus) = (end.at - start.at, &prepared.cpus);
         Ok(WindowReadings {
             roles: readings,
             own_us: micros(own),
+            children,
             busy_us: start.counters.busy_us_until(&end.counters),
             noise: start.counters.until(&end.counters, window, cpus.len(), known),
             heaviest: prepared.table.heaviest_since(&table, cpus, &pids),
@@ -191,11 +202,11 @@ impl ClosedWindow {
     }
 }
 
-/// CPU time of this process.
-fn own_cpu_time() -> anyhow::Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context(COUNTERS)?;
-    let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(Duration::from_micros(us.unsigned_abs()))
+/// CPU time of this process, or of its children that have ended.
+fn cpu_time(who: UsageWho) -> anyhow::Result<CpuTime> {
+    let usage = getrusage(who).context(COUNTERS)?;
+    let us = |time: TimeVal| time.num_microseconds().unsigned_abs();
+    Ok(CpuTime { user_us: us(usage.user_time()), system_us: us(usage.system_time()) })
 }
 
 fn micros(time: Duration) -> u64 {

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     ///
     /// The change is the new price over the old one, as x or %. METRIC(SUBJECT) is the price over the baseline,
     /// METRIC(SUBJECT/OTHER) over another subject; METRIC(SUBJECT @ CASE) applies to one case instead of all. Metrics:
-    /// cpu, throughput, p50, p90, p95, p99, p99.9, mean, max, startup, memory. Exits with 99 if a threshold fails and with
-    /// 75 if one is not settled, judged by the 95 % interval. For limits of the new run: `tollgate report NEW --threshold`.
+    /// cpu, `generator_cpu`, throughput, p50, p90, p95, p99, p99.9, mean, max, startup, memory. Exits with 99 if a threshold
+    /// fails and with 75 if one is not settled, judged by the 95 % interval. For limits of the new run: `tollgate report NEW --threshold`.
     #[arg(long = "threshold", value_name = "CONDITION")]
     threshold: Vec<String>,
     #[command(flatten)]

@@ -55,6 +55,7 @@ Examples:
   tollgate run catch --corpus crs.mix     what WAFs block of rule tests
   tollgate run --resume runs/first-look-...
 
+`client = \"wrk\"` (or ab, h2load) in the load of a case has that program send it.
 Ctrl-C stops a run; finished trials are kept and shown, and --resume continues.
 Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {

@@ -18,7 +18,7 @@ pub(crate) struct ThresholdArgs {
     ///
     /// Exits with 99 if a threshold fails and with 75 if one is not settled, judged by the 95 % interval.
     /// METRIC(SUBJECT/BASELINE) is a ratio, METRIC(SUBJECT) the figure itself; METRIC(SUBJECT @ CASE) applies to one
-    /// case instead of all. Metrics with their units, of which the first is the default: cpu (us, ns, ms), throughput
+    /// case instead of all. Metrics with their units, of which the first is the default: cpu, `generator_cpu` (us, ns, ms), throughput
     /// (/s), p50, p90, p95, p99, p99.9, mean, max, startup (ms, us, s), memory (MiB, KiB, GiB, B), `detection_rate`
     /// and `false_positives` (%); ratios (x, %). Relations: < <= > >=.
     #[arg(long = "threshold", value_name = "CONDITION")]

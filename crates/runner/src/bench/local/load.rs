@@ -1,10 +1,11 @@
 //! The load of a trial on this machine: warm-up, and the window with the clocks at both of its ends.
 
+use super::foreign::{EndedClient, InstalledClient};
 use crate::bench::MeasureRequest;
-use crate::process::{Interrupt, Interrupted};
 use crate::role::Role;
 use crate::role::window::{ClosedWindow, PreparedWindow};
 use anyhow::Context;
+use std::thread;
 use std::time::{Duration, Instant};
 use tollgate_load::{Generator, Phases, Plan};
 use tollgate_records::trial::WarmUpRecord;
@@ -15,24 +16,32 @@ pub(super) const FAILED: &str = "cannot send the load";
 
 pub(super) struct Finished {
     pub(super) window: ClosedWindow,
-    /// The generator, which has stopped sending.
-    pub(super) generator: Generator,
+    pub(super) sender: Sender,
     pub(super) warm_up: WarmUpRecord,
     /// Longest delay of a wake-up of this process during the window.
     pub(super) lateness: Duration,
 }
 
-/// Warms up and runs the window. `roles`: system and origin; `cpus`: those of all roles. The error may be [`Interrupted`].
+/// The sender of a load, which has stopped sending.
+pub(super) enum Sender {
+    Generator(Generator),
+    Client(EndedClient),
+}
+
+/// Warms up and runs the window. `client`: the foreign sender, if there is one; `roles`: system and origin; `cpus`: those of
+/// all roles. The error may be [`Interrupted`](crate::process::Interrupted).
 pub(super) fn run(
     request: &MeasureRequest<'_>,
     plan: &Plan,
+    client: Option<&InstalledClient>,
     roles: [&Role; 2],
     cpus: &[usize],
 ) -> anyhow::Result<Finished> {
     let trial = LoadRun { request, plan, roles, cpus };
-    match request.expected.load.window {
-        Window::For(time) => trial.run_for_time(time),
-        Window::Requests { requests, within: timeout } => {
+    match (client, request.expected.load.window) {
+        (Some(client), window) => trial.run_client(client, window),
+        (None, Window::For(time)) => trial.run_for_time(time),
+        (None, Window::Requests { requests, within: timeout }) => {
             trial.run_requests(requests.into(), timeout)
         }
     }
@@ -55,7 +64,8 @@ impl LoadRun<'_> {
         let slept = self.request.interrupt.sleep(time);
         let window = window.close(Instant::now())?;
         generator.close_window();
-        Ok(Finished { window, generator, warm_up, lateness: slept? })
+        let sender = Sender::Generator(generator);
+        Ok(Finished { window, sender, warm_up, lateness: slept? })
     }
 
     /// The window contains a load of exactly these requests: it begins after the last response of the warm-up and ends
@@ -64,10 +74,31 @@ impl LoadRun<'_> {
         let warm_up = self.warm_up_and_drain()?;
         let window = PreparedWindow::new(&self.roles, self.cpus)?.open(Instant::now())?;
         let generator = start(Plan { phases: Phases::Requests(requests), ..self.plan.clone() })?;
-        let lateness = wait(&generator, timeout, self.request.interrupt)?;
+        let lateness = self.wait(timeout, |step| Ok(generator.wait(step)))?;
         let window = window.close(Instant::now())?;
         generator.close_window();
-        Ok(Finished { window, generator, warm_up, lateness })
+        let sender = Sender::Generator(generator);
+        Ok(Finished { window, sender, warm_up, lateness })
+    }
+
+    /// The window is the life of the process of a foreign client, after a warm-up by the own generator.
+    fn run_client(&self, client: &InstalledClient, window: Window) -> anyhow::Result<Finished> {
+        let warm_up = self.warm_up_and_drain()?;
+        let clients = &self.request.expected.load.clients;
+        let limit = match window {
+            Window::For(time) => time + clients.connect_timeout + clients.response_timeout,
+            Window::Requests { within, .. } => within,
+        };
+        let prepared = PreparedWindow::new(&self.roles, self.cpus)?;
+        let window = prepared.open(Instant::now())?;
+        let mut running = client.start(self.request, &self.plan.cpus)?;
+        let lateness = self.wait(limit, |step| {
+            thread::sleep(step);
+            running.has_ended()
+        })?;
+        let window = window.close(Instant::now())?;
+        let sender = Sender::Client(running.ended(limit)?);
+        Ok(Finished { window, sender, warm_up, lateness })
     }
 
     /// Warms up and waits for the last responses, so that the system does not work on them in the window.
@@ -80,11 +111,8 @@ impl LoadRun<'_> {
         let warm_up = self.warm_up(&generator)?;
         generator.drain();
         // The requests that are left then have timed out.
-        wait(
-            &generator,
-            load.clients.connect_timeout + load.clients.response_timeout,
-            self.request.interrupt,
-        )?;
+        let limit = load.clients.connect_timeout + load.clients.response_timeout;
+        self.wait(limit, |step| Ok(generator.wait(step)))?;
         generator.finish().context(FAILED)?;
         Ok(warm_up)
     }
@@ -119,31 +147,32 @@ impl LoadRun<'_> {
             Ok((Instant::now(), generator.progress(), cpu_us))
         })
     }
+
+    /// Waits until the sender ends, up to `timeout`. `has_ended` waits for that, up to a time. Returns the longest delay of
+    /// a wake-up of this process.
+    fn wait(
+        &self,
+        timeout: Duration,
+        mut has_ended: impl FnMut(Duration) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        let mut latest = Duration::ZERO;
+        let mut now = start;
+        loop {
+            self.request.interrupt.check()?;
+            let step = CHECK_INTERVAL.min(timeout.saturating_sub(now - start));
+            if step.is_zero() || has_ended(step)? {
+                return Ok(latest);
+            }
+            let woken = Instant::now();
+            latest = latest.max((woken - now).saturating_sub(step));
+            now = woken;
+        }
+    }
 }
 
 fn start(plan: Plan) -> anyhow::Result<Generator> {
     Generator::start(plan).context(FAILED)
-}
-
-/// Waits until a generator ends, up to `timeout`. Returns the longest delay of a wake-up of this process.
-fn wait(
-    generator: &Generator,
-    timeout: Duration,
-    interrupt: &Interrupt,
-) -> Result<Duration, Interrupted> {
-    let start = Instant::now();
-    let mut latest = Duration::ZERO;
-    let mut now = start;
-    loop {
-        interrupt.check()?;
-        let step = CHECK_INTERVAL.min(timeout.saturating_sub(now - start));
-        if step.is_zero() || generator.wait(step) {
-            return Ok(latest);
-        }
-        let woken = Instant::now();
-        latest = latest.max((woken - now).saturating_sub(step));
-        now = woken;
-    }
 }
 
 /// Interval between checks of the interrupt.

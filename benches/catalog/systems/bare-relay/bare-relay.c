@@ -5,11 +5,12 @@
  *
  * kept:  each client connection has its own connection to an origin; bytes are copied in both directions.
  * close: each client connection carries one request. Connections to the origins are kept, last in, first out, as in a
- *        proxy. It knows the end of a response and announces it without parsing: every response is ANSWER_BYTES long,
- *        every request is forwarded as `GET PATH`, and `Connection: close` is inserted behind the status line.
+ *        proxy. It finds the end of a response and announces it without parsing: every request is forwarded as `GET PATH`,
+ *        every response is as long as the first one, which it gets at the start, and `Connection: close` is inserted behind
+ *        the status line.
  *
  *   bare-relay PORT kept ORIGIN_PORT...
- *   bare-relay PORT close PATH ANSWER_BYTES ORIGIN_PORT...
+ *   bare-relay PORT close PATH ORIGIN_PORT...
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -270,31 +271,59 @@ static int listen_at(int port)
     return listener;
 }
 
+/* Returns the length of a response of the first origin, with its head. */
+static size_t measure_answer(void)
+{
+    static const char length[] = "\r\nContent-Length: ";
+    int origin = connect_origin(0);
+    if (send(origin, request, request_bytes, MSG_NOSIGNAL) < 0)
+        fail("cannot send to the origin");
+    size_t count = 0;
+    char *head_end = NULL;
+    while (head_end == NULL) {
+        ssize_t more = recv(origin, buffer + count, sizeof buffer - 1 - count, 0);
+        if (more <= 0)
+            fail("no response from the origin");
+        count += (size_t)more;
+        buffer[count] = 0;
+        head_end = strstr(buffer, "\r\n\r\n");
+    }
+    char *value = strcasestr(buffer, length);
+    if (value == NULL || value > head_end) {
+        fputs("the response of the origin has no Content-Length\n", stderr);
+        exit(1);
+    }
+    end_one(origin);
+    return (size_t)(head_end + 4 - buffer) + strtoul(value + sizeof length - 1, NULL, 10);
+}
+
 int main(int arguments, char **argument)
 {
     kept = arguments > 3 && strcmp(argument[2], "kept") == 0;
-    int first = kept ? 3 : 5;
+    int first = kept ? 3 : 4;
     if (arguments <= first || arguments - first > ORIGINS_MAX) {
         fputs("bare-relay PORT kept ORIGIN_PORT...\n"
-              "bare-relay PORT close PATH ANSWER_BYTES ORIGIN_PORT..., with at most 8 origins\n", stderr);
+              "bare-relay PORT close PATH ORIGIN_PORT..., with at most 8 origins\n", stderr);
         return 2;
     }
     for (int at = first; at < arguments; at++)
         origins[origins_count++] =
             (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(argument[at])),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    epoll = epoll_create1(0);
+    if (epoll < 0)
+        fail("cannot wait for events");
     if (!kept) {
-        answer_bytes = (size_t)atol(argument[4]);
         request_bytes = (size_t)snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", argument[3]);
-        if (answer_bytes == 0 || request_bytes >= sizeof request) {
-            fputs("the answer is empty, or the path too long\n", stderr);
+        if (request_bytes >= sizeof request) {
+            fputs("the path is too long\n", stderr);
             return 2;
         }
+        answer_bytes = measure_answer();
     }
-    epoll = epoll_create1(0);
     int listener = listen_at(atoi(argument[1]));
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = listener};
-    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event) != 0)
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event) != 0)
         fail("cannot watch the listener");
 
     for (;;) {
