@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Place in a rule file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct RulePlace {
     /// File as it was named by the caller or by `Include`.
     pub file: Arc<str>,
     /// Line, from 1.
@@ -15,7 +15,7 @@ pub struct Place {
     pub column: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RulePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
@@ -36,7 +36,7 @@ pub enum LoadError {
     #[error("{place}: {message}")]
     Invalid {
         /// Place of the construct.
-        place: Place,
+        place: RulePlace,
         /// Description of the error.
         message: String,
     },
@@ -44,7 +44,7 @@ pub enum LoadError {
     #[error("{place}: {message}")]
     Unsupported {
         /// Place of the construct.
-        place: Place,
+        place: RulePlace,
         /// Name of the construct and the reason.
         message: String,
     },
@@ -52,7 +52,7 @@ pub enum LoadError {
 
 impl LoadError {
     /// Place of the error, if it has one.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&RulePlace> {
         match self {
             Self::Read { .. } => None,
             Self::Invalid { place, .. } | Self::Unsupported { place, .. } => Some(place),
@@ -64,7 +64,7 @@ impl LoadError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Place of the directive.
-    pub place: Place,
+    pub place: RulePlace,
     /// Name of the construct and the reason.
     pub message: String,
 }

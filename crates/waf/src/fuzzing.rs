@@ -26,7 +26,8 @@ pub fn parsers(content_type: &[u8], bytes: &[u8]) {
     }
     let mut name_bytes = 0;
     let result = json::parse(bytes, &limits, |name, _| {
-        name_bytes += name.path.len() * usize::from(name.element.is_none_or(|it| it.is_first));
+        name_bytes +=
+            name.path.len() * usize::from(name.element.is_none_or(|element| element.is_first));
         true
     });
     assert!(result.is_err() || name_bytes <= 1 << 16, "names of {name_bytes} bytes");

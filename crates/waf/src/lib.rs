@@ -53,7 +53,7 @@ mod transaction;
 mod transformation;
 mod variable;
 
-pub use error::{LoadError, Place, Skipped};
+pub use error::{LoadError, RulePlace, Skipped};
 pub use limits::LimitsReached;
 pub use load::{Builder, source};
 #[cfg(any(test, fuzzing))]

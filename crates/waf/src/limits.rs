@@ -21,6 +21,11 @@ pub(crate) const EMPTY_ARGUMENTS_MAX: usize = 1000;
 pub(crate) const NAME_BYTES_FREE: usize = 16 << 10;
 pub(crate) const NAME_RATIO_MAX: usize = 8;
 
+/// Longest path that the elements of an array share. Some rules compare the name of each element.
+pub(crate) const SHARED_PATH_MAX: usize = 256;
+/// Times that a name with special characters counts.
+pub(crate) const SPECIAL_WEIGHT: usize = 2;
+
 /// Longest line of a multipart body that is looked at in one piece, and longest part header.
 pub(crate) const LINE_MAX: usize = 4096;
 /// Headers of one part.

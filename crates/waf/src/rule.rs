@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::condition::Condition;
-use crate::error::Place;
+use crate::error::RulePlace;
 use crate::regex::SelectorRegex;
 use crate::template::Template;
 use crate::transformation::Transformation;
@@ -77,7 +77,7 @@ impl Severity {
 
 /// Entry of a phase's list.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum PhaseStep {
     /// Index of a rule.
     Rule(usize),
     Marker,
@@ -88,7 +88,7 @@ pub(crate) enum Step {
 pub(crate) struct Rule {
     /// 0 for an action without id.
     pub(crate) id: u64,
-    pub(crate) place: Place,
+    pub(crate) place: RulePlace,
     pub(crate) phase: Phase,
     pub(crate) message: Option<Template>,
     pub(crate) tags: Vec<String>,

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Place, Skipped};
+use crate::error::{RulePlace, Skipped};
 use crate::regex::Matcher;
-use crate::rule::{BodyProcessor, Control, Phase, Rule, Severity, Step, Target};
+use crate::rule::{BodyProcessor, Control, Phase, PhaseStep, Rule, Severity, Target};
 use crate::settings::Settings;
 use crate::variable::{Variable, Variables};
 
@@ -16,7 +16,7 @@ use crate::variable::{Variable, Variables};
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     pub(crate) rules: Arc<Vec<Rule>>,
-    pub(crate) steps: Arc<[Vec<Step>; 5]>,
+    pub(crate) steps: Arc<[Vec<PhaseStep>; 5]>,
     pub(crate) settings: Settings,
     /// Names of TX variables by slot, in lower case.
     pub(crate) slots: Arc<Vec<Vec<u8>>>,
@@ -84,7 +84,7 @@ pub struct RuleInfo<'a> {
     /// Id.
     pub id: u64,
     /// Place of the rule.
-    pub place: &'a Place,
+    pub place: &'a RulePlace,
     /// Phase in which it runs.
     pub phase: Phase,
     /// Tags.

@@ -36,7 +36,7 @@ macro_rules! variables {
                 }
             }
 
-            pub(crate) fn source(self) -> Source {
+            pub(crate) fn source(self) -> ValueSource {
                 match self {
                     $(Self::$variant => variables!(@source $variant $($source)?),)*
                 }
@@ -45,40 +45,40 @@ macro_rules! variables {
     };
     (@ collection) => { true };
     (@source $variant:ident $source:expr) => { $source };
-    (@source $variant:ident) => { Source::Entries(&[Variable::$variant]) };
+    (@source $variant:ident) => { ValueSource::Entries(&[Variable::$variant]) };
 }
 
 // Name, variant, `collection` if its values have names, and the source of its values if it is not the message itself.
 variables! {
-    "ARGS" Args collection => Source::Entries(&[Variable::ArgsGet, Variable::ArgsPost]),
+    "ARGS" Args collection => ValueSource::Entries(&[Variable::ArgsGet, Variable::ArgsPost]),
     "ARGS_COMBINED_SIZE" ArgsCombinedSize,
     "ARGS_GET" ArgsGet collection,
     "ARGS_GET_NAMES" ArgsGetNames collection,
-    "ARGS_NAMES" ArgsNames collection => Source::Entries(&[Variable::ArgsGetNames, Variable::ArgsPostNames]),
+    "ARGS_NAMES" ArgsNames collection => ValueSource::Entries(&[Variable::ArgsGetNames, Variable::ArgsPostNames]),
     "ARGS_POST" ArgsPost collection,
     "ARGS_POST_NAMES" ArgsPostNames collection,
     "AUTH_TYPE" AuthType,
-    "DURATION" Duration => Source::Computed,
-    "ENV" Env collection => Source::Computed,
+    "DURATION" Duration => ValueSource::Computed,
+    "ENV" Env collection => ValueSource::Computed,
     "FILES" Files collection,
     "FILES_COMBINED_SIZE" FilesCombinedSize,
     "FILES_NAMES" FilesNames collection,
     "FILES_SIZES" FilesSizes collection,
     "FILES_TMP_CONTENT" FilesTmpContent collection,
-    "FILES_TMPNAMES" FilesTmpNames collection => Source::Never("no temporary file is written"),
+    "FILES_TMPNAMES" FilesTmpNames collection => ValueSource::Never("no temporary file is written"),
     "FULL_REQUEST" FullRequest,
     "FULL_REQUEST_LENGTH" FullRequestLength,
-    "GEO" Geo collection => Source::Never("there are no geographic lookups"),
-    "GLOBAL" Global collection => Source::Store,
-    "HIGHEST_SEVERITY" HighestSeverity => Source::Computed,
+    "GEO" Geo collection => ValueSource::Never("there are no geographic lookups"),
+    "GLOBAL" Global collection => ValueSource::Store,
+    "HIGHEST_SEVERITY" HighestSeverity => ValueSource::Computed,
     "INBOUND_DATA_ERROR" InboundDataError,
-    "IP" Ip collection => Source::Store,
-    "LIMITS_REACHED" LimitsReached => Source::Computed,
-    "MATCHED_VAR" MatchedVar => Source::Matched,
-    "MATCHED_VARS" MatchedVars collection => Source::Matched,
-    "MATCHED_VARS_NAMES" MatchedVarsNames collection => Source::Matched,
-    "MATCHED_VAR_NAME" MatchedVarName => Source::Matched,
-    "MSC_PCRE_LIMITS_EXCEEDED" PcreLimitsExceeded => Source::Computed,
+    "IP" Ip collection => ValueSource::Store,
+    "LIMITS_REACHED" LimitsReached => ValueSource::Computed,
+    "MATCHED_VAR" MatchedVar => ValueSource::Matched,
+    "MATCHED_VARS" MatchedVars collection => ValueSource::Matched,
+    "MATCHED_VARS_NAMES" MatchedVarsNames collection => ValueSource::Matched,
+    "MATCHED_VAR_NAME" MatchedVarName => ValueSource::Matched,
+    "MSC_PCRE_LIMITS_EXCEEDED" PcreLimitsExceeded => ValueSource::Computed,
     "MULTIPART_BOUNDARY_QUOTED" MultipartBoundaryQuoted,
     "MULTIPART_BOUNDARY_WHITESPACE" MultipartBoundaryWhitespace,
     "MULTIPART_CRLF_LF_LINES" MultipartCrlfLfLines,
@@ -105,7 +105,7 @@ variables! {
     "REMOTE_USER" RemoteUser,
     "REQBODY_ERROR" ReqbodyError,
     "REQBODY_ERROR_MSG" ReqbodyErrorMsg,
-    "REQBODY_PROCESSOR" ReqbodyProcessor => Source::Computed,
+    "REQBODY_PROCESSOR" ReqbodyProcessor => ValueSource::Computed,
     "REQBODY_PROCESSOR_ERROR" ReqbodyProcessorError,
     "REQBODY_PROCESSOR_ERROR_MSG" ReqbodyProcessorErrorMsg,
     "REQUEST_BASENAME" RequestBasename,
@@ -121,7 +121,7 @@ variables! {
     "REQUEST_PROTOCOL" RequestProtocol,
     "REQUEST_URI" RequestUri,
     "REQUEST_URI_RAW" RequestUriRaw,
-    "RESOURCE" Resource collection => Source::Store,
+    "RESOURCE" Resource collection => ValueSource::Store,
     "RESPONSE_BODY" ResponseBody,
     "RESPONSE_CONTENT_LENGTH" ResponseContentLength,
     "RESPONSE_CONTENT_TYPE" ResponseContentType,
@@ -129,12 +129,12 @@ variables! {
     "RESPONSE_HEADERS_NAMES" ResponseHeadersNames collection,
     "RESPONSE_PROTOCOL" ResponseProtocol,
     "RESPONSE_STATUS" ResponseStatus,
-    "RULE" Rule collection => Source::Rule,
+    "RULE" Rule collection => ValueSource::Rule,
     "SERVER_ADDR" ServerAddr,
     "SERVER_NAME" ServerName,
     "SERVER_PORT" ServerPort,
-    "SESSION" Session collection => Source::Store,
-    "SESSIONID" SessionId => Source::Never("sessions are not tracked"),
+    "SESSION" Session collection => ValueSource::Store,
+    "SESSIONID" SessionId => ValueSource::Never("sessions are not tracked"),
     "STATUS_LINE" StatusLine,
     "TIME" Time,
     "TIME_DAY" TimeDay,
@@ -145,11 +145,11 @@ variables! {
     "TIME_SEC" TimeSec,
     "TIME_WDAY" TimeWday,
     "TIME_YEAR" TimeYear,
-    "TX" Tx collection => Source::Store,
+    "TX" Tx collection => ValueSource::Store,
     "UNIQUE_ID" UniqueId,
     "URLENCODED_ERROR" UrlencodedError,
-    "USER" User collection => Source::Store,
-    "USERID" UserId => Source::Never("users are not tracked"),
+    "USER" User collection => ValueSource::Store,
+    "USERID" UserId => ValueSource::Never("users are not tracked"),
     "XML" Xml collection,
 }
 
@@ -184,7 +184,7 @@ impl FromIterator<Variable> for Variables {
 
 /// Source of a variable's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     /// Entries of the request or response, under these physical variables, in this order.
     Entries(&'static [Variable]),
     /// Named values that rules write.

@@ -382,7 +382,7 @@ fn scores_and_whitelists_without_effect_are_listed() {
                  MainRule id:1002 str:b mz:ARGS s:42;";
     let found = load(rules).unwrap();
     let inert: Vec<String> =
-        found.inert().iter().map(|it| format!("{}: {}", it.place, it.message)).collect();
+        found.inert().iter().map(|note| format!("{}: {}", note.place, note.message)).collect();
     assert_eq!(
         inert,
         [

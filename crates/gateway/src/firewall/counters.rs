@@ -74,22 +74,28 @@ impl FirewallCounters {
         }
         type Value = fn(&ThreadCounters) -> u64;
         let families: [(&str, &str, Value); 6] = [
-            ("waf_inspected_total", "Requests that were inspected.", |it| it.inspected.get()),
-            ("waf_blocked_total", "Transactions that were blocked.", |it| it.blocked.get()),
-            ("waf_detected_total", "Transactions with a match that passed.", |it| {
-                it.detected.get()
+            ("waf_inspected_total", "Requests that were inspected.", |counters| {
+                counters.inspected.get()
+            }),
+            ("waf_blocked_total", "Transactions that were blocked.", |counters| {
+                counters.blocked.get()
+            }),
+            ("waf_detected_total", "Transactions with a match that passed.", |counters| {
+                counters.detected.get()
             }),
             (
                 "waf_partial_total",
                 "Transactions with a body, or a part of one, that was not inspected.",
-                |it| it.partial.get(),
+                |counters| counters.partial.get(),
             ),
             (
                 "waf_over_limit_total",
                 "Transactions that exceeded a limit of the inspection, blocked or passed as configured.",
-                |it| it.over_limit.get(),
+                |counters| counters.over_limit.get(),
             ),
-            ("waf_engine_microseconds_total", "Time in the engine.", |it| it.engine_us.get()),
+            ("waf_engine_microseconds_total", "Time in the engine.", |counters| {
+                counters.engine_us.get()
+            }),
         ];
         for (name, help, value) in families {
             page.family(name, help);
@@ -184,9 +190,10 @@ impl RouteCounters {
 
     fn render_scores(&self, page: &mut Page) {
         let sum = |value: &dyn Fn(&ThreadCounters) -> u64| self.threads.iter().map(value).sum();
-        let counts: Vec<u64> =
-            (0..=SCORE_BOUNDS.len()).map(|bucket| sum(&|it| it.scores[bucket].get())).collect();
-        let score_sum: u64 = sum(&|it| it.score_sum.get());
+        let counts: Vec<u64> = (0..=SCORE_BOUNDS.len())
+            .map(|bucket| sum(&|counters| counters.scores[bucket].get()))
+            .collect();
+        let score_sum: u64 = sum(&|counters| counters.score_sum.get());
         page.buckets("waf_score", &[("route", &self.label)], &SCORE_BOUNDS, &counts, score_sum);
     }
 }

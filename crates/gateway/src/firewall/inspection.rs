@@ -171,7 +171,9 @@ impl Inspection {
         if let Some(name) = &waf.transaction_header {
             headers.push((name.clone(), self.name.to_string()));
         }
-        if let Some(target) = redirect.filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic())) {
+        if let Some(target) =
+            redirect.filter(|target| target.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
             headers.push(("Location".to_owned(), target));
             return LocalResponse::new(status, reason(status), headers, Vec::new());
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::body::Limits;
+use crate::limits::{SHARED_PATH_MAX, SPECIAL_WEIGHT};
 use crate::transformation::decimal;
 
 /// Name of a member whose key is empty, as in libmodsecurity.
@@ -51,7 +52,8 @@ pub(crate) struct Element {
 /// Of a body that is cut, the last value is visited as far as it goes.
 ///
 /// An error if arrays and objects are nested deeper than `limits.depth`, or if the paths of all
-/// values together exceed `limits.name_bytes`.
+/// values together exceed `limits.name_bytes`. Those of an array's elements count once, unless they are very long; those
+/// with special characters, which cost rules more, count twice.
 pub(crate) fn parse(
     input: &[u8],
     limits: &Limits,
@@ -103,13 +105,16 @@ pub(crate) fn parse(
         if let Some(text) = scalar {
             let element = parser.count_element();
             let path = element.map_or(parser.path.len(), |(_, path)| path);
-            if element.is_none_or(|(element, _)| element.is_first) {
-                parser.name_bytes += path;
+            let is_shared = path <= SHARED_PATH_MAX && element.is_some_and(|(at, _)| !at.is_first);
+            if !is_shared {
+                let is_plain = parser.path[..path].iter().all(is_plain);
+                parser.name_bytes += if is_plain { path } else { SPECIAL_WEIGHT * path };
             }
             if parser.name_bytes > limits.name_bytes {
                 return Err(parser.error("the names of all values are too long"));
             }
-            let name = Name { path: &parser.path[..path], element: element.map(|(it, _)| it) };
+            let name =
+                Name { path: &parser.path[..path], element: element.map(|(element, _)| element) };
             if !visit(name, parser.text(&text)) {
                 return Ok(());
             }
@@ -423,6 +428,11 @@ impl Parser<'_> {
     }
 }
 
+/// True for bytes of common keys.
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.$@:".contains(byte)
+}
+
 /// Number of literal bytes at the start of a string: ASCII other than control characters, quotes and
 /// backslashes.
 fn plain_len(input: &[u8]) -> usize {
@@ -563,6 +573,13 @@ mod tests {
         // Elements of one array share their path.
         let shared = format!("{{\"{key}\":[{}]}}", ["1"; 50].join(","));
         assert!(flatten(&shared).ends_with(".array_49=1\n"));
+        let special = format!("{{\"a\":{{{}}}}}", ["\"<\":1"; 50].join(","));
+        assert!(flatten(&special).ends_with("json.a.<=1\n"));
+        let special = special.replace('a', &key);
+        assert!(flatten(&special).ends_with("the names of all values are too long"));
+        assert_eq!(flatten(&special).lines().count(), 3);
+        let long = shared.replace('n', "nn");
+        assert!(flatten(&long).ends_with("the names of all values are too long"));
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
             return Variables::new();
         }
         let result = json::parse(body, &LIMITS, |name, value| {
-            let index = name.element.map_or(String::new(), |it| it.index.to_string());
+            let index = name.element.map_or(String::new(), |element| element.index.to_string());
             collect(&[name.path, index.as_bytes()].concat(), value)
         });
         // yajl overlooks an incomplete string or word after the end.
@@ -92,15 +92,15 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         }
         variables.insert("REQBODY_ERROR", flag(result.is_err()));
     } else if content_type.starts_with(b"application/x-www-form-urlencoded") {
-        let outcome =
+        let is_valid =
             urlencoded::parse(body, b'&', BareArgument::Name, &mut Default::default(), collect);
-        variables.insert("URLENCODED_ERROR", flag(outcome.invalid_encoding));
+        variables.insert("URLENCODED_ERROR", flag(!is_valid));
     } else {
         let parsed = multipart::parse(body, content_type, &LIMITS);
         // libmodsecurity takes fewer forms of parameters.
         let is_plain = |byte: &u8| !b"\"; \t".contains(byte);
         let start = b"multipart/form-data; boundary=";
-        if !content_type.strip_prefix(start).is_some_and(|it| it.iter().all(is_plain)) {
+        if !content_type.strip_prefix(start).is_some_and(|rest| rest.iter().all(is_plain)) {
             return Variables::new();
         }
         // Differences that the parser documents.
@@ -172,7 +172,7 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
 fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
     let mut arguments = Vec::new();
     let parsed = Target::parse(target);
-    let outcome = urlencoded::parse(
+    let is_valid = urlencoded::parse(
         parsed.query,
         b'&',
         BareArgument::Name,
@@ -189,7 +189,7 @@ fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
         ("REQUEST_BASENAME", hex(parsed.basename())),
         ("REQUEST_URI", hex(parsed.uri())),
         ("QUERY_STRING", hex(parsed.query)),
-        ("URLENCODED_ERROR", flag(outcome.invalid_encoding)),
+        ("URLENCODED_ERROR", flag(!is_valid)),
         ("ARGS_GET", list(arguments.iter().map(|(name, value)| (&**name, &**value)))),
         ("REQUEST_COOKIES", list(pairs.iter().map(|(name, value)| (&**name, &**value)))),
     ])

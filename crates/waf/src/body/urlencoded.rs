@@ -6,16 +6,8 @@ use crate::operator::encoding::invalid_url_encoding;
 use crate::settings::BareArgument;
 use crate::transformation::url;
 
-/// Result of a parse.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// A name or value had a percent sign without two hexadecimal digits (`URLENCODED_ERROR`).
-    pub(crate) invalid_encoding: bool,
-    /// `visit` returned false before the end.
-    pub(crate) stopped: bool,
-}
-
-/// Calls `visit` with the decoded name and value of each argument until it returns false.
+/// Calls `visit` with the decoded name and value of each argument until it returns false. Returns true if all escapes were valid;
+/// an invalid one is a percent sign without two hexadecimal digits behind it (`URLENCODED_ERROR`).
 ///
 /// As in libmodsecurity, an argument ends at `separator`, a name at its first `=`; `a&&b` has an
 /// argument with the empty name, but a separator at the end is followed by none; invalid escapes are
@@ -26,8 +18,8 @@ pub(crate) fn parse(
     bare: BareArgument,
     scratch: &mut [Vec<u8>; 2],
     mut visit: impl FnMut(&[u8], &[u8]) -> bool,
-) -> Outcome {
-    let mut outcome = Outcome::default();
+) -> bool {
+    let mut invalid = false;
     let mut start = 0;
     let [name_buffer, value_buffer] = scratch;
     for end in memchr_iter(separator, input)
@@ -43,14 +35,13 @@ pub(crate) fn parse(
             None if bare == BareArgument::Value => (&[][..], argument),
             None => (argument, &[][..]),
         };
-        let name = decode(name, name_buffer, &mut outcome.invalid_encoding);
-        let value = decode(value, value_buffer, &mut outcome.invalid_encoding);
+        let name = decode(name, name_buffer, &mut invalid);
+        let value = decode(value, value_buffer, &mut invalid);
         if !visit(name, value) {
-            outcome.stopped = true;
             break;
         }
     }
-    outcome
+    !invalid
 }
 
 fn decode<'a>(input: &'a [u8], buffer: &'a mut Vec<u8>, invalid: &mut bool) -> &'a [u8] {
@@ -72,12 +63,12 @@ mod tests {
 
     fn arguments(input: &[u8]) -> (String, bool) {
         let mut text = String::new();
-        let outcome =
+        let is_valid =
             parse(input, b'&', BareArgument::Name, &mut Default::default(), |name, value| {
                 text.push_str(&format!("[{}|{}]", name.escape_ascii(), value.escape_ascii()));
                 true
             });
-        (text, outcome.invalid_encoding)
+        (text, !is_valid)
     }
 
     #[test]
@@ -114,11 +105,11 @@ mod tests {
     #[test]
     fn stops_where_the_visitor_wants() {
         let mut count = 0;
-        let outcome = parse(b"a&b&c", b'&', BareArgument::Name, &mut Default::default(), |_, _| {
+        parse(b"a&b&c", b'&', BareArgument::Name, &mut Default::default(), |_, _| {
             count += 1;
             count < 2
         });
-        assert_eq!((count, outcome.stopped), (2, true));
+        assert_eq!(count, 2);
         parse(b"a;b&c", b';', BareArgument::Name, &mut Default::default(), |_, _| {
             count += 1;
             true

@@ -27,7 +27,7 @@ impl<'a> Folded<'a> {
 }
 
 /// Decision of a rule.
-enum Step {
+enum FoldStep {
     /// Something changed: start again from the current position.
     Again,
     /// No rule applies.
@@ -89,14 +89,14 @@ impl<'a> Folder<'_, 'a> {
                 continue;
             }
             match self.fold_two() {
-                Step::Again => continue,
-                Step::Stop(length) => return length,
-                Step::Next => {}
+                FoldStep::Again => continue,
+                FoldStep::Stop(length) => return length,
+                FoldStep::Next => {}
             }
             if !self.read(3) {
                 continue;
             }
-            if let Step::Again = self.fold_three() {
+            if let FoldStep::Again = self.fold_three() {
                 continue;
             }
             // The leftmost token stays as it is.
@@ -132,17 +132,17 @@ impl<'a> Folder<'_, 'a> {
     }
 
     /// Drops tokens at the end and starts over with the first one.
-    fn drop_and_restart(&mut self, count: usize) -> Step {
+    fn drop_and_restart(&mut self, count: usize) -> FoldStep {
         self.held -= count;
         self.left = 0;
-        Step::Again
+        FoldStep::Again
     }
 
     /// Drops one token at the end and steps back by one.
-    fn drop_and_step_back(&mut self) -> Step {
+    fn drop_and_step_back(&mut self) -> FoldStep {
         self.held -= 1;
         self.left = self.left.saturating_sub(1);
-        Step::Again
+        FoldStep::Again
     }
 
     /// With five tokens, expressions in parentheses are seen as a whole.
@@ -170,7 +170,7 @@ impl<'a> Folder<'_, 'a> {
         }
     }
 
-    fn fold_two(&mut self) -> Step {
+    fn fold_two(&mut self) -> FoldStep {
         use Kind::{
             Backslash, Bareword, Collate, Function, Keyword, LeftBrace, LeftParenthesis,
             LogicOperator, Number, Operator, RightBrace, RightParenthesis, Semicolon, SqlType,
@@ -181,7 +181,7 @@ impl<'a> Folder<'_, 'a> {
         match (a.kind, b.kind) {
             (String, String) | (Semicolon, Semicolon) => {
                 self.held -= 1;
-                return Step::Again;
+                return FoldStep::Again;
             }
             (Operator | LogicOperator, _) if b.kind == SqlType || b.is_unary_operator() => {
                 return self.drop_and_restart(1);
@@ -199,16 +199,16 @@ impl<'a> Folder<'_, 'a> {
                 if b.text.len() >= 2 && b.text[..2].eq_ignore_ascii_case(b"IF") =>
             {
                 self.tokens[left + 1].kind = Kind::Tsql;
-                return Step::Again;
+                return FoldStep::Again;
             }
             (Bareword | Variable, LeftParenthesis) if names_function(&a) => {
                 self.tokens[left].kind = Function;
-                return Step::Again;
+                return FoldStep::Again;
             }
             (Keyword, _) if a.is("IN") || a.is("NOT IN") => {
                 self.tokens[left].kind =
                     if b.kind == LeftParenthesis { Operator } else { Bareword };
-                return Step::Again;
+                return FoldStep::Again;
             }
             (Operator, _) if a.is("LIKE") || a.is("NOT LIKE") => {
                 // The other rules then ignore the second token.
@@ -232,7 +232,7 @@ impl<'a> Folder<'_, 'a> {
                     // Transact-SQL reads `\%1` as `0 % 1`.
                     self.tokens[left].kind = Number;
                     self.left = 0;
-                    return Step::Again;
+                    return FoldStep::Again;
                 }
                 self.tokens[left] = b;
                 return self.drop_and_restart(1);
@@ -244,7 +244,7 @@ impl<'a> Folder<'_, 'a> {
                 if b.text.is_empty() {
                     // {``.``.id} is valid in MySQL alone.
                     self.tokens[left + 1].kind = Kind::Evil;
-                    return Step::Stop(left + 2);
+                    return FoldStep::Stop(left + 2);
                 }
                 // `{name expression}` of ODBC.
                 return self.drop_and_restart(2);
@@ -252,10 +252,10 @@ impl<'a> Folder<'_, 'a> {
             (_, RightBrace) => return self.drop_and_restart(1),
             _ => {}
         }
-        Step::Next
+        FoldStep::Next
     }
 
-    fn fold_three(&mut self) -> Step {
+    fn fold_three(&mut self) -> FoldStep {
         use Kind::{
             Bareword, Comma, Dot, Expression, Function, Group, Keyword, LeftParenthesis,
             LogicOperator, Number, Operator, RightParenthesis, SqlType, String, Variable,
@@ -307,7 +307,7 @@ impl<'a> Folder<'_, 'a> {
         {
             self.tokens[left].kind = Bareword;
         }
-        Step::Next
+        FoldStep::Next
     }
 }
 

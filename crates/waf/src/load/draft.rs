@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::condition::Pattern;
-use crate::error::{Fault, LoadError, Place, Skipped};
+use crate::error::{Fault, LoadError, RulePlace, Skipped};
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
 use crate::rule::EngineMode;
@@ -41,7 +41,7 @@ pub(crate) struct Draft {
 #[derive(Debug)]
 pub(crate) struct OpenChain {
     /// Place of the last link.
-    pub(crate) place: Place,
+    pub(crate) place: RulePlace,
     /// Position of the rule; `None` if it was left out.
     pub(crate) entry: Option<usize>,
 }
@@ -69,7 +69,7 @@ impl Draft {
 
     /// Notes that a file is read; false, with a note for the user, if it was before. CrowdSec reads a file once, however many
     /// of its patterns name it.
-    pub(crate) fn is_new(&mut self, path: &Path, place: impl Fn() -> Place) -> bool {
+    pub(crate) fn is_new(&mut self, path: &Path, place: impl Fn() -> RulePlace) -> bool {
         let is_new =
             self.read.insert(path.canonicalize().unwrap_or_else(|_missing| path.to_owned()));
         if !is_new {
@@ -90,7 +90,7 @@ impl Draft {
     }
 
     /// Adds a construct to those without effect.
-    pub(crate) fn note_inert(&mut self, place: &Place, message: impl Into<String>) {
+    pub(crate) fn note_inert(&mut self, place: &RulePlace, message: impl Into<String>) {
         self.inert.push(Skipped { place: place.clone(), message: message.into() });
     }
 

@@ -13,7 +13,7 @@ pub mod source;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{LoadError, Place};
+use crate::error::{LoadError, RulePlace};
 use crate::ruleset::RuleSet;
 use crate::settings::Settings;
 
@@ -134,7 +134,8 @@ impl Builder {
                 match source {
                     SourceText::File(path) => loader.file(&path, 0)?,
                     SourceText::Text(name, text, folder) => {
-                        loader.text(&Arc::from(name), &text, &folder, 0)?;
+                        let (name, text, folder) = (&Arc::from(name), &text, &folder);
+                        loader.text(Text { name, text, folder, depth: 0 })?;
                     }
                 }
             }
@@ -149,77 +150,71 @@ struct Loader {
     naxsi: Naxsi,
 }
 
+/// Text of a file that is read.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    name: &'a Arc<str>,
+    text: &'a [u8],
+    /// Folder in which files that it names are searched.
+    folder: &'a Path,
+    /// Files that name each other, up to this one.
+    depth: usize,
+}
+
 impl Loader {
     /// Reads a file with everything that it includes.
     fn file(&mut self, path: &Path, depth: usize) -> Result<(), LoadError> {
         let name: Arc<str> = Arc::from(path.display().to_string());
-        let start = || Place { file: Arc::clone(&name), line: 1, column: 1 };
+        let start = || RulePlace { file: Arc::clone(&name), line: 1, column: 1 };
         if depth == 0 && appsec::is_name(&name) && !self.draft.is_new(path, start) {
             return Ok(());
         }
         let text = std::fs::read(path)
             .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         self.draft.shared.files_read.push(path.to_owned());
-        self.text(&name, &text, path.parent().unwrap_or(Path::new("")), depth)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        self.text(Text { name: &name, text: &text, folder, depth })
     }
 
-    /// Reads the text of a file in the dialect of its name; other files are searched in `folder`.
-    fn text(
-        &mut self,
-        name: &Arc<str>,
-        text: &[u8],
-        folder: &Path,
-        depth: usize,
-    ) -> Result<(), LoadError> {
-        if appsec::is_name(name) {
-            self.appsec(name, text, folder, depth)
-        } else if naxsi::is_name(name) {
-            self.naxsi.read(&mut self.draft, name, text)
+    /// Reads a text in the dialect of its name.
+    fn text(&mut self, text: Text<'_>) -> Result<(), LoadError> {
+        if appsec::is_name(text.name) {
+            self.appsec(text)
+        } else if naxsi::is_name(text.name) {
+            self.naxsi.read(&mut self.draft, text.name, text.text)
         } else {
-            self.seclang(name, text, folder, depth)
+            self.seclang(text)
         }
     }
 
-    fn seclang(
-        &mut self,
-        name: &Arc<str>,
-        text: &[u8],
-        folder: &Path,
-        depth: usize,
-    ) -> Result<(), LoadError> {
-        for directive in seclang::lexer::directives(name, text)? {
-            let read = self.draft.directive(&directive, folder);
+    fn seclang(&mut self, text: Text<'_>) -> Result<(), LoadError> {
+        for directive in seclang::lexer::directives(text.name, text.text)? {
+            let read = self.draft.directive(&directive, text.folder);
             if let Some(Some(Include { files, place })) = self.draft.skip(read)? {
-                check_depth(depth, || place.clone())?;
-                files.iter().try_for_each(|file| self.file(file, depth + 1))?;
+                check_depth(text.depth, || place.clone())?;
+                files.iter().try_for_each(|file| self.file(file, text.depth + 1))?;
             }
         }
         Ok(())
     }
 
-    fn appsec(
-        &mut self,
-        name: &Arc<str>,
-        text: &[u8],
-        folder: &Path,
-        depth: usize,
-    ) -> Result<(), LoadError> {
-        let file = appsec::AppsecFile::parse(name, text, folder)?;
+    fn appsec(&mut self, text: Text<'_>) -> Result<(), LoadError> {
+        let file = appsec::AppsecFile::parse(text.name, text.text, text.folder)?;
         file.settings(&mut self.draft)?;
         for (path, place) in file.seclang_files() {
-            check_depth(depth, || place.clone())?;
+            check_depth(text.depth, || place.clone())?;
             if self.draft.is_new(&path, || place.clone()) {
-                self.file(&path, depth + 1)?;
+                self.file(&path, text.depth + 1)?;
             }
         }
-        for text in file.seclang_texts() {
-            self.seclang(name, &text, folder, depth)?;
+        for rules in file.seclang_texts() {
+            self.seclang(Text { text: &rules, ..text })?;
         }
         file.rules(&mut self.draft)
     }
 }
 
-fn check_depth(depth: usize, place: impl Fn() -> Place) -> Result<(), LoadError> {
+fn check_depth(depth: usize, place: impl Fn() -> RulePlace) -> Result<(), LoadError> {
     if depth < INCLUDE_DEPTH_MAX {
         return Ok(());
     }

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::condition::Condition;
-use crate::error::{LoadError, Place, Skipped, nearest};
+use crate::error::{LoadError, RulePlace, Skipped, nearest};
 use crate::plan::Plan;
 use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
-    Assignment, Change, Control, Disruptive, Flow, Link, Phase, Rule, Selector, Step, Target, Test,
+    Assignment, Change, Control, Disruptive, Flow, Link, Phase, PhaseStep, Rule, Selector, Target,
+    Test,
 };
 use crate::ruleset::{Exclusions, Notes, RuleSet};
 use crate::settings::Settings;
 use crate::template::{Macro, Template};
-use crate::variable::{Source, Variable, Variables};
+use crate::variable::{ValueSource, Variable, Variables};
 
 use super::draft::Draft;
 use super::written::{
@@ -50,8 +51,8 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     let of_body =
         [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
     let phase = &steps[Phase::ResponseBody.index()];
-    let uses_response_body =
-        phase.iter().any(|step| matches!(step, Step::Rule(_))) || names.read.contains_any(&of_body);
+    let uses_response_body = phase.iter().any(|step| matches!(step, PhaseStep::Rule(_)))
+        || names.read.contains_any(&of_body);
     Ok(RuleSet {
         plan: Arc::new(Plan::new(&rules, &steps, tests, &draft.shared.requirements)),
         rules: Arc::new(rules),
@@ -130,7 +131,7 @@ fn unwritten_variables(rules: &[Rule]) -> Vec<Skipped> {
     for rule in rules {
         let tests = rule.links.iter().filter_map(|link| link.test.as_ref());
         for target in tests.flat_map(|test| &test.targets) {
-            if let Source::Never(reason) = target.variable.source() {
+            if let ValueSource::Never(reason) = target.variable.source() {
                 let message = format!("{target} is never set: {reason}");
                 found.push(Skipped { place: rule.place.clone(), message });
             }
@@ -186,7 +187,7 @@ fn resolved(controls: Vec<Control<RuleFilter>>, rules: &[Rule]) -> Vec<Control> 
 #[derive(Default)]
 struct Rules {
     rules: Vec<Rule>,
-    steps: [Vec<Step>; 5],
+    steps: [Vec<PhaseStep>; 5],
     tests: usize,
     markers: Vec<String>,
     skips: Vec<Skip>,
@@ -201,12 +202,12 @@ struct Skip {
     step: usize,
     /// Name of the marker.
     marker: String,
-    place: Place,
+    place: RulePlace,
 }
 
 impl Rules {
     fn marker(&mut self, name: String) {
-        self.steps.iter_mut().for_each(|phase| phase.push(Step::Marker));
+        self.steps.iter_mut().for_each(|phase| phase.push(PhaseStep::Marker));
         self.markers.push(name);
     }
 
@@ -250,7 +251,7 @@ impl Rules {
         };
         let links = (0..).zip(written).map(|(number, link)| self.link(number, link, &defaults));
         let links = links.collect();
-        self.steps[phase.index()].push(Step::Rule(self.rules.len()));
+        self.steps[phase.index()].push(PhaseStep::Rule(self.rules.len()));
         self.rules.push(Rule { links, ..rule });
     }
 
@@ -291,9 +292,9 @@ impl Rules {
             by_name.entry(name).or_default().push(number);
         }
         // Positions of the markers, in ascending order, by phase and marker.
-        let positions = |phase: &Vec<Step>| {
+        let positions = |phase: &Vec<PhaseStep>| {
             let markers = (0..).zip(phase);
-            let markers = markers.filter(|(_, step)| matches!(step, Step::Marker));
+            let markers = markers.filter(|(_, step)| matches!(step, PhaseStep::Marker));
             markers.map(|(at, _)| at).collect::<Vec<usize>>()
         };
         let positions: Vec<Vec<usize>> = self.steps.iter().map(positions).collect();
@@ -396,7 +397,7 @@ impl Names {
     }
 
     fn mark_read(&mut self, variable: Variable) {
-        if let Source::Entries(variables) = variable.source() {
+        if let ValueSource::Entries(variables) = variable.source() {
             variables.iter().for_each(|&variable| self.read.insert(variable));
         }
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::condition::Condition;
-use crate::error::Place;
+use crate::error::RulePlace;
 use crate::rule::{AllowScope, Assignment, Control, Phase, Severity, Target, WrittenOperator};
 use crate::template::Template;
 use crate::transformation::Transformation;
@@ -23,12 +23,12 @@ pub(crate) struct WrittenRule {
 /// One condition of a rule with its actions.
 #[derive(Debug)]
 pub(crate) struct WrittenLink {
-    pub(crate) place: Place,
+    pub(crate) place: RulePlace,
     /// `None` for an action, which always matches.
     pub(crate) test: Option<WrittenTest>,
     pub(crate) actions: Actions,
     /// Place of the actions.
-    pub(crate) actions_place: Place,
+    pub(crate) actions_place: RulePlace,
     /// Runs the assignments for each occurrence in a matching value.
     pub(crate) per_occurrence: bool,
 }
@@ -129,7 +129,7 @@ impl WrittenRule {
 
 impl WrittenLink {
     /// A link with an operator and without actions.
-    pub(crate) fn new(place: &Place, targets: Vec<Target>, condition: Condition) -> Self {
+    pub(crate) fn new(place: &RulePlace, targets: Vec<Target>, condition: Condition) -> Self {
         Self {
             place: place.clone(),
             test: Some(WrittenTest {
@@ -219,5 +219,5 @@ pub(crate) enum Entry {
 pub(crate) enum Update {
     Remove(RuleFilter),
     Targets(RuleFilter, Vec<Target>, Vec<Target>),
-    Actions(u64, Place, Box<Actions>),
+    Actions(u64, RulePlace, Box<Actions>),
 }

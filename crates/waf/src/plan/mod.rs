@@ -28,9 +28,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::condition::Condition;
-use crate::rule::{Flow, Link, Phase, Rule, Selector, Step, Target, Test};
+use crate::rule::{Flow, Link, Phase, PhaseStep, Rule, Selector, Target, Test};
 use crate::transformation::Transformation;
-use crate::variable::{Source, Variable};
+use crate::variable::{ValueSource, Variable};
 
 use alphabet::{alphanumeric, quoting};
 use atoms::Atoms;
@@ -173,7 +173,7 @@ struct ChainStep {
 impl Plan {
     pub(crate) fn new(
         rules: &[Rule],
-        steps: &[Vec<Step>; 5],
+        steps: &[Vec<PhaseStep>; 5],
         tests: usize,
         requirements: &Requirements,
     ) -> Self {
@@ -190,7 +190,7 @@ impl Plan {
             let steps = &steps[phase.index()];
             let mut open = Bits::none(steps.len());
             for (at, step) in steps.iter().enumerate() {
-                let &Step::Rule(rule) = step else { continue };
+                let &PhaseStep::Rule(rule) = step else { continue };
                 let test = rules[rule].links[0].test.as_ref().map(|test| test.index);
                 test.into_iter().for_each(|test| step_of_test[test] = at);
                 if test.is_none_or(|test| gates[test] != TestGate::Full) {
@@ -213,10 +213,10 @@ impl Plan {
         plan
     }
 
-    fn add_guards(&mut self, rules: &[Rule], phase: Phase, steps: &[Step]) {
+    fn add_guards(&mut self, rules: &[Rule], phase: Phase, steps: &[PhaseStep]) {
         let phase_plan = &self.phases[phase.index()];
         for (at, step) in steps.iter().enumerate() {
-            let &Step::Rule(guard) = step else { continue };
+            let &PhaseStep::Rule(guard) = step else { continue };
             let Flow::SkipAfter(end) = rules[guard].flow else { continue };
             let number = u16::try_from(self.guards.len()).unwrap_or(u16::MAX);
             if !is_guard(&rules[guard]) || self.guards.len() == GUARDS_MAX {
@@ -224,7 +224,7 @@ impl Plan {
             }
             let mut tests = Vec::new();
             for step in &steps[at + 1..end.max(at + 1)] {
-                if let &Step::Rule(skipped) = step {
+                if let &PhaseStep::Rule(skipped) = step {
                     let links = rules[skipped].links.iter().take(1);
                     tests.extend(links.filter_map(|link| Some(link.test.as_ref()?.index)));
                 }
@@ -274,7 +274,7 @@ fn is_guard(rule: &Rule) -> bool {
 /// Values of a target that come from the request or the response.
 fn gated_variables(target: &Target) -> Option<&'static [Variable]> {
     match target.variable.source() {
-        Source::Entries(variables) if !target.count => Some(variables),
+        ValueSource::Entries(variables) if !target.count => Some(variables),
         _ => None,
     }
 }

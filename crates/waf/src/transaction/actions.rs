@@ -50,9 +50,10 @@ impl Evaluation<'_> {
 
     pub(super) fn hit(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) {
         self.state.matched.push(|output| key.write(output), value);
-        let times = match running.link.per_occurrence {
-            true => occurrences(running, value, &mut self.state.backtrack_budget),
-            false => 1,
+        let times = if running.link.per_occurrence {
+            occurrences(running, value, &mut self.state.backtrack_budget)
+        } else {
+            1
         };
         for _ in 0..times {
             for assignment in &running.link.assignments {

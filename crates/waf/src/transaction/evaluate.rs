@@ -7,10 +7,12 @@ use crate::limits::Limit;
 use crate::operator::text::{self, parse_integer};
 use crate::operator::{encoding, identity};
 use crate::regex::BacktrackLimit;
-use crate::rule::{AllowScope, EngineMode, Flow, Link, Phase, Rule, Selector, Step, Target, Test};
+use crate::rule::{
+    AllowScope, EngineMode, Flow, Link, Phase, PhaseStep, Rule, Selector, Target, Test,
+};
 use crate::ruleset::RuleSet;
 use crate::template::Macro;
-use crate::variable::{Source, Variable};
+use crate::variable::{ValueSource, Variable};
 
 use super::entries::Entries;
 use super::worker::Buffers;
@@ -110,7 +112,7 @@ impl Evaluation<'_> {
             }
             let Some(step) = steps.get(next) else { return };
             at = next + 1;
-            let &Step::Rule(index) = step else { continue };
+            let &PhaseStep::Rule(index) = step else { continue };
             if self.state.limits.has(Limit::Inspection) {
                 return;
             }
@@ -124,7 +126,7 @@ impl Evaluation<'_> {
                     Flow::SkipAfter(position) => at = position,
                     Flow::Skip(count) => {
                         let rules = (at..).zip(&steps[at..]);
-                        let rules = rules.filter(|(_, step)| matches!(step, Step::Rule(_)));
+                        let rules = rules.filter(|(_, step)| matches!(step, PhaseStep::Rule(_)));
                         at = rules.take(count as usize).last().map_or(at, |(last, _)| last + 1);
                     }
                 }
@@ -136,14 +138,14 @@ impl Evaluation<'_> {
     }
 
     /// Counts the values that the first condition of a rule inspects; false if the limit is exceeded.
-    fn charge(&mut self, step: &Step, sizes: &[u64]) -> bool {
-        let &Step::Rule(index) = step else { return true };
+    fn charge(&mut self, step: &PhaseStep, sizes: &[u64]) -> bool {
+        let &PhaseStep::Rule(index) = step else { return true };
         let Some(test) = &self.rules.rules[index].links[0].test else { return true };
         if self.state.exclusions.has_rule(index) {
             return true;
         }
         for target in test.targets.iter().filter(|target| !target.count) {
-            if let Source::Entries(variables) = target.variable.source() {
+            if let ValueSource::Entries(variables) = target.variable.source() {
                 let bytes = variables.iter().map(|&variable| sizes[variable as usize]);
                 self.state.charged = self.state.charged.saturating_add(bytes.sum());
             }

@@ -219,14 +219,14 @@ impl Transaction {
         let (separator, bare) =
             (self.rules.settings.argument_separator, self.rules.settings.bare_argument);
         let mut adder = self.adder(get);
-        let outcome = urlencoded::parse(
+        let is_valid = urlencoded::parse(
             text,
             separator,
             bare,
             &mut Default::default(),
             &mut |name: &[u8], value: &[u8]| adder.add(name, value),
         );
-        if outcome.invalid_encoding {
+        if !is_valid {
             self.entries.set(Variable::UrlencodedError, b"1");
         }
     }
@@ -463,9 +463,10 @@ struct Adder<'a> {
 
 impl Transaction {
     fn adder(&mut self, get: bool) -> Adder<'_> {
-        let collections = match get {
-            true => [Variable::ArgsGet, Variable::ArgsGetNames],
-            false => [Variable::ArgsPost, Variable::ArgsPostNames],
+        let collections = if get {
+            [Variable::ArgsGet, Variable::ArgsGetNames]
+        } else {
+            [Variable::ArgsPost, Variable::ArgsPostNames]
         };
         Adder {
             entries: &mut self.entries,

@@ -112,7 +112,7 @@ impl Matched {
     }
 
     fn memory(&self) -> usize {
-        self.values.iter().map(|it| it.key.capacity() + it.value.capacity()).sum()
+        self.values.iter().map(|matched| matched.key.capacity() + matched.value.capacity()).sum()
     }
 
     fn all(&self) -> &[MatchedValue] {
@@ -368,10 +368,9 @@ impl Transaction {
 
     /// Value of a TX variable, such as `blocking_inbound_anomaly_score`.
     pub fn tx(&self, name: &str) -> Option<Vec<u8>> {
-        let name = match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            true => Cow::Owned(name.to_ascii_lowercase()),
-            false => Cow::Borrowed(name),
-        };
+        let has_capitals = name.bytes().any(|byte| byte.is_ascii_uppercase());
+        let name =
+            if has_capitals { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) };
         match self.rules.slot_by_name.get(name.as_bytes()) {
             Some(&slot) if self.state.store.is_set(slot) => {
                 let mut value = Vec::new();

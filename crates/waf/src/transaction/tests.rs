@@ -308,8 +308,11 @@ fn lookups_without_their_service_never_match_and_are_counted() {
         "SecRule ARGS \"@rbl a.example\" \"id:1,phase:1,pass\"\n\
          SecRule ARGS:a \"@geoLookup\" \"id:2,phase:1,pass,chain\"\nSecRule GEO:COUNTRY_CODE .",
     );
-    let places: Vec<String> =
-        rules.never_matching().iter().map(|it| format!("{} {}", it.place, it.message)).collect();
+    let places: Vec<String> = rules
+        .never_matching()
+        .iter()
+        .map(|note| format!("{} {}", note.place, note.message))
+        .collect();
     assert_eq!(
         places,
         [

@@ -4,7 +4,7 @@ use crate::limits::LimitsReached;
 use crate::rule::Rule;
 use crate::rule::{BodyProcessor, Selector, Target};
 use crate::template::{Macro, Part, Template};
-use crate::variable::{Source, Variable};
+use crate::variable::{ValueSource, Variable};
 
 use super::evaluate::{Evaluation, Key, Running, is_excluded};
 use super::store::append_number;
@@ -29,9 +29,9 @@ impl Evaluation<'_> {
         }
         let entries = self.entries;
         match target.variable.source() {
-            Source::Computed => self.computed(running, target),
-            Source::Never(_) => self.unset(running, target),
-            Source::Entries(variables) => {
+            ValueSource::Computed => self.computed(running, target),
+            ValueSource::Never(_) => self.unset(running, target),
+            ValueSource::Entries(variables) => {
                 if variables.iter().all(|&variable| entries.list(variable).is_empty()) {
                     return self.unset(running, target);
                 }
@@ -56,9 +56,9 @@ impl Evaluation<'_> {
                 }
                 matched
             }
-            Source::Store => self.stored(running, target),
-            Source::Matched => self.matched_values(running, target),
-            Source::Rule => {
+            ValueSource::Store => self.stored(running, target),
+            ValueSource::Matched => self.matched_values(running, target),
+            ValueSource::Rule => {
                 let mut value = Vec::new();
                 let Selector::Name(name, _) = &target.selector else { return false };
                 let reference = Macro { variable: Variable::Rule, name: name.clone(), slot: None };
@@ -71,7 +71,8 @@ impl Evaluation<'_> {
     /// True if the body is a well-formed document of XML and the rule reads its text and attributes. The rules of the Core Rule
     /// Set that do so take the names of elements for harmless.
     fn has_read_xml(&self, running: &Running<'_>) -> bool {
-        self.state.is_xml && running.test.targets.iter().any(|it| it.variable == Variable::Xml)
+        self.state.is_xml
+            && running.test.targets.iter().any(|target| target.variable == Variable::Xml)
     }
 
     /// A variable that is not set. A negated operator compares it as empty, as in ModSecurity, unless it is a collection.
@@ -85,13 +86,13 @@ impl Evaluation<'_> {
 
     fn count(&self, target: &Target) -> usize {
         match target.variable.source() {
-            Source::Computed if target.variable == Variable::Env => {
+            ValueSource::Computed if target.variable == Variable::Env => {
                 let names = self.state.environment.iter().map(|(name, _)| name);
                 names.filter(|name| target.selector.accepts(name)).count()
             }
-            Source::Computed => usize::from(self.is_set(target.variable)),
-            Source::Never(_) => 0,
-            Source::Entries(variables) => {
+            ValueSource::Computed => usize::from(self.is_set(target.variable)),
+            ValueSource::Never(_) => 0,
+            ValueSource::Entries(variables) => {
                 let lists = variables.iter().flat_map(|&variable| self.entries.list(variable));
                 let mut buffer = Vec::new();
                 match target.selector {
@@ -103,7 +104,7 @@ impl Evaluation<'_> {
                         .count(),
                 }
             }
-            Source::Store => {
+            ValueSource::Store => {
                 if let (Variable::Tx, Selector::Name(_, Some(slot))) =
                     (target.variable, &target.selector)
                 {
@@ -114,8 +115,8 @@ impl Evaluation<'_> {
                 self.state.store.visit(target.variable, &target.selector, names, |_, _| count += 1);
                 count
             }
-            Source::Matched => self.state.matched.all().len(),
-            Source::Rule => 1,
+            ValueSource::Matched => self.state.matched.all().len(),
+            ValueSource::Rule => 1,
         }
     }
 
@@ -224,19 +225,19 @@ impl Evaluation<'_> {
     pub(super) fn append(&self, rule: Option<&Rule>, reference: &Macro, output: &mut Vec<u8>) {
         let Macro { variable, name, slot } = reference;
         match variable.source() {
-            Source::Store => match slot {
+            ValueSource::Store => match slot {
                 Some(slot) => self.state.store.append(*slot, output),
                 None => output
                     .extend_from_slice(self.state.store.named(*variable, name).unwrap_or_default()),
             },
-            Source::Matched => {
+            ValueSource::Matched => {
                 if let Some(matched) = self.state.matched.last() {
                     let names =
                         matches!(variable, Variable::MatchedVarName | Variable::MatchedVarsNames);
                     output.extend_from_slice(if names { &matched.key } else { &matched.value });
                 }
             }
-            Source::Rule => {
+            ValueSource::Rule => {
                 let Some(rule) = rule else { return };
                 match name.as_slice() {
                     b"id" => output.extend_from_slice(rule.id.to_string().as_bytes()),
@@ -253,9 +254,9 @@ impl Evaluation<'_> {
                     _ => {}
                 }
             }
-            Source::Computed => self.append_computed(*variable, name, output),
-            Source::Never(_) => {}
-            Source::Entries(variables) => {
+            ValueSource::Computed => self.append_computed(*variable, name, output),
+            ValueSource::Never(_) => {}
+            ValueSource::Entries(variables) => {
                 let found =
                     variables.iter().find_map(|&variable| self.entries.first(variable, name));
                 output.extend_from_slice(found.unwrap_or_default());
@@ -267,7 +268,8 @@ impl Evaluation<'_> {
         let state = &*self.state;
         match variable {
             Variable::HighestSeverity => {
-                let severity = state.highest_severity.map_or(255, |it| i64::from(it.value()));
+                let severity =
+                    state.highest_severity.map_or(255, |severity| i64::from(severity.value()));
                 append_number(severity, output);
             }
             Variable::Env => {

@@ -216,7 +216,7 @@ transformations! {
     HexEncode = Facts::changes("hexEncode", coding::encode_hex).grows();
     /// Decodes `&#65;`, `&#x41;`, and the names of ASCII characters and of the no-break space: `&lt;b&#62&colon;` to `<b>:`.
     /// The semicolon may be missing behind a number, `quot`, `amp`, `lt`, `gt` and `nbsp`. A number gives its lowest
-    /// byte. (libmodsecurity 3.0.9 knows these five names only, HTML all.)
+    /// byte. `&Tab;` and `&NewLine;` stay, as rules name them. (libmodsecurity 3.0.9 knows these five names only, HTML all.)
     HtmlEntityDecode = Facts::decodes("htmlEntityDecode", b"&", coding::html);
     /// Decodes the escapes of JavaScript: `\u0061\x62\143\u{64}` to `abcd`. `\u` gives the lower byte,
     /// and full-width letters (`\uff41`) give ASCII. (libmodsecurity 3.0.9 does not know `\u{64}`.)

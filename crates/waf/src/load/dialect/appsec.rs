@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_saphyr::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use crate::condition::{Condition, NumberOperator, TextOperator};
-use crate::error::{Fault, LoadError, Place, nearest};
+use crate::error::{Fault, LoadError, RulePlace, nearest};
 use crate::load::draft::Draft;
 use crate::load::written::{WrittenDisruptive, WrittenLink, WrittenRule};
 use crate::rule::{BodyProcessor, Control, Phase, Severity, Target};
@@ -190,7 +190,7 @@ impl<'a> AppsecFile<'a> {
     }
 
     /// SecLang files, and the places that name them.
-    pub(crate) fn seclang_files(&self) -> impl Iterator<Item = (PathBuf, Place)> {
+    pub(crate) fn seclang_files(&self) -> impl Iterator<Item = (PathBuf, RulePlace)> {
         let files = self.file.seclang_files_rules.iter();
         files.map(|path| (self.folder.join(&path.value), place(self.name, path.referenced)))
     }
@@ -521,9 +521,9 @@ fn invalid<T>(file: &Arc<str>, at: &Spanned<T>, message: impl Into<String>) -> L
     faulty(file, at, Fault::invalid(0, message))
 }
 
-fn place(file: &Arc<str>, location: Location) -> Place {
+fn place(file: &Arc<str>, location: Location) -> RulePlace {
     let number = |number: u64| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
-    Place {
+    RulePlace {
         file: Arc::clone(file),
         line: number(location.line()),
         column: number(location.column()),

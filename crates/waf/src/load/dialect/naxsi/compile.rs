@@ -6,7 +6,7 @@ use super::lexer::at;
 use super::zone::{PathTest, Zone, Zones, all};
 use super::{Action, Check, Naxsi, Pattern, Search, Whitelist};
 use crate::condition::{Condition, NumberOperator, TextOperator};
-use crate::error::{LoadError, Place};
+use crate::error::{LoadError, RulePlace};
 use crate::load::draft::Draft;
 use crate::load::written::{Actions, RuleFilter, WrittenDisruptive, WrittenLink, WrittenRule};
 use crate::rule::{
@@ -162,7 +162,7 @@ impl Compiler<'_> {
         Ok(test(condition))
     }
 
-    fn path(&mut self, path: &PathTest, place: &Place) -> Result<WrittenLink, LoadError> {
+    fn path(&mut self, path: &PathTest, place: &RulePlace) -> Result<WrittenLink, LoadError> {
         let test = |condition| WrittenLink::new(place, vec![all(V::RequestFilename)], condition);
         Ok(match path {
             PathTest::Equals(text) => {
@@ -175,13 +175,13 @@ impl Compiler<'_> {
     }
 
     /// A regex as naxsi compiles it: ignores case, `^` and `$` match at lines, `.` does not match line breaks.
-    fn regex(&mut self, text: &str, place: &Place) -> Result<Condition, LoadError> {
+    fn regex(&mut self, text: &str, place: &RulePlace) -> Result<Condition, LoadError> {
         let pattern = self.draft.shared.regex(&format!("(?i-s){text}"));
         pattern.map(Condition::Regex).map_err(|fault| at(place, fault))
     }
 
     /// Adds naxsi's internal rules.
-    fn internal_rules(&mut self, place: &Place, naxsi: &Naxsi) -> Result<(), LoadError> {
+    fn internal_rules(&mut self, place: &RulePlace, naxsi: &Naxsi) -> Result<(), LoadError> {
         let test = |targets, condition| WrittenLink::new(place, targets, condition);
         let number_test = |target, number| number_test(place, target, number);
         let no_type = || number_test(count(named(V::RequestHeaders, "content-type")), 0);
@@ -353,12 +353,12 @@ fn count(target: Target) -> Target {
     Target { count: true, ..target }
 }
 
-fn number_test(place: &Place, target: Target, number: i64) -> WrittenLink {
+fn number_test(place: &RulePlace, target: Target, number: i64) -> WrittenLink {
     let number = Template::literal(number.to_string().as_bytes());
     WrittenLink::new(place, vec![target], Condition::Number(NumberOperator::Equal, number))
 }
 
-fn no_processor(place: &Place) -> WrittenLink {
+fn no_processor(place: &RulePlace) -> WrittenLink {
     number_test(place, count(all(V::ReqbodyProcessor)), 0)
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Fault, LoadError, Place};
+use crate::error::{Fault, LoadError, RulePlace};
 
 /// Word of a directive.
 pub(super) struct Word {
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) place: RulePlace,
 }
 
 impl Word {
@@ -17,7 +17,7 @@ impl Word {
 }
 
 /// Adds a place to a fault.
-pub(super) fn at(place: &Place, fault: Fault) -> LoadError {
+pub(super) fn at(place: &RulePlace, fault: Fault) -> LoadError {
     let (place, message) = (place.clone(), fault.message);
     if fault.unsupported {
         LoadError::Unsupported { place, message }
@@ -28,7 +28,7 @@ pub(super) fn at(place: &Place, fault: Fault) -> LoadError {
 
 /// Splits a file into directives and their words, quoted as in the configuration of nginx.
 pub(super) fn directives(file: &Arc<str>, text: &[u8]) -> Result<Vec<Vec<Word>>, LoadError> {
-    let place = |line: u32, column: usize| Place {
+    let place = |line: u32, column: usize| RulePlace {
         file: Arc::clone(file),
         line,
         column: u32::try_from(column + 1).unwrap_or(u32::MAX),

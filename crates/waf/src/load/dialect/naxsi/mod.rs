@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::condition::NumberOperator;
-use crate::error::{LoadError, Place, nearest};
+use crate::error::{LoadError, RulePlace, nearest};
 use crate::load::draft::Draft;
 
 mod compile;
@@ -60,7 +60,7 @@ enum NaxsiDirective {
 #[derive(Debug, Default)]
 pub(crate) struct Naxsi {
     /// Place of the first directive.
-    first: Option<Place>,
+    first: Option<RulePlace>,
     rules: Vec<Pattern>,
     whitelists: Vec<Whitelist>,
     checks: Vec<Check>,
@@ -79,7 +79,7 @@ impl Naxsi {
 #[derive(Debug)]
 struct Pattern {
     id: u64,
-    place: Place,
+    place: RulePlace,
     message: String,
     search: Search,
     negated: bool,
@@ -110,7 +110,7 @@ enum Action {
 
 #[derive(Debug)]
 struct Whitelist {
-    place: Place,
+    place: RulePlace,
     ids: Vec<i64>,
     /// `None`: everywhere.
     zones: Option<Zones>,
@@ -118,7 +118,7 @@ struct Whitelist {
 
 #[derive(Debug)]
 struct Check {
-    place: Place,
+    place: RulePlace,
     text: String,
     score: String,
     operator: NumberOperator,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lexer::{Word, at};
-use crate::error::{Fault, LoadError, Place, nearest};
+use crate::error::{Fault, LoadError, RulePlace, nearest};
 use crate::regex::SelectorRegex;
 use crate::rule::{Selector, Target};
 use crate::variable::Variable as V;
@@ -127,7 +127,7 @@ impl Zones {
         &self,
         wanted: &[Zone],
         and_names: bool,
-        place: &Place,
+        place: &RulePlace,
     ) -> Result<Vec<Target>, LoadError> {
         let mut targets = Vec::new();
         for (zone, selector) in self.zones.iter().filter(|(zone, _)| wanted.contains(zone)) {
@@ -155,7 +155,7 @@ impl Zones {
     }
 
     /// The targets that a whitelist excludes.
-    pub(super) fn excluded(&self, place: &Place) -> Result<Vec<Target>, LoadError> {
+    pub(super) fn excluded(&self, place: &RulePlace) -> Result<Vec<Target>, LoadError> {
         let fields = self
             .zones
             .iter()

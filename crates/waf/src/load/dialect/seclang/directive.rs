@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::error::{LoadError, Place, Skipped};
+use crate::error::{LoadError, RulePlace, Skipped};
 use crate::load::draft::Draft;
 use crate::load::written::{Actions, Entry, RuleFilter, Update, WrittenDisruptive};
 
@@ -14,7 +14,7 @@ use super::{action, at_argument, at_name, exactly, one, target};
 #[derive(Debug)]
 pub(crate) struct Include {
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) place: Place,
+    pub(crate) place: RulePlace,
 }
 
 impl Draft {

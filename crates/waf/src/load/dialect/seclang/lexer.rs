@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{LoadError, Place};
+use crate::error::{LoadError, RulePlace};
 
 /// Directive with its arguments.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ struct Lines {
 }
 
 impl Lines {
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> RulePlace {
         let index = self.starts.partition_point(|&(start, _)| start <= offset).saturating_sub(1);
         let (start, line) = self.starts[index];
-        Place {
+        RulePlace {
             file: Arc::clone(&self.file),
             line,
             column: u32::try_from(offset - start + 1).unwrap_or(u32::MAX),
@@ -43,7 +43,7 @@ impl Lines {
 
 impl Directive {
     /// Place of the directive's name.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> RulePlace {
         self.lines.place(self.name.start)
     }
 
@@ -54,7 +54,7 @@ impl Directive {
     }
 
     /// Place of a byte of one of its arguments.
-    pub(crate) fn place_in(&self, argument: &Argument, offset: usize) -> Place {
+    pub(crate) fn place_in(&self, argument: &Argument, offset: usize) -> RulePlace {
         let removed = argument.removed.iter().filter(|&&at| at <= offset).count();
         self.lines.place(argument.start + offset + removed)
     }

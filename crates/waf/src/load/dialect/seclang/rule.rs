@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::error::{LoadError, Place, Skipped};
+use crate::error::{LoadError, RulePlace, Skipped};
 use crate::load::draft::{Draft, OpenChain};
 use crate::load::written::{
     Actions, Entry, WrittenDisruptive, WrittenLink, WrittenRule, WrittenTest,
@@ -126,7 +126,7 @@ impl Draft {
     }
 }
 
-fn check_chained(actions: &Actions, place: &Place) -> Result<(), LoadError> {
+fn check_chained(actions: &Actions, place: &RulePlace) -> Result<(), LoadError> {
     if actions.id.is_some() || actions.phase.is_some() || actions.flow.is_some() {
         let message = "id, phase, skip and skipAfter belong to the first rule of a chain";
         return Err(invalid(place, message));
@@ -137,6 +137,6 @@ fn check_chained(actions: &Actions, place: &Place) -> Result<(), LoadError> {
     }
 }
 
-fn invalid(place: &Place, message: impl Into<String>) -> LoadError {
+fn invalid(place: &RulePlace, message: impl Into<String>) -> LoadError {
     LoadError::Invalid { place: place.clone(), message: message.into() }
 }
