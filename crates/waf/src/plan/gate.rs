@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::caches::Caches;
 use crate::condition::{Condition, Pattern};
-use crate::rule::{Phase, Step};
+use crate::rule::{Phase, PhaseStep};
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
 use crate::transformation::{Transformation, UnicodeMap};
@@ -398,7 +398,7 @@ impl<'a> Run<'a> {
     /// Regex of a probe.
     fn pattern(&self, probe: usize) -> Option<&'a Pattern> {
         let step = self.rules.plan.step_of_test[self.plan.probes[probe].test];
-        let Step::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
+        let PhaseStep::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
         match &self.rules.rules[rule].links[0].test.as_ref()?.condition {
             Condition::Regex(pattern) => Some(pattern),
             _ => None,
