@@ -1,6 +1,6 @@
 //! ab of Apache httpd, as of version 2.3, which sends HTTP/1.0 from one thread.
 
-use super::{ClientLoad, Printed, count, line, number, other_failures};
+use super::output::{ClientLoad, Printed, count, line, number, other_failures};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use tollgate_records::trial::LatencyRecord;
@@ -94,20 +94,20 @@ fn latency(percentiles: &str) -> anyhow::Result<LatencyRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::tests::line_of;
+    use crate::client::output::tests::line_of;
     use tollgate_stats::Failures;
-    use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
+    use tollgate_traffic::load_shape::CaseProtocol;
 
     #[test]
     fn arguments_say_connections_end_and_headers() {
         let load = "connections = 50\nduration = '2s'\ntimeout = '4s'";
         assert_eq!(
-            line_of(LoadProgram::Ab, CaseProtocol::H1, load),
+            line_of(arguments, CaseProtocol::H1, load),
             "-q -r -e logs/1.csv -c50 -s4 -k -t2 -n1000000 -H Host: shop.example -H X-A: b c http://127.0.0.1:8080/a?b=c"
         );
         let load = "connections = 5\nrequests = 700\nkeepalive = false";
         assert_eq!(
-            line_of(LoadProgram::Ab, CaseProtocol::Https, load),
+            line_of(arguments, CaseProtocol::Https, load),
             "-q -r -e logs/1.csv -c5 -s10 -n700 -H Host: shop.example -H X-A: b c https://127.0.0.1:8080/a?b=c"
         );
     }

@@ -1,6 +1,6 @@
 //! h2load of nghttp2, as of version 1.52.0.
 
-use super::{ClientLoad, Printed, count, milliseconds, needed, other_failures};
+use super::output::{ClientLoad, Printed, count, milliseconds, needed, other_failures};
 use anyhow::{Context, ensure};
 use tollgate_records::trial::LatencyRecord;
 use tollgate_traffic::load_shape::Window;
@@ -66,20 +66,20 @@ fn latency(text: &str) -> anyhow::Result<LatencyRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::tests::line_of;
+    use crate::client::output::tests::line_of;
     use tollgate_stats::Failures;
-    use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
+    use tollgate_traffic::load_shape::CaseProtocol;
 
     #[test]
     fn arguments_say_connections_streams_end_and_protocol() {
         let load = "connections = 50\nthreads = 2\nstreams = 10\nduration = '2s'\ntimeout = '4s'";
         assert_eq!(
-            line_of(LoadProgram::H2load, CaseProtocol::H2, load),
+            line_of(arguments, CaseProtocol::H2, load),
             "-t2 -c50 -m10 -N4s -D2 -H :authority: shop.example -H X-A: b c http://127.0.0.1:8080/a?b=c"
         );
         let load = "connections = 5\nrequests = 700";
         assert_eq!(
-            line_of(LoadProgram::H2load, CaseProtocol::Https, load),
+            line_of(arguments, CaseProtocol::Https, load),
             "-t1 -c5 -m1 -N10s -n700 --h1 -H :authority: shop.example -H X-A: b c https://127.0.0.1:8080/a?b=c"
         );
     }

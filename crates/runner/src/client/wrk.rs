@@ -1,6 +1,6 @@
 //! wrk, as of version 4.1.0.
 
-use super::{ClientLoad, Printed, count, line, milliseconds, needed, number};
+use super::output::{ClientLoad, Printed, count, line, milliseconds, needed, number};
 use anyhow::{Context, ensure};
 use tollgate_records::trial::LatencyRecord;
 use tollgate_stats::Failures;
@@ -87,19 +87,19 @@ fn bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::tests::line_of;
-    use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
+    use crate::client::output::tests::line_of;
+    use tollgate_traffic::load_shape::CaseProtocol;
 
     #[test]
     fn arguments_say_connections_threads_seconds_and_headers() {
         let load = "connections = 50\nthreads = 2\nduration = '3s'\ntimeout = '4s'";
         assert_eq!(
-            line_of(LoadProgram::Wrk, CaseProtocol::H1, load),
+            line_of(arguments, CaseProtocol::H1, load),
             "--latency -t2 -c50 -d3s --timeout 4s -H Host: shop.example -H X-A: b c http://127.0.0.1:8080/a?b=c"
         );
         let load = "connections = 1\nduration = '1s'\nkeepalive = false";
         assert_eq!(
-            line_of(LoadProgram::Wrk, CaseProtocol::Https, load),
+            line_of(arguments, CaseProtocol::Https, load),
             "--latency -t1 -c1 -d1s --timeout 10s -H Host: shop.example -H X-A: b c -H Connection: close https://127.0.0.1:8080/a?b=c"
         );
     }

@@ -1,7 +1,8 @@
 //! Foreign clients as processes of this machine.
 
 use crate::bench::MeasureRequest;
-use crate::client::{self, ClientLoad, Printed};
+use crate::client;
+use crate::client::output::{ClientLoad, Printed};
 use crate::process::group::{Launch, ProcessGroup};
 use crate::system;
 use anyhow::{Context, bail};
