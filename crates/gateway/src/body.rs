@@ -172,7 +172,21 @@ impl Body {
 
     /// Completes a piece that [`take`](Self::take) has left at `piece` in `buffer`, for HTTP/1.1: adds the coding that the body
     /// lacks and, after the last piece, the last chunk and the trailers that remain after the edits. Returns its place.
+    #[inline]
     pub(crate) fn frame(
+        &mut self,
+        buffer: &mut [u8],
+        piece: Range<usize>,
+        edits: &HeaderEdits,
+    ) -> Range<usize> {
+        // Most bodies have a length.
+        if self.coding == Coding::None && self.trailers.is_empty() {
+            return piece;
+        }
+        self.frame_chunks(buffer, piece, edits)
+    }
+
+    fn frame_chunks(
         &mut self,
         buffer: &mut [u8],
         mut piece: Range<usize>,

@@ -254,6 +254,23 @@ impl Exchange {
             shared.scratch.head.extend_from_slice(&cached.rendered);
             return ParsedRequest::Request(cached.value, id, Verdict::Pass);
         }
+        self.check_request(shared, start, end, id, request_key)
+    }
+
+    /// Checks and renders the head at the start of the input. Out of line, as most heads are in the cache, and the code for
+    /// these keeps its values in registers.
+    #[inline(never)]
+    fn check_request(
+        &self,
+        shared: &mut Shared,
+        start: usize,
+        end: usize,
+        id: TransactionId,
+        request_key: RequestKey,
+    ) -> ParsedRequest {
+        let client = &self.client;
+        let RequestKey { is_tls, is_http2, .. } = request_key;
+        let input = &shared.scratch.input[start..end];
         let generation = shared.upstreams.current_config();
         let (config, limits) = (&generation.config, &generation.config.limits);
         let head = match client.check_head(input) {

@@ -313,8 +313,7 @@ impl Turn<'_> {
         end: usize,
         interim_responses: u32,
     ) -> ParsedResponse {
-        let Self { client, transaction, shared, .. } = self;
-        let websocket = client.link.websocket_key();
+        let Self { transaction, shared, .. } = self;
         let request = transaction.summary;
         let input = &shared.scratch.input[start..end];
         // The client's connection is not kept while its request is incomplete, and not while draining.
@@ -340,6 +339,23 @@ impl Turn<'_> {
             }
             return ParsedResponse::Final(response, Verdict::Pass);
         }
+        self.check_response(start, end, interim_responses, response_key)
+    }
+
+    /// Checks and renders the head at the start of the input. Out of line, as most heads are in the cache, and the code for
+    /// these keeps its values in registers.
+    #[inline(never)]
+    fn check_response(
+        &mut self,
+        start: usize,
+        end: usize,
+        interim_responses: u32,
+        response_key: ResponseKey,
+    ) -> ParsedResponse {
+        let Self { client, transaction, shared, .. } = self;
+        let websocket = client.link.websocket_key();
+        let request = transaction.summary;
+        let (input, shown_id) = (&shared.scratch.input[start..end], transaction.shown_id());
         let config = &shared.upstreams[transaction.generation].shared.config;
         let pool = &config.pools[transaction.pool.0];
         let head = match pool.protocol {
@@ -395,7 +411,7 @@ impl Turn<'_> {
                 let strips_coding =
                     head.body == BodyFraming::Chunked && request.version == Version::Http10;
                 let framing = if strips_coding { BodyFraming::UntilClose } else { head.body };
-                let closes = !keep_alive || framing == BodyFraming::UntilClose;
+                let closes = !response_key.keep_alive || framing == BodyFraming::UntilClose;
                 let persistence = Persistence::of(request.version, !closes);
                 let date = shared.scratch.date.at(shared.now, SystemTime::now);
                 let date_at = render(persistence, framing, date);
