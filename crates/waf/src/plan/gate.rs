@@ -201,8 +201,15 @@ impl Gate {
     /// Entries that the test may match, in ascending order; `None` if the test is not gated.
     #[inline]
     pub(crate) fn candidates(&self, test: usize) -> Option<&[u32]> {
-        (self.tests[test] != TestGate::Open && !self.idle[test])
-            .then(|| self.candidates[test].as_slice())
+        let is_gated = matches!(self.tests[test], TestGate::Partial | TestGate::Full);
+        (is_gated && !self.idle[test]).then(|| self.candidates[test].as_slice())
+    }
+
+    /// True if the operator of a test that visits all values cannot match an entry.
+    pub(crate) fn spares(&self, test: usize, entry: u32) -> bool {
+        self.tests[test] == TestGate::Visited
+            && !self.idle[test]
+            && self.candidates[test].binary_search(&entry).is_err()
     }
 }
 
@@ -397,9 +404,12 @@ impl<'a> Run<'a> {
 
     /// Regex of a probe.
     fn pattern(&self, probe: usize) -> Option<&'a Pattern> {
-        let step = self.rules.plan.step_of_test[self.plan.probes[probe].test];
+        let number = self.plan.probes[probe].test;
+        let step = self.rules.plan.step_of_test[number];
         let PhaseStep::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
-        match &self.rules.rules[rule].links[0].test.as_ref()?.condition {
+        let links = self.rules.rules[rule].links.iter();
+        let test = links.filter_map(|link| link.test.as_ref()).find(|test| test.index == number);
+        match &test?.condition {
             Condition::Regex(pattern) => Some(pattern),
             _ => None,
         }

@@ -2,7 +2,7 @@
 //! of results with and without gates must find every one of these errors.
 
 use super::bytes::Bits;
-use super::{Plan, alphabet};
+use super::{Plan, Probe, TestGate, alphabet};
 
 /// Reason for which a gate may keep a rule from a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,13 @@ pub enum Lemma {
     Decoding,
     /// Chains with a common start share its result.
     CachedChains,
+    /// An operator that cannot match a value is not run on it.
+    SparedOperators,
 }
 
 impl Lemma {
     /// All lemmas, in the order of `PROOF.md`.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Sets,
         Self::Alphabets,
         Self::Length,
@@ -45,6 +47,7 @@ impl Lemma {
         Self::Guards,
         Self::Decoding,
         Self::CachedChains,
+        Self::SparedOperators,
     ];
 
     /// Name in `PROOF.md` and on command lines.
@@ -61,6 +64,7 @@ impl Lemma {
             Self::Guards => "guards",
             Self::Decoding => "decoding",
             Self::CachedChains => "cached-chains",
+            Self::SparedOperators => "spared-operators",
         }
     }
 }
@@ -72,6 +76,7 @@ impl Plan {
             // Skipped rules stay without candidates when their guard lets them run.
             self.guards.iter_mut().for_each(|guard| guard.tests.clear());
         }
+        let visited = |probe: &Probe| self.tests[probe.test] == TestGate::Visited;
         for phase in &mut self.phases {
             match lemma {
                 // One byte of each set is required, in place of any.
@@ -119,6 +124,13 @@ impl Plan {
                 Lemma::CachedChains => {
                     phase.chains.steps.iter_mut().for_each(|step| step.parent = 0);
                 }
+                // These operators are spared every value.
+                Lemma::SparedOperators => {
+                    let probes = (0..).zip(&phase.probes).filter(|(_, probe)| visited(probe));
+                    for (number, _) in probes {
+                        phase.sources.iter_mut().for_each(|source| source.all.clear(number));
+                    }
+                }
             }
         }
     }
@@ -134,6 +146,7 @@ mod tests {
     /// One rule or more for each lemma.
     const RULES: &str = r#"
         SecRuleEngine On
+        SecRequestBodyAccess On
         SecAction "id:1,phase:1,pass,nolog,setvar:tx.level=1"
         SecRule ARGS:level "@rx ." "id:2,phase:1,pass,nolog,capture,setvar:tx.level=%{tx.0}"
         SecRule ARGS "@rx [<>]" "id:10,phase:1,pass"
@@ -149,6 +162,8 @@ mod tests {
         SecRule TX:level "@lt 2" "id:20,phase:1,pass,nolog,skipAfter:END"
         SecRule ARGS:q "@contains abc" "id:21,phase:1,pass"
         SecMarker END
+        SecRule REQUEST_METHOD "@streq GET" "id:22,phase:2,pass,chain"
+        SecRule REQUEST_BODY "@contains hello"
     "#;
 
     /// Requests in this order, as the gates remember what guards skipped.
@@ -186,7 +201,10 @@ mod tests {
                 let target = target.replace("{long}", &"-".repeat(1000));
                 let mut transaction = Transaction::new(Arc::clone(&rules));
                 transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+                transaction.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
                 transaction.process_request_headers(&mut worker);
+                transaction.append_request_body(target.as_bytes());
+                transaction.process_request_body(&mut worker);
                 transaction.matches().iter().map(|found| found.id).collect()
             };
             TARGETS.iter().map(run).collect()
@@ -200,7 +218,7 @@ mod tests {
         let mut found: Vec<u64> = plain.into_iter().flatten().collect();
         found.sort_unstable();
         found.dedup();
-        assert_eq!(found, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21]);
+        assert_eq!(found, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22]);
     }
 
     #[test]

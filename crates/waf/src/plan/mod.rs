@@ -84,6 +84,9 @@ enum TestGate {
     Partial,
     /// All values of the test are gated.
     Full,
+    /// All values are visited, and the operator is spared those that it cannot match: the test is negated or not the first of
+    /// its chain, and reads bodies.
+    Visited,
 }
 
 /// Gates of one phase.
@@ -191,8 +194,9 @@ impl Plan {
             let mut open = Bits::none(steps.len());
             for (at, step) in steps.iter().enumerate() {
                 let &PhaseStep::Rule(rule) = step else { continue };
+                let tests = rules[rule].links.iter().filter_map(|link| link.test.as_ref());
+                tests.for_each(|test| step_of_test[test.index] = at);
                 let test = rules[rule].links[0].test.as_ref().map(|test| test.index);
-                test.into_iter().for_each(|test| step_of_test[test] = at);
                 if test.is_none_or(|test| gates[test] != TestGate::Full) {
                     open.set(at);
                 }
@@ -225,7 +229,7 @@ impl Plan {
             let mut tests = Vec::new();
             for step in &steps[at + 1..end.max(at + 1)] {
                 if let &PhaseStep::Rule(skipped) = step {
-                    let links = rules[skipped].links.iter().take(1);
+                    let links = rules[skipped].links.iter();
                     tests.extend(links.filter_map(|link| Some(link.test.as_ref()?.index)));
                 }
             }
@@ -279,6 +283,11 @@ fn gated_variables(target: &Target) -> Option<&'static [Variable]> {
     }
 }
 
+/// True for a body, which may be long.
+fn is_body(target: &Target) -> bool {
+    matches!(target.variable, Variable::RequestBody | Variable::ResponseBody) && !target.count
+}
+
 /// Probe before the atoms are known.
 struct Draft<'a> {
     test: &'a Test,
@@ -295,17 +304,23 @@ impl PhasePlan {
         gates: &mut [TestGate],
     ) -> Self {
         let mut drafts = Vec::new();
-        for test in rules.filter_map(|rule| rule.links[0].test.as_ref()) {
+        let links = rules.flat_map(|rule| rule.links.iter().enumerate());
+        for (number, test) in links.filter_map(|(number, link)| Some((number, link.test.as_ref()?)))
+        {
             let gated =
                 test.targets.iter().filter(|target| gated_variables(target).is_some()).count();
-            if test.negated || gated == 0 {
+            let is_visited = test.negated || number > 0;
+            if gated == 0 || is_visited && !test.targets.iter().all(is_body) {
                 continue;
             }
             let Some(requirement) = Requirement::of(&test.condition, requirements) else {
                 continue;
             };
-            gates[test.index] =
-                if gated == test.targets.len() { TestGate::Full } else { TestGate::Partial };
+            gates[test.index] = match gated == test.targets.len() {
+                _ if is_visited => TestGate::Visited,
+                true => TestGate::Full,
+                false => TestGate::Partial,
+            };
             let shortest = if test.multi_match { 0 } else { test.transformations.len() };
             for length in shortest..=test.transformations.len() {
                 let chain = &test.transformations[..length];

@@ -39,6 +39,7 @@ impl Transaction {
             caches,
             buffers,
             gate,
+            is_spared: false,
             phase,
         }
         .phase();
@@ -52,6 +53,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) caches: &'a mut Caches,
     pub(super) buffers: &'a mut Buffers,
     pub(super) gate: Option<&'a crate::plan::Gate>,
+    /// True while a value is compared that the operator cannot match, as the gate has proved.
+    pub(super) is_spared: bool,
     pub(super) phase: Phase,
 }
 
@@ -287,7 +290,7 @@ impl Evaluation<'_> {
         if !self.inspect(running, value) {
             return false;
         }
-        let captured = self.holds(running, value);
+        let captured = if self.is_spared { None } else { self.holds(running, value) };
         let Some(captured) = captured else {
             if running.test.negated {
                 self.hit(running, key, value);

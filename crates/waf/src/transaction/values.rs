@@ -1,6 +1,7 @@
 //! Values of targets and macros.
 
 use crate::limits::LimitsReached;
+use crate::plan::Gate;
 use crate::rule::Rule;
 use crate::rule::{BodyProcessor, Selector, Target};
 use crate::template::{Macro, Part, Template};
@@ -50,7 +51,10 @@ impl Evaluation<'_> {
                         let name = entries.name(index, &mut buffer);
                         let key = Key { variable: target.variable, name, count: false };
                         if target.selector.accepts(name) && !is_excluded(running, key) {
+                            let spares = |gate: &Gate| gate.spares(running.test.index, index);
+                            self.is_spared = self.gate.is_some_and(spares);
                             matched |= self.value(running, key, entries.value(index));
+                            self.is_spared = false;
                         }
                     }
                 }
