@@ -53,7 +53,6 @@ pub struct Session {
     held_bytes: usize,
     is_partial: bool,
     refusal: Option<&'static str>,
-    is_blocked: bool,
 }
 
 /// Options of a [`Session`] beside those of its rules.
@@ -68,12 +67,12 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// Decodes up to a hundred times the bytes of a compressed body; 4 KiB are short.
+    /// Requests with a content coding are blocked, since few servers decode them. Responses are decoded up to a hundred times
+    /// their bytes. 4 KiB are short.
     fn default() -> Self {
-        let compression = Compression::Inflate { ratio_max: 100 };
         Self {
-            request_compression: compression,
-            response_compression: compression,
+            request_compression: Compression::Reject,
+            response_compression: Compression::Inflate { ratio_max: 100 },
             short_bytes: 4 << 10,
         }
     }
@@ -86,7 +85,8 @@ pub enum Compression {
     Reject,
     /// Passes the body without inspection.
     Pass,
-    /// Inspects the decoded body. Codings other than gzip and deflate, and several at once, block the message.
+    /// Inspects the decoded body, not the encoded bytes, which a receiver that does not decode would read. Codings other than gzip
+    /// and deflate, and several at once, block the message.
     Inflate {
         /// Decoded bytes for each byte of the body.
         ratio_max: u32,
@@ -140,8 +140,9 @@ enum Stage {
     /// The body, if there is one, is not inspected. Rules of bodies run at its end.
     WaitForEnd,
     Collect(Collected),
-    /// Its rules have run, or it is blocked.
+    /// Its rules have run.
     Done,
+    Blocked(Intervention),
 }
 
 #[derive(Debug, Default)]
@@ -149,8 +150,18 @@ struct Collected {
     /// Bytes not yet given to the transaction: encoded ones, or all while the rules of the head have not run.
     bytes: Vec<u8>,
     received: usize,
-    /// The body is longer than its limit.
-    is_cut: bool,
+    extent: BodyExtent,
+}
+
+/// What a session has of a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BodyExtent {
+    /// More may follow.
+    #[default]
+    Open,
+    Whole,
+    /// It is longer than its limit.
+    Cut,
 }
 
 impl Session {
@@ -166,7 +177,6 @@ impl Session {
             held_bytes: 0,
             is_partial: false,
             refusal: None,
-            is_blocked: false,
         }
     }
 
@@ -197,7 +207,7 @@ impl Session {
 
     /// True if the request or the response was blocked.
     pub fn is_blocked(&self) -> bool {
-        self.is_blocked
+        self.stages.iter().any(|stage| matches!(stage, Stage::Blocked(_)))
     }
 
     /// Reason of a block that no rule and no limit of the rules has caused. In detection mode nothing is blocked.
@@ -356,15 +366,18 @@ impl Session {
         let collected = match &mut self.stages[direction as usize] {
             Stage::Head => return self.before_head(direction),
             Stage::WaitForEnd | Stage::Done => return Next::Pass,
+            Stage::Blocked(block) => return Next::Block(block.clone()),
             Stage::Collect(collected) => collected,
         };
         collected.received += piece.len();
-        collected.is_cut = collected.received > limit;
+        let is_cut = collected.received > limit;
+        if is_cut {
+            collected.extent = BodyExtent::Cut;
+        }
         self.held_bytes += piece.len();
         if !is_given {
             collected.bytes.extend_from_slice(piece);
         }
-        let is_cut = collected.is_cut;
         if is_given {
             self.append(direction, piece);
         }
@@ -387,13 +400,18 @@ impl Session {
     }
 
     fn end(&mut self, direction: Direction) -> Next {
-        let (received, is_cut) = match &self.stages[direction as usize] {
+        let received = match &mut self.stages[direction as usize] {
             Stage::Head => return self.before_head(direction),
             Stage::Done => return Next::Pass,
-            Stage::WaitForEnd => (0, false),
-            Stage::Collect(collected) => (collected.received, collected.is_cut),
+            Stage::Blocked(block) => return Next::Block(block.clone()),
+            Stage::WaitForEnd => 0,
+            Stage::Collect(collected) => {
+                if collected.extent == BodyExtent::Open {
+                    collected.extent = BodyExtent::Whole;
+                }
+                collected.received
+            }
         };
-        self.is_partial |= is_cut;
         if received > 0 && self.codings[direction as usize].is_some() {
             return Next::Run(Extent::Long);
         }
@@ -424,7 +442,7 @@ impl Session {
     /// Runs the rules of the request. Returns [`Next::Pass`] or [`Next::Block`].
     pub fn run_request(&mut self, worker: &mut Worker) -> Next {
         let stage = std::mem::replace(self.stage(Direction::Request), Stage::Done);
-        if !self.has_run_head && !matches!(stage, Stage::Done) {
+        if !self.has_run_head && !matches!(stage, Stage::Done | Stage::Blocked(_)) {
             self.run_head(worker);
         }
         self.finish(stage, Direction::Request, worker)
@@ -439,14 +457,23 @@ impl Session {
     fn finish(&mut self, stage: Stage, direction: Direction, worker: &mut Worker) -> Next {
         let collected = match stage {
             Stage::Done => return Next::Pass,
+            Stage::Blocked(block) => {
+                *self.stage(direction) = Stage::Blocked(block.clone());
+                return Next::Block(block);
+            }
             Stage::Head | Stage::WaitForEnd => None,
             Stage::Collect(collected) => Some(collected),
         };
+        // A body whose rules run before its end goes on without inspection.
+        self.is_partial |=
+            collected.as_ref().is_some_and(|collected| collected.extent != BodyExtent::Whole);
         if let Some(collected) = &collected
             && let Some((status, reason)) = self.take_collected(direction, collected)
-            && let Some(block) = self.refuse(direction, status, reason)
         {
-            return block;
+            match self.refuse(direction, status, reason) {
+                Some(block) => return block,
+                None => self.is_partial = true,
+            }
         }
         match direction {
             Direction::Request => self.transaction.process_request_body(worker),
@@ -465,6 +492,22 @@ impl Session {
         direction: Direction,
         body: &Collected,
     ) -> Option<(u16, &'static str)> {
+        let refused = self.take_decoded(direction, body);
+        // What was decoded, and the limit of the transaction, may be below the limit that cut the body.
+        if body.extent == BodyExtent::Cut {
+            match direction {
+                Direction::Request => self.transaction.limit_request_body(),
+                Direction::Response => self.transaction.limit_response_body(),
+            }
+        }
+        refused
+    }
+
+    fn take_decoded(
+        &mut self,
+        direction: Direction,
+        body: &Collected,
+    ) -> Option<(u16, &'static str)> {
         let coding = self.codings[direction as usize];
         let (Some(coding), Compression::Inflate { ratio_max }) =
             (coding, self.compression(direction))
@@ -472,12 +515,17 @@ impl Session {
             self.append(direction, &body.bytes);
             return None;
         };
+        // A coding without a body, which some servers send, codes nothing.
+        if body.bytes.is_empty() {
+            return None;
+        }
         if direction == Direction::Response {
             self.transaction.response_body_is_decoded();
         }
         let limit = self.body_limit(direction);
         let append = |piece: &[u8]| self.append(direction, piece);
-        let decoded = decode(coding, &body.bytes, body.is_cut, limit, ratio_max, append);
+        let decoded =
+            decode(coding, &body.bytes, body.extent != BodyExtent::Whole, limit, ratio_max, append);
         let refused = |request: u16| if direction == Direction::Request { request } else { 403 };
         match decoded {
             Ok(Decoded::All) => None,
@@ -511,7 +559,7 @@ impl Session {
         }
         self.is_partial = true;
         if let Stage::Collect(body) = self.stage(direction) {
-            body.is_cut = true;
+            body.extent = BodyExtent::Cut;
         }
         Next::Run(Extent::Long)
     }
@@ -522,16 +570,19 @@ impl Session {
         if !self.transaction.is_blocking() {
             return None;
         }
-        *self.stage(direction) = Stage::Done;
-        self.is_blocked = true;
-        Some(Next::Block(Intervention { status, redirect: None, drop: false, rule: None }))
+        Some(
+            self.block(direction, Intervention { status, redirect: None, drop: false, rule: None }),
+        )
     }
 
     /// The decision to end the transaction, if rules or their limits have made one.
     fn blocked(&mut self, direction: Direction) -> Option<Next> {
         let block = self.transaction.intervention()?.clone();
-        *self.stage(direction) = Stage::Done;
-        self.is_blocked = true;
-        Some(Next::Block(block))
+        Some(self.block(direction, block))
+    }
+
+    fn block(&mut self, direction: Direction, block: Intervention) -> Next {
+        *self.stage(direction) = Stage::Blocked(block.clone());
+        Next::Block(block)
     }
 }

@@ -47,13 +47,31 @@ pub(crate) fn decode(
     is_cut: bool,
     limit: usize,
     ratio_max: u32,
+    receive: impl FnMut(&[u8]),
+) -> io::Result<Decoded> {
+    match coding {
+        ContentCoding::Gzip => {
+            receive_all(&mut MultiGzDecoder::new(body), body, is_cut, limit, ratio_max, receive)
+        }
+        ContentCoding::Deflate => {
+            let mut decoder = ZlibDecoder::new(body);
+            let decoded = receive_all(&mut decoder, body, is_cut, limit, ratio_max, receive)?;
+            // Bytes behind the stream, which a receiver may read.
+            let has_rest = decoded == Decoded::All && decoder.total_in() != body.len() as u64;
+            if has_rest { Err(io::ErrorKind::InvalidData.into()) } else { Ok(decoded) }
+        }
+        ContentCoding::Unknown => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn receive_all(
+    decoder: &mut impl Read,
+    body: &[u8],
+    is_cut: bool,
+    limit: usize,
+    ratio_max: u32,
     mut receive: impl FnMut(&[u8]),
 ) -> io::Result<Decoded> {
-    let mut decoder: Box<dyn Read> = match coding {
-        ContentCoding::Gzip => Box::new(MultiGzDecoder::new(body)),
-        ContentCoding::Deflate => Box::new(ZlibDecoder::new(body)),
-        ContentCoding::Unknown => return Err(io::ErrorKind::Unsupported.into()),
-    };
     let allowed = body.len().saturating_mul(ratio_max as usize).max(RATIO_FREE_BYTES);
     let mut total = 0;
     let mut piece = [0; 8 << 10];
@@ -82,7 +100,7 @@ mod tests {
     use std::io::Write as _;
 
     use flate2::Compression;
-    use flate2::write::GzEncoder;
+    use flate2::write::{GzEncoder, ZlibEncoder};
 
     use super::*;
 
@@ -126,6 +144,23 @@ mod tests {
         let half = &body[..body.len() - 12];
         assert_eq!(decoded(half, true, 200_000, 1000).0, Some(Decoded::Cut));
         assert_eq!(decoded(half, false, 200_000, 1000).0, None);
+        Ok(())
+    }
+
+    #[test]
+    fn bytes_behind_the_last_stream_are_an_error() -> io::Result<()> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(b"q=a")?;
+        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
+        zlib.write_all(b"q=a")?;
+        for (coding, body) in
+            [(ContentCoding::Gzip, gzip.finish()?), (ContentCoding::Deflate, zlib.finish()?)]
+        {
+            let decoded = |body: &[u8]| decode(coding, body, false, 100, 100, |_| ()).ok();
+            assert_eq!(decoded(&body), Some(Decoded::All), "{coding:?}");
+            assert_eq!(decoded(&[body.as_slice(), b"q=attack"].concat()), None, "{coding:?}");
+            assert_eq!(decoded(&[body.as_slice(), b"\0"].concat()), None, "{coding:?}");
+        }
         Ok(())
     }
 }

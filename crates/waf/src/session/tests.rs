@@ -94,7 +94,9 @@ fn head_and_body_of_a_request_are_blocked_by_their_rules() {
         assert_eq!((next, case.session.request_end()), (Next::Hold, SHORT));
         assert!(case.session.is_collecting());
         assert_eq!(case.run_request(), expected);
-        assert_eq!(case.session.request_end(), Next::Pass);
+        // A block stays one.
+        assert_eq!(status(&case.session.request_end()), expected);
+        assert_eq!(case.run_request(), expected);
     }
     let mut case = Case::new("", SessionOptions::default());
     assert_eq!(case.request("/?q=attack", "", BodyLength::None), Next::Pass);
@@ -144,6 +146,39 @@ fn decoded_bodies_are_inspected() {
         case.session.request_end();
         assert_eq!(case.run_request(), expected);
     }
+}
+
+#[test]
+fn coded_body_beyond_the_limit_is_never_shorter_than_it() {
+    // Empty stored blocks of deflate in front of the text: little is decoded before the limit.
+    let header = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+    let body = [header.as_slice(), &[0, 0, 0, 0xff, 0xff].repeat(100)].concat();
+    let inflate = options(Compression::Inflate { ratio_max: 100 });
+    for (settings, expected) in [("", 413), ("SecRequestBodyLimitAction ProcessPartial", 0)] {
+        let mut case = Case::new(settings, inflate);
+        assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
+        assert_eq!((case.session.request_body(&body), case.run_request()), (LONG, expected));
+        assert!(case.session.is_partial() && case.session.is_over_limit());
+    }
+}
+
+#[test]
+fn empty_body_has_no_coding() {
+    let mut case = Case::new("", options(Compression::Inflate { ratio_max: 100 }));
+    assert_eq!(case.request("/", "gzip", BodyLength::Known(0)), Next::Hold);
+    assert_eq!((case.session.request_end(), case.run_request()), (SHORT, 0));
+    assert_eq!(case.response(200, "gzip", BodyLength::Known(0)), Next::Hold);
+    assert_eq!((case.session.response_end(), case.run_response()), (SHORT, 0));
+}
+
+#[test]
+fn body_that_cannot_be_decoded_is_partial_in_detection_mode() {
+    let mut case =
+        Case::new("SecRuleEngine DetectionOnly", options(Compression::Inflate { ratio_max: 100 }));
+    assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
+    assert_eq!(case.session.request_body(b"q=attack"), Next::Hold);
+    assert_eq!((case.session.request_end(), case.run_request()), (LONG, 0));
+    assert!(case.session.is_partial());
 }
 
 #[test]

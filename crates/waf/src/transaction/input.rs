@@ -123,8 +123,18 @@ impl Transaction {
         self.state.response_body_limit
     }
 
-    fn limit_request_body(&mut self) {
-        self.state.exceed(Limit::RequestBody, 1, &self.rules.settings);
+    /// Notes that the request's body goes on behind the parts that were added.
+    pub(crate) fn limit_request_body(&mut self) {
+        if !self.state.limits.has(Limit::RequestBody) {
+            self.state.exceed(Limit::RequestBody, 1, &self.rules.settings);
+        }
+    }
+
+    /// Notes that the response's body goes on behind the parts that were added.
+    pub(crate) fn limit_response_body(&mut self) {
+        if !self.state.limits.has(Limit::ResponseBody) {
+            self.state.exceed(Limit::ResponseBody, 1, &self.rules.settings);
+        }
     }
 
     /// Handles uninspected values like a body above its limit.
@@ -417,7 +427,7 @@ impl Transaction {
         }
         let free = self.state.response_body_limit.saturating_sub(self.response_body.len());
         if part.len() > free {
-            self.state.exceed(Limit::ResponseBody, 1, &self.rules.settings);
+            self.limit_response_body();
         }
         self.response_body.extend_from_slice(&part[..part.len().min(free)]);
     }

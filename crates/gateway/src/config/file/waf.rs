@@ -103,7 +103,8 @@ pub(in crate::config) struct RequestBodyFile {
     pub(in crate::config) limit_without_files: Option<Located<usize>>,
     /// Treatment of a larger body. Default: `reject`.
     pub(in crate::config) over_limit: Option<OverLimitFile>,
-    /// Treatment of a body with a content coding. Default: `inflate`.
+    /// Treatment of a body with a content coding. Default: `reject`. `inflate` is for backends that decode such bodies: rules do
+    /// not see the encoded bytes.
     pub(in crate::config) compressed: Option<CompressedFile>,
     /// Inflated bytes per compressed byte, beyond which a body is rejected, from 1 to 1032. Default: 100.
     pub(in crate::config) inflate_ratio_max: Option<Located<u32>>,

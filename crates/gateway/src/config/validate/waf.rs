@@ -94,11 +94,12 @@ impl RuleCache {
             mode,
             sample: number(keys.get(|file| &file.sample), 0, Some(100), 100)?,
             request_compression: compression(
-                request.and_then(|body| body.compressed),
+                // Few backends decode requests; others would read the encoded bytes.
+                request.and_then(|body| body.compressed).unwrap_or(CompressedFile::Reject),
                 request.and_then(|body| body.inflate_ratio_max.as_ref()),
             )?,
             response_compression: compression(
-                response.and_then(|body| body.compressed),
+                response.and_then(|body| body.compressed).unwrap_or(CompressedFile::Inflate),
                 response.and_then(|body| body.inflate_ratio_max.as_ref()),
             )?,
             block: keys
@@ -328,15 +329,15 @@ impl OverLimitFile {
 }
 
 fn compression(
-    file: Option<CompressedFile>,
+    file: CompressedFile,
     ratio: Option<&Located<u32>>,
 ) -> Result<Compression, InvalidValue> {
     // The highest ratio that deflate reaches.
     let ratio_max = number(ratio, 1, Some(1032), RATIO_MAX)?;
     Ok(match file {
-        Some(CompressedFile::Reject) => Compression::Reject,
-        Some(CompressedFile::Pass) => Compression::Pass,
-        Some(CompressedFile::Inflate) | None => Compression::Inflate { ratio_max },
+        CompressedFile::Reject => Compression::Reject,
+        CompressedFile::Pass => Compression::Pass,
+        CompressedFile::Inflate => Compression::Inflate { ratio_max },
     })
 }
 

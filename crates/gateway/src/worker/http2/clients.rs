@@ -184,6 +184,11 @@ impl Worker {
         };
         let Connections { fields, request, .. } = &mut shared.http2;
         message::list_request(fields, end_stream, websocket, request);
+        // A list has names and lengths that the limits of HTTP/2 do not count.
+        if request.len() > INPUT_BYTES {
+            exchange.reject(shared, None, &LocalResponse::error(Reason::HeadTooLarge));
+            return self.schedule(token);
+        }
         let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + request.len());
         shared.scratch.input[start..end].copy_from_slice(request);
         match exchange.take_head(shared, start, end) {

@@ -420,6 +420,43 @@ fn head_in_continuation_frames_is_one_head() {
     backend.accept().expect(GET);
 }
 
+/// The authority is a target and a host at once.
+#[test]
+fn longest_heads_of_the_highest_limit_are_answered() {
+    let (_gateway, mut client, backend) = scene_with(|config| {
+        config.limits.header_bytes = 65_536;
+        config.limits.headers = 256;
+    });
+    let mut stream = 1;
+    for length in [40_000, 65_000, 70_000, 74_500, 80_000, 90_000] {
+        let authority = "a".repeat(length);
+        let connect = [(":method", "CONNECT"), (":authority", authority.as_str())];
+        let long_host = [GET_FIELDS, &[("x-long", authority.as_str())]].concat();
+        for fields in [&connect[..], &long_host] {
+            let block = block(fields);
+            let mut pieces = block.chunks(16_000).peekable();
+            let mut kind = HEADERS;
+            while let Some(piece) = pieces.next() {
+                let end_headers = if pieces.peek().is_none() { 4 } else { 0 };
+                let end_stream = u8::from(kind == HEADERS);
+                client.frame(kind, end_headers | end_stream, stream, piece);
+                kind = 9;
+            }
+            if length == 40_000 && fields.len() > 2 {
+                backend.accept();
+            } else {
+                let response = client.response(stream);
+                assert!(
+                    response.status.starts_with('4') || response.status == "501",
+                    "{length}: {}",
+                    response.status
+                );
+            }
+            stream += 2;
+        }
+    }
+}
+
 #[test]
 fn malformed_requests_are_logged() {
     let folder = TempDir::new().unwrap();

@@ -88,7 +88,7 @@ fn compressed_body_is_inflated_rejected_or_passed() {
     let headers = format!("{FORM}Content-Encoding: gzip\r\n");
     let attack = post(&headers, &gzip(b"q=attack"));
     let harmless = post(&headers, &gzip(b"q=1"));
-    let scene = Scene::with("");
+    let scene = Scene::with("  request_body: { compressed: inflate }\n");
     let mut client = scene.client();
     client.send(&attack);
     client.expect_dated(FORBIDDEN);
@@ -107,11 +107,13 @@ fn compressed_body_is_inflated_rejected_or_passed() {
     let _upstream = scene.serve(&harmless);
     client.expect(OK);
 
-    let scene = Scene::with("  request_body: { compressed: reject }\n");
-    let mut client = scene.client();
-    client.send(&harmless);
-    assert_eq!(client.expect_local_response_of(415), 415);
-    scene.expect_untouched_backend();
+    for settings in ["", "  request_body: { compressed: reject }\n"] {
+        let scene = Scene::with(settings);
+        let mut client = scene.client();
+        client.send(&harmless);
+        assert_eq!(client.expect_local_response_of(415), 415);
+        scene.expect_untouched_backend();
+    }
 
     let scene = Scene::with("  request_body: { compressed: pass }\n");
     let mut client = scene.client();
