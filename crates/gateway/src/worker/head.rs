@@ -221,8 +221,11 @@ impl Exchange {
         request_buffer.start(&shared.scratch.head);
         let piece = body_start..body_start + taken.kept;
         let edits = &config.routes[head.route.0].request_headers;
-        let piece = body.frame(&mut shared.scratch.input, piece, edits);
-        request_buffer.push(&shared.scratch.input[piece], 0);
+        // Nothing of a request with an error is sent.
+        if error.is_none() {
+            let piece = body.frame(&mut shared.scratch.input, piece, edits);
+            request_buffer.push(&shared.scratch.input[piece], 0);
+        }
         let transaction = Transaction::new(id, head, generation, request_buffer, body, shared.now);
         self.stage = Stage::Transaction(Transaction {
             request_body_bytes: taken.payload_bytes,
