@@ -5,181 +5,33 @@ mod catch;
 mod figures;
 mod notes;
 mod price;
+mod result;
 mod status;
 
-pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
-pub use catch::{
-    Catch, Difference, FamilyCatch, PairCatch, ScoreRange, Share, SubjectCatch, TemplateFigures,
-    TemplateVerdict,
-};
 pub(crate) use catch::{blocked_rate, by_template};
-pub use figures::{Figures, Summaries};
 pub(crate) use notes::list;
 pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
-pub use status::RunStatus;
+pub use result::{
+    AblationFigures, Analysis, CaseAnalysis, Catch, Difference, FamilyCatch, Figures, FileFigures,
+    FilePrice, KeptFile, PairCatch, RunStatus, ScoreRange, Share, SubjectAnalysis, SubjectCatch,
+    SubjectStatus, Summaries, TemplateFigures, TemplateVerdict,
+};
 pub(crate) use status::{attacks_blocked, blocked};
 pub(crate) use status::{verdict_legend, verdict_word};
 
 use price::{Family, RawPrices};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::BTreeMap;
-use strum::IntoStaticStr;
 use tollgate_records::case::CaseManifest;
 use tollgate_records::metric::{ByBlock, Metric};
 use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::stop::EndedBy;
-use tollgate_records::subject::{Missing, SubjectManifest, SubjectState};
+use tollgate_records::subject::{SubjectManifest, SubjectState};
 use tollgate_records::trial::{Failure, Measurement, Outcome, Step, TrialRecord};
 use tollgate_records::validity::Invalid;
 
 /// Schema version of report.json.
 const SCHEMA: u32 = 4;
-
-/// The results of a run.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct Analysis {
-    /// Schema version.
-    pub schema: u32,
-    /// The question that the experiment asks.
-    pub title: String,
-    /// The answer: one sentence per case.
-    pub answer: String,
-    /// Version and commit of the tool that made the run.
-    pub tollgate: String,
-    /// Start of the run, RFC 3339, UTC.
-    pub started_at: String,
-    /// The command that repeats the run.
-    pub command: String,
-    /// The seed of every random choice.
-    pub seed: u64,
-    /// Worst status of the cases: settled or not.
-    pub run_status: RunStatus,
-    /// The status in words with its reason.
-    pub status_line: String,
-    /// Number of blocks started.
-    pub blocks: u32,
-    /// Reason for the end of the run.
-    pub ended_by: EndedBy,
-    /// Differences below this share do not matter.
-    pub margin: f64,
-    /// Name of the baseline.
-    pub baseline: String,
-    /// Name of the subject that repeats the baseline.
-    pub aa_subject: Option<String>,
-    /// True if the terminal report has the spread of the trials of each subject.
-    pub summary: bool,
-    /// True if reports have the bytes per second of each subject.
-    pub bytes: bool,
-    /// True if reports have the latency that each subject adds.
-    pub latency: bool,
-    /// The machine, in one line.
-    pub machine: String,
-    /// The cases.
-    pub cases: Vec<CaseAnalysis>,
-    /// Remarks that a reader needs besides the figures.
-    pub notes: Vec<String>,
-}
-
-/// The results of one case.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct CaseAnalysis {
-    /// The case.
-    #[serde(flatten)]
-    pub case: CaseManifest,
-    /// The answer for this case, in one sentence.
-    #[serde(skip)]
-    pub answer: String,
-    /// Settled or not.
-    pub run_status: RunStatus,
-    /// CPU per request of the repeated baseline relative to the baseline: the effect of noise alone.
-    pub noise_floor: Option<Range>,
-    /// The subjects, the baseline first.
-    pub subjects: Vec<SubjectAnalysis>,
-    /// The templates on which subjects that block requests differ. Empty in an ablation, which removes rules on purpose.
-    pub differences: Vec<Difference>,
-    /// Detections by family, scores, and each two subjects, if the experiment has `catch`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub catch: Option<Catch>,
-    /// The cost of each file of a rule set, if the run is an ablation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ablation: Option<AblationFigures>,
-}
-
-/// The results of one subject in one case.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct SubjectAnalysis {
-    /// Name of the subject.
-    pub name: String,
-    /// Description in a few words.
-    pub about: String,
-    /// Reason for missing figures, if any.
-    #[serde(flatten)]
-    pub status: SubjectStatus,
-    /// Number of trials.
-    pub trials: usize,
-    /// Number of invalid trials by reason.
-    pub invalid: BTreeMap<String, usize>,
-    /// Medians over the valid trials.
-    pub figures: Option<Figures>,
-    /// The spread of the valid trials.
-    pub summaries: Option<Summaries>,
-    /// Responses to each template of the mix, over all measured trials, valid or not,
-    /// in which no process died.
-    pub templates: Vec<TemplateFigures>,
-    /// Verdicts on each request of the corpus, which only probes send. Not in report.json, which would have megabytes of
-    /// them: the records have them all.
-    #[serde(skip)]
-    pub corpus: Vec<TemplateFigures>,
-    /// Its figures relative to the baseline of the same block.
-    pub prices: Prices,
-    /// The figures of each block.
-    pub blocks: Vec<BlockFigure>,
-}
-
-/// State of a subject: measured, or the reason for missing figures.
-#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, Serialize, JsonSchema)]
-#[serde(tag = "status", content = "reason", rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum SubjectStatus {
-    /// Measured; the others are priced against it.
-    Baseline,
-    /// Measured.
-    Measured,
-    /// The probe found that it does not do what its recipe says.
-    Refused(String),
-    /// No trial reached the measurement.
-    Failed(String),
-    /// Its system is not installed.
-    Skipped(Missing),
-    /// The run ended before its first trial.
-    #[serde(rename = "not run")]
-    #[strum(serialize = "not run")]
-    Missing,
-}
-
-impl SubjectAnalysis {
-    /// The templates of the mix, and the requests of the corpus.
-    fn judged(&self) -> impl Iterator<Item = &TemplateFigures> {
-        self.templates.iter().chain(&self.corpus)
-    }
-}
-
-impl CaseAnalysis {
-    pub(crate) fn subject(&self, name: &str) -> Option<&SubjectAnalysis> {
-        self.subjects.iter().find(|subject| subject.name == name)
-    }
-
-    /// The name of a subject, with the case in a run of several cases.
-    fn qualified(&self, subject: &str, cases: usize) -> String {
-        match cases {
-            1 => subject.to_owned(),
-            _ => format!("{subject} ({})", self.case.name),
-        }
-    }
-}
 
 pub fn analyse(run: &RunRecords) -> Analysis {
     let manifest = &run.manifest;

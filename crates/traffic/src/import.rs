@@ -6,6 +6,7 @@ pub mod curl;
 pub mod har;
 pub mod lines;
 mod order;
+mod recorded;
 mod secrets;
 mod time;
 
@@ -21,62 +22,19 @@ use serde::Serialize;
 use tollgate_http1::{RenderError, RequestText};
 
 use crate::MAX_LISTED_TEMPLATES;
-use crate::file::Class;
 use crate::list::{ListHead, ListLine, ListTemplate};
 use order::Order;
 
+use recorded::{CONNECTION_HEADERS, Url};
+pub use recorded::{Label, Recorded};
 pub use secrets::{Secret, mask_body, mask_header, mask_url};
 pub use time::LogTime;
 
 /// Limit for the sum of the weights of an import. Larger ones are divided.
 const MAX_WEIGHTS: u64 = 1_000_000;
 
-/// Headers that belong to the recorded connection, or are made when a request is sent.
-const CONNECTION_HEADERS: [&str; 8] = [
-    "connection",
-    "content-length",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// Limit of the text of an example.
 const MAX_EXAMPLE_CHARS: usize = 60;
-
-/// A request of a recording, with the response that it got.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recorded {
-    pub method: String,
-    /// Target in origin form: path and query.
-    pub target: String,
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
-    /// Status code of the response, if known.
-    pub status: Option<u16>,
-    /// Length of the body of the response as sent, if known.
-    pub body_bytes: Option<u64>,
-    /// True if the request had a body that the recording does not contain, or not to its end.
-    pub lacks_body: bool,
-    /// Time of the request, if known.
-    pub time: Option<LogTime>,
-    /// Client whose requests are one session, such as its address. Kept as a number.
-    pub client: Option<String>,
-}
-
-/// Name and class of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
-    /// Name of the template; by default method and status.
-    pub name: Option<String>,
-    pub class: Class,
-    pub family: Option<String>,
-    pub open: bool,
-    /// True if the requests are public, so that nothing is masked.
-    pub is_public: bool,
-}
 
 /// Choices of an import.
 #[derive(Debug, Clone)]
@@ -386,48 +344,10 @@ fn was_received(status: u16) -> bool {
     (200..=599).contains(&status) && !matches!(status, 444 | 499)
 }
 
-/// Parts of a URL that a request needs.
-#[derive(Debug, PartialEq, Eq)]
-struct Url<'a> {
-    user: Option<&'a str>,
-    /// Host, and port if the URL has one.
-    host: &'a str,
-    /// Path and query.
-    target: Cow<'a, str>,
-}
-
-impl<'a> Url<'a> {
-    /// Splits a URL of http or https, byte for byte. The scheme may be missing.
-    fn parse(url: &'a str) -> Option<Self> {
-        let rest = match url.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
-                let is_http = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-                is_http.then_some(rest)?
-            }
-            _ if ["data:", "blob:", "about:", "file:"].iter().any(|one| url.starts_with(one)) => {
-                return None;
-            }
-            _ => url,
-        };
-        let rest = rest.split('#').next()?;
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
-        let (user, host) = match authority.rsplit_once('@') {
-            Some((user, host)) => (Some(user), host),
-            None => (None, authority),
-        };
-        let target = match target.as_bytes().first() {
-            None => Cow::Borrowed("/"),
-            Some(b'?') => Cow::Owned(format!("/{target}")),
-            Some(_) => Cow::Borrowed(target),
-        };
-        (!host.is_empty()).then_some(Self { user, host, target })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::Class;
     use crate::list::RequestList;
 
     pub(super) fn benign() -> Label {

@@ -1,9 +1,10 @@
 //! The cost of each file of a rule set and the requests that it blocks, derived from the prices of subjects
 //! without that file.
 
-use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis};
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::price::{Price, Range};
+use super::result::{
+    AblationFigures, CaseAnalysis, FileFigures, FilePrice, KeptFile, SubjectAnalysis,
+};
 use std::collections::BTreeSet;
 use tollgate_records::manifest::{AblatedFile, Ablation};
 use tollgate_records::metric::{self, Metric};
@@ -12,60 +13,6 @@ use tollgate_records::trial::{ProbeOutcome, TemplateRecord};
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{percent, significant};
 use tollgate_traffic::Class;
-
-/// The files of a rule set in one case.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct AblationFigures {
-    /// The subject with all files.
-    pub subject: String,
-    /// Name of the rule set.
-    pub rule_set: String,
-    /// The files that were removed, the most expensive first.
-    pub files: Vec<FileFigures>,
-    /// All files together, if there are several.
-    pub all: Option<FileFigures>,
-    /// The files that were not removed because others depend on them, in the order in which they are read.
-    pub kept: Vec<KeptFile>,
-}
-
-/// The cost of a file and the requests that only it blocks.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct FileFigures {
-    /// Name of the file.
-    pub file: String,
-    /// The subject without the file.
-    pub subject: String,
-    /// The price; null if one side has no valid trial.
-    pub price: Option<FilePrice>,
-    /// Templates of attacks whose probe request was blocked only with the file.
-    pub attacks: Vec<String>,
-    /// Benign templates, likewise.
-    pub benign: Vec<String>,
-    /// Number of exceptions from its rules in other files, removed with it.
-    pub exceptions: usize,
-}
-
-/// The cost of a file: all files minus all files without it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct FilePrice {
-    /// Number of blocks in which both are valid.
-    pub n: usize,
-    /// CPU per request, in microseconds.
-    pub cpu_us: Range,
-    /// Share of the cost of all files, from 0 to 1; negative if the subject is more expensive without the file.
-    pub share: Option<Range>,
-    /// The verdict, corrected for the other files.
-    pub verdict: Option<Verdict>,
-}
-
-/// A file that was not removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct KeptFile {
-    /// Name of the file.
-    pub file: String,
-    /// The reason.
-    pub reason: String,
-}
 
 pub(super) fn figures(
     ablation: &Ablation,

@@ -3,61 +3,15 @@
 //! A template counts by its weight in the mix and not by how often it was sent, so that engines with the same
 //! verdicts have the same rates, however many requests of each template a trial had time for.
 
-use super::SubjectAnalysis;
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::result::{
+    Catch, Difference, FamilyCatch, PairCatch, ScoreRange, Share, SubjectAnalysis, SubjectCatch,
+    TemplateFigures, TemplateVerdict,
+};
 use std::collections::BTreeMap;
-use strum::{Display, IntoStaticStr};
 use tollgate_records::manifest::CorpusRequest;
 use tollgate_records::trial::{Measurement, ProbeOutcome, as_f64};
 use tollgate_stats::{Proportion, holm, mcnemar_p, mean_of_two, proportion};
 use tollgate_traffic::Class;
-
-/// The responses to one template over all measured trials of a subject, invalid trials
-/// included, as in the detection rate and the false positive rate. Excludes trials
-/// in which a process died.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct TemplateFigures {
-    /// Name of the template.
-    pub name: String,
-    /// Benign requests should pass, malicious ones should be blocked.
-    pub class: Class,
-    /// Family within the class, if the mix names one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub family: Option<String>,
-    /// Frequency relative to the other templates; 0 for the probe only.
-    pub weight: u32,
-    /// Verdict on its requests; null if no response shows it.
-    pub verdict: Option<TemplateVerdict>,
-    /// Number of responses.
-    pub responses: u64,
-    /// Responses with the status code with which the subject blocks.
-    pub blocked: u64,
-    /// Responses with the status code of a request that is not blocked.
-    pub passed: u64,
-    /// Other responses, such as errors of the system. They are neither detections, misses nor
-    /// false positives.
-    pub other: u64,
-    /// Responses that differ from the expected one.
-    pub unexpected: u64,
-    /// Trials whose probe request was blocked.
-    pub probes_blocked: u64,
-    /// Trials whose probe request passed.
-    pub probes_passed: u64,
-}
-
-/// Verdict of a subject on the requests of a template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, IntoStaticStr, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum TemplateVerdict {
-    /// Every request was blocked.
-    Blocked,
-    /// Every request passed.
-    Passed,
-    /// Some requests were blocked and others passed.
-    Unstable,
-}
 
 impl TemplateFigures {
     /// Requests of the trials that were blocked or passed.
@@ -178,25 +132,6 @@ pub(super) fn of_corpus(
     corpus.iter().enumerate().map(figures).collect()
 }
 
-/// A template on which the subjects that block requests differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Difference {
-    /// Name of the template.
-    pub name: String,
-    /// Its class.
-    pub class: Class,
-    /// Its family, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub family: Option<String>,
-    /// Its weight in the mix; 0 for a request of the corpus.
-    pub weight: u32,
-    /// The request of the probe in one line, if the experiment has `catch`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
-    /// The verdict of each subject, by name.
-    pub verdicts: BTreeMap<String, TemplateVerdict>,
-}
-
 /// The templates with different verdicts. A subject that blocks nothing, such as a proxy without rules, is not compared.
 pub(super) fn differences(
     subjects: &[SubjectAnalysis],
@@ -246,88 +181,6 @@ fn verdicts(subject: &SubjectAnalysis) -> Verdicts<'_> {
     known
         .map(|(one, verdict)| ((one.name.as_str(), one.class), (one.family.as_deref(), verdict)))
         .collect()
-}
-
-/// Detections of the subjects that block requests, with every template and every request of the corpus as one case, whatever
-/// its weight.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Catch {
-    /// The subjects.
-    pub subjects: Vec<SubjectCatch>,
-    /// Each two subjects.
-    pub pairs: Vec<PairCatch>,
-}
-
-/// Detections of one subject.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct SubjectCatch {
-    /// Name of the subject.
-    pub name: String,
-    /// By class and family.
-    pub families: Vec<FamilyCatch>,
-    /// Attacks blocked: true positives.
-    pub attacks: Option<Share>,
-    /// Benign requests blocked: false positives.
-    pub benign: Option<Share>,
-    /// Balanced accuracy: the mean of the share of attacks that are blocked and of the share of benign requests that pass.
-    pub score: Option<ScoreRange>,
-    /// Requests without a verdict: other responses, no response, or both verdicts.
-    pub undecided: usize,
-}
-
-/// Requests of one family that are blocked.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct FamilyCatch {
-    /// The class of the family.
-    pub class: Class,
-    /// Its name; `other` for templates without a family.
-    pub family: String,
-    /// The requests that are blocked.
-    pub share: Share,
-}
-
-/// A share of requests that are blocked, with Wilson's 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct Share {
-    /// Requests that are blocked.
-    pub blocked: u64,
-    /// Requests that are blocked or pass.
-    pub of: u64,
-    /// From 0 to 1.
-    pub estimate: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
-/// A score with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct ScoreRange {
-    /// From 0 to 1; 0.5 for one that blocks everything or nothing.
-    pub estimate: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
-/// Two subjects on the requests on which both have a verdict. A verdict is right if an attack is blocked or a benign request
-/// passes.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct PairCatch {
-    /// Name of one subject.
-    pub first: String,
-    /// Name of the other.
-    pub second: String,
-    /// Requests on which both have the same verdict.
-    pub same: u64,
-    /// Requests on which only the first is right.
-    pub first_only: u64,
-    /// Requests on which only the second is right.
-    pub second_only: u64,
-    /// McNemar's exact test, two-sided, with Holm's correction for the pairs of the case.
-    pub p: f64,
 }
 
 /// Family of templates without one.

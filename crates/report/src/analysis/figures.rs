@@ -1,71 +1,11 @@
 //! The figures of one subject: medians, and the spread of its trials.
 
-use super::catch::{TemplateFigures, blocked_rate};
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::catch::blocked_rate;
+use super::result::{Figures, Summaries, TemplateFigures};
 use tollgate_records::metric::ByBlock;
 use tollgate_records::trial::{Bottleneck, Measurement, as_f64};
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;
-
-/// Medians over the valid trials of a subject.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Figures {
-    /// Number of valid trials.
-    pub n: usize,
-    /// CPU of the system per response, in microseconds.
-    pub cpu_us_per_request: Option<f64>,
-    /// The part of it in user mode.
-    pub user_cpu_us_per_request: Option<f64>,
-    /// Share of it in softirqs, from 0 to 1: over loopback, the TCP work of its peers as receivers. Missing if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub softirq_share: Option<f64>,
-    /// CPU of the origin per response, in microseconds; null without an origin.
-    pub origin_cpu_us_per_request: Option<f64>,
-    /// CPU of the generator per response, in microseconds.
-    pub generator_cpu_us_per_request: Option<f64>,
-    /// Expected responses per second.
-    pub throughput_per_s: Option<f64>,
-    /// Response bytes per second, headers and transfer coding included.
-    pub received_bytes_per_s: Option<f64>,
-    /// Bytes of answered requests per second, headers and transfer coding included.
-    pub sent_bytes_per_s: Option<f64>,
-    /// Mean latency, in milliseconds.
-    pub latency_mean_ms: Option<f64>,
-    /// Minimum latency of a trial, in milliseconds.
-    pub latency_min_ms: Option<f64>,
-    /// Median latency, in milliseconds.
-    pub latency_p50_ms: Option<f64>,
-    /// 90th percentile of the latency, in milliseconds; null if a trial has too few responses.
-    pub latency_p90_ms: Option<f64>,
-    /// 99th percentile of the latency, in milliseconds; null if a trial has too few responses.
-    pub latency_p99_ms: Option<f64>,
-    /// Maximum latency of a trial, in milliseconds.
-    pub latency_max_ms: Option<f64>,
-    /// Peak memory of the system, in bytes.
-    pub memory_peak_bytes: Option<f64>,
-    /// Time from the start to the first correct response, in milliseconds.
-    pub startup_ms: Option<f64>,
-    /// The share of attacks blocked, from 0 to 1: over templates by weight; null if there
-    /// are none. From all measured trials, invalid ones included, except trials in which
-    /// a process died.
-    pub detection_rate: Option<f64>,
-    /// The share of benign requests blocked, likewise.
-    pub false_positive_rate: Option<f64>,
-    /// The bottleneck of most trials.
-    pub bottleneck: Option<Bottleneck>,
-}
-
-/// The spread of the valid trials of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct Summaries {
-    /// Expected responses per second.
-    pub requests_per_s: Summary,
-    /// Mean latency of a trial, in milliseconds.
-    pub latency_ms: Summary,
-    /// User time of the system's processes in a trial, in milliseconds.
-    pub user_cpu_ms: Option<Summary>,
-}
 
 impl Figures {
     pub(super) fn of(

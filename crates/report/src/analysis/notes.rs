@@ -1,7 +1,9 @@
 //! Notes: information about the trials that the figures do not show.
 
-use super::catch::{TemplateFigures, TemplateVerdict, weighted_share};
-use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
+use super::catch::weighted_share;
+use super::result::{
+    CaseAnalysis, SubjectAnalysis, SubjectStatus, TemplateFigures, TemplateVerdict,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_records::case::CaseManifest;
 use tollgate_records::metric;

@@ -1,46 +1,15 @@
 //! The conclusion of a run: the status of its prices, and the costs of all subjects of a case in one sentence.
 
-use crate::analysis::{
-    CaseAnalysis, Catch, Price, Range, Share, SubjectAnalysis, SubjectCatch, ablation, list,
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use strum::{Display, IntoStaticStr};
+use super::ablation;
+use super::notes::list;
+use super::price::{Price, Range};
+use super::result::{CaseAnalysis, Catch, RunStatus, Share, SubjectAnalysis, SubjectCatch};
 use tollgate_records::manifest::ExperimentManifest;
 use tollgate_records::metric::Metric;
 use tollgate_records::stop::EndedBy;
 use tollgate_records::subject::SubjectManifest;
 use tollgate_stats::number::{counted, percent, relative, share, significant};
 use tollgate_stats::{BLOCKS_MIN, Verdict};
-
-/// The status of the prices of a run.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Display,
-    IntoStaticStr,
-    Serialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunStatus {
-    /// Every price in CPU per request has a verdict.
-    Settled,
-    /// At least one price has no verdict yet.
-    #[strum(serialize = "Not settled")]
-    NotSettled,
-    /// The repeated baseline differs significantly from the baseline, so other differences may be noise.
-    #[strum(serialize = "A/A failed")]
-    AaFailed,
-    /// There is no price.
-    #[strum(serialize = "No price")]
-    NoPrice,
-}
 
 impl RunStatus {
     /// The status of one case. The repeated baseline is not among the subjects.

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 
-use super::Recorded;
+use super::recorded::Recorded;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secret {
