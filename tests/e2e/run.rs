@@ -535,10 +535,7 @@ fn missing_baseline_is_replaced() {
     assert_eq!(names, ["direct", "gateway"]);
     // The command that repeats the run names the new baseline.
     let command = report["command"].as_str().expect("a command");
-    assert!(
-        command.contains("run first-look --seed 7 --quick --blocks 1 --only gateway "),
-        "{command}"
-    );
-    assert!(command.ends_with(" --baseline direct"), "{command}");
+    assert!(command.contains(" run --quick --blocks 1 --only gateway "), "{command}");
+    assert!(command.ends_with(" --seed 7 --baseline direct"), "{command}");
     workspace.assert_nothing_runs();
 }

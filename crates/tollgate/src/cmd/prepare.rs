@@ -40,11 +40,50 @@ impl CatalogArgs {
         Ok(folders.map(absolute).collect::<Result<_, _>>()?)
     }
 
-    /// Returns the arguments, for the command that repeats a run.
-    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+    /// Returns the folders as arguments, those of the environment too.
+    fn words(&self) -> impl Iterator<Item = String> {
         let folders = self.catalog.iter().map(|folder| folder.display().to_string());
         folders.flat_map(|folder| ["--catalog".to_owned(), folder])
     }
+}
+
+/// Options that a repetition of a command has in other forms, or not at all.
+const RESOLVED: [&str; 4] = ["--out", "--seed", "--baseline", "--catalog"];
+
+/// Returns the arguments of this process.
+pub(super) fn own_arguments() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// Returns the command that repeats another one with new records: with the seed, the baseline and the folders that it used,
+/// and without its directory.
+pub(super) fn repeated_command(
+    arguments: &[String],
+    seed: u64,
+    baseline: Option<&str>,
+    catalog: &CatalogArgs,
+) -> String {
+    let mut words = Vec::new();
+    let mut rest = arguments.iter();
+    let mut operands = Vec::new();
+    while let Some(word) = rest.next() {
+        if word == "--" {
+            // Whatever follows is no option.
+            operands = [word].into_iter().chain(rest).collect();
+            break;
+        }
+        let option = word.split_once('=').map_or(word.as_str(), |(option, _)| option);
+        if !RESOLVED.contains(&option) {
+            words.push(word.clone());
+        } else if option == word {
+            rest.next();
+        }
+    }
+    words.extend(["--seed".to_owned(), seed.to_string()]);
+    words.extend(baseline.into_iter().flat_map(|name| ["--baseline".to_owned(), name.to_owned()]));
+    words.extend(catalog.words());
+    words.extend(operands.into_iter().cloned());
+    shell_words::join(words)
 }
 
 pub(super) struct RunOptions<'a> {
@@ -110,5 +149,31 @@ impl Process {
             eprint_line(&format!("using {} instead of the built-in file", file.display()));
         }
         Ok(Self { interrupt, tollgate, directory })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_command_has_what_was_resolved() {
+        let catalog = CatalogArgs { catalog: vec!["my own".into()] };
+        for (line, baseline, expected) in [
+            ("run", None, "run --seed 7 --catalog 'my own'"),
+            (
+                "run wafs --out out --only a,b --seed=3 --catalog x --catalog=y --blocks 5",
+                None,
+                "run wafs --only a,b --blocks 5 --seed 7 --catalog 'my own'",
+            ),
+            (
+                "run --baseline a -d 2 --out=x -- wafs --out",
+                Some("b"),
+                "run -d 2 --seed 7 --baseline b --catalog 'my own' -- wafs --out",
+            ),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(repeated_command(&words, 7, baseline, &catalog), expected);
+        }
     }
 }

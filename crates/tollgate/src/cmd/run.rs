@@ -1,6 +1,8 @@
 //! `tollgate run`.
 
-use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
+use super::prepare::{
+    CatalogArgs, PreparedRun, Process, RunOptions, own_arguments, repeated_command,
+};
 use super::progress::Progress;
 use super::threshold::ThresholdArgs;
 use crate::console::{self, Exit, Failure};
@@ -155,7 +157,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.resume {
-        None => start(args, false),
+        None => start(args, &own_arguments(), false),
         Some(dir) => resume(dir),
     }
 }
@@ -167,7 +169,8 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
     let context =
         || format!("cannot repeat the command of {}: {}", dir.display(), manifest.command);
     let words = shell_words::split(&manifest.command).with_context(context);
-    let cli = Cli::try_parse_from(words.map_err(Failure::bad_input)?).with_context(context);
+    let words = words.map_err(Failure::bad_input)?;
+    let cli = Cli::try_parse_from(&words).with_context(context);
     let Command::Run(mut args) = cli.map_err(Failure::bad_input)?.command else {
         return Err(Failure::bad_input(anyhow!("{}: not a run", context())));
     };
@@ -179,10 +182,11 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
         })
         .map_err(Failure::bad_input)?;
     args.out = Some(dir);
-    start(&args, true)
+    start(&args, &words, true)
 }
 
-fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
+/// `arguments`: those that were parsed.
+fn start(args: &Args, arguments: &[String], resumes: bool) -> Result<Exit, Failure> {
     let mut adjustments = Adjustments {
         quick: args.quick,
         blocks: args.blocks,
@@ -244,7 +248,12 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
             invocation: Invocation {
                 seed,
                 quick: args.quick,
-                command: args.command(seed, adjustments.baseline.as_deref()),
+                command: repeated_command(
+                    arguments,
+                    seed,
+                    adjustments.baseline.as_deref(),
+                    &args.catalog,
+                ),
                 directory: process.directory,
             },
             out: &out,
@@ -344,7 +353,7 @@ fn span(text: &str) -> Result<Span, String> {
     parsed.or_else(|error| format!("{text}s").parse().ok().ok_or_else(|| error.to_string()))
 }
 
-pub(crate) fn program() -> String {
+fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
 
@@ -381,44 +390,6 @@ impl Args {
             connections: self.connections.unwrap_or(50),
             duration: self.duration.unwrap_or(Span(Duration::from_secs(2))),
         }))
-    }
-
-    fn command(&self, seed: u64, baseline: Option<&str>) -> String {
-        let option = |name: &str, value: Option<String>| {
-            value.map(|value| [name.to_owned(), value]).into_iter().flatten()
-        };
-        // Without spaces between its parts.
-        let compact = |span: Span| span.to_string().replace(' ', "");
-        let (budget, duration) = (self.budget.map(compact), self.duration.map(compact));
-        let mut words = vec![program(), "run".to_owned()];
-        words.extend(self.names.iter().cloned());
-        words.extend(option("--mix", self.mix.clone()));
-        words.extend(option("--connections", self.connections.map(|number| number.to_string())));
-        words.extend(option("--duration", duration));
-        words.extend(option("--seed", Some(seed.to_string())));
-        words.extend(self.quick.then(|| "--quick".to_owned()));
-        words.extend(option("--blocks", self.blocks.map(|blocks| blocks.to_string())));
-        words.extend(option("--width", self.width.map(|width| width.to_string())));
-        words.extend(option("--budget", budget));
-        words.extend(option("--margin", self.margin.map(|margin| margin.to_string())));
-        words.extend(self.aa.then(|| "--aa".to_owned()));
-        words.extend(option("--only", (!self.only.is_empty()).then(|| self.only.join(","))));
-        words.extend(option("--case", (!self.cases.is_empty()).then(|| self.cases.join(","))));
-        words.extend(self.matrix.iter().flat_map(|axis| ["--matrix".to_owned(), axis.to_string()]));
-        words
-            .extend(self.limits.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]));
-        words.extend(option("--ablate", self.ablate.as_ref().map(ToString::to_string)));
-        words.extend(option("--baseline", baseline.map(str::to_owned)));
-        let corpus = self.corpus.iter().map(|path| path.display().to_string());
-        words.extend(corpus.flat_map(|path| ["--corpus".to_owned(), path]));
-        let hosts = self.allow_host.iter().cloned();
-        words.extend(hosts.flat_map(|host| ["--allow-host".to_owned(), host]));
-        words.extend(option("--on", self.on.as_ref().map(ToString::to_string)));
-        let generators = self.on.is_some().then(|| self.generators.to_string());
-        words.extend(option("--generators", generators));
-        words.extend(self.threshold.words());
-        words.extend(self.catalog.words());
-        shell_words::join(words)
     }
 }
 
@@ -457,25 +428,5 @@ mod tests {
         }
         let error = sides("haproxy nginx nginx").unwrap_err().to_string();
         assert!(error.starts_with("nginx is named twice; --aa"), "{error}");
-    }
-
-    #[test]
-    fn command_repeats_the_run() {
-        for line in [
-            "nginx haproxy:threads=2 --mix browse -c 9 -d 1.5",
-            "wafs --case a,b --only nginx,full --limit pause=50% --limit steal=20%",
-            "wafs --threshold cpu(full/nginx)<130 --junit out/thresholds.xml",
-            "catch --corpus crs.mix --corpus own.mix",
-            "mine.toml --allow-host a.example --allow-host b.example",
-            "mine.toml --on slurm --generators 4",
-        ] {
-            let command = args(line).command(7, None);
-            let words = shell_words::split(&command).unwrap();
-            let Command::Run(again) = Cli::try_parse_from(words).unwrap().command else {
-                panic!("{command}");
-            };
-            let expected = Args { seed: Some(7), ..args(line) };
-            assert_eq!(format!("{again:?}"), format!("{expected:?}"));
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! `tollgate search`: the highest rate at which each subject meets its goals.
 
-use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
-use super::run::{DEFAULT_EXPERIMENT, program};
+use super::prepare::{
+    CatalogArgs, PreparedRun, Process, RunOptions, own_arguments, repeated_command,
+};
+use super::run::DEFAULT_EXPERIMENT;
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
@@ -125,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             invocation: Invocation {
                 seed,
                 quick: args.quick,
-                command: args.command(seed),
+                command: repeated_command(&own_arguments(), seed, None, &args.catalog),
                 directory: process.directory,
             },
             tollgate: &process.tollgate,
@@ -206,27 +208,5 @@ impl Args {
             confirmations: self.confirm,
             budget: self.budget.0,
         }
-    }
-
-    fn command(&self, seed: u64) -> String {
-        let mut words = vec![program(), "search".to_owned(), self.experiment.clone()];
-        let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        add("--goal", self.goals.to_string());
-        add("--seed", seed.to_string());
-        add("--start", self.start.to_string());
-        add("--width", self.width.to_string());
-        add("--confirm", self.confirm.to_string());
-        add("--budget", humantime::format_duration(self.budget.0).to_string());
-        for host in &self.allow_host {
-            add("--allow-host", host.clone());
-        }
-        if !self.only.is_empty() {
-            add("--only", self.only.join(","));
-        }
-        if self.quick {
-            words.push("--quick".to_owned());
-        }
-        words.extend(self.catalog.words());
-        shell_words::join(words)
     }
 }

@@ -73,14 +73,6 @@ impl ThresholdArgs {
         self.threshold.is_empty()
     }
 
-    /// Returns the arguments, for the command that repeats a run.
-    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
-        let thresholds = self.threshold.iter().map(|text| ["--threshold".to_owned(), text.clone()]);
-        let junit = self.junit.junit.iter();
-        let junit = junit.map(|path| ["--junit".to_owned(), path.display().to_string()]);
-        thresholds.chain(junit).flatten()
-    }
-
     /// Judges a run, prints the result and writes the `JUnit` report. Returns `exit` if all thresholds pass.
     pub(crate) fn judge(
         &self,
