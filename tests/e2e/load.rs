@@ -373,7 +373,7 @@ fn more_connections_than_the_hard_limit_of_open_files_are_rejected() {
     command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin!("tollgate"));
     let output = command.output().expect("a shell");
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
-    let reason = "-c 50 needs 326 open files, but the limit is 60: raise it with `ulimit -n`";
+    let reason = "-c 50 needs 87 open files, but the limit is 60: raise it with `ulimit -n`";
     assert!(stderr(&output).contains(reason), "{}", show(&output));
 }
 

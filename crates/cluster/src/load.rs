@@ -20,10 +20,6 @@ pub(crate) const WINDOW_LEAD: Duration = Duration::from_millis(200);
 /// Limit of the wait for a time, so that a wrong clock cannot stop an agent.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Descriptors of an agent besides connections, and those of a thread.
-const FILES: usize = 32;
-const FILES_PER_THREAD: usize = 4;
-
 /// Limit of the skew between the windows of two hosts, as a share of the window.
 pub const SKEW_MAX: f64 = 0.005;
 
@@ -42,8 +38,8 @@ impl AgentLoad {
         *self = Self::None;
         let files_max =
             process::raise_file_limit().context("cannot raise the limit of open files")?;
-        let files = (plan.connections_here() + FILES + FILES_PER_THREAD * plan.threads()) as u64;
-        if files > files_max {
+        let files = plan.open_files();
+        if files as u64 > files_max {
             bail!(
                 "{} connections need {files} open files, but the limit is {files_max}: raise it with `ulimit -n`, or use more hosts",
                 plan.connections_here()

@@ -89,8 +89,9 @@ impl LoadPlan {
         self.plan.connections_max().div_ceil(self.plan.shard.count)
     }
 
-    pub(crate) fn threads(&self) -> usize {
-        self.plan.clients.threads
+    /// Open files that this host needs.
+    pub(crate) fn open_files(&self) -> usize {
+        self.plan.open_files()
     }
 }
 

@@ -180,6 +180,13 @@ impl Connection {
         }
     }
 
+    /// True if a send may continue what has waited for room.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let State::Open(stream) = &self.state else { return false };
+        let has_requests = self.sent < self.in_flight.len();
+        has_requests || stream.http2.is_some() || stream.transport.is_handshaking()
+    }
+
     pub(crate) fn has_sent_front(&self) -> bool {
         self.sent > 0
     }

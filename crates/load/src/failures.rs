@@ -1,9 +1,27 @@
-//! Classes of failed requests.
+//! Errors of a load, and classes of failed requests.
 
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 
 use tollgate_stats::Failures;
+
+/// Error that prevents or ends a load. Failures of single requests are counted in
+/// [`Failures`](crate::Failures) instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Workload(String),
+    #[error("{0}")]
+    Plan(String),
+    /// Threads cannot be pinned to the CPUs of the plan.
+    #[error("cannot pin threads to CPUs {cpus:?}: choose others, or none")]
+    Cpus { cpus: Vec<usize>, source: io::Error },
+    #[error("cannot read the limit of open files")]
+    Files(#[source] io::Error),
+    /// A thread cannot start or continue.
+    #[error("load thread {thread} cannot {action}")]
+    Thread { thread: usize, action: &'static str, source: io::Error },
+}
 
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit};
 use tollgate_net::{Waker, pin_current_thread};
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::load_shape::Protocol;
 
+use crate::failures::Error;
 use crate::metrics::{SharedProgress, ThreadSummary};
-use crate::plan::{Arrivals, Error, Plan};
+use crate::plan::{Arrivals, Plan};
 use crate::series::{Recorder, Series};
 use crate::summary::{Progress, Summary};
 use crate::worker::{Control, START_WAIT_MAX, Worker};
@@ -78,7 +80,9 @@ impl Generator {
         }
         let start = at.max(Instant::now());
         let (alive, ended) = mpsc::channel();
-        let control = Arc::new(Control::new(&plan, start));
+        let (files_max, _) =
+            getrlimit(Resource::RLIMIT_NOFILE).map_err(|source| Error::Files(source.into()))?;
+        let control = Arc::new(Control::new(&plan, start, files_max));
         let (parts, received) = mpsc::channel();
         let series = plan.series.map(|length| Series::new(received, length, plan.clients.threads));
         let ended = Mutex::new(ended);

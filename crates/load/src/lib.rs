@@ -46,13 +46,14 @@ mod schemas;
 #[cfg(test)]
 mod tests;
 
+pub use failures::Error;
 pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use http2_head::Http2Head;
 pub use plan::{
-    Arrivals, Error, MAX_SHARDS, MAX_STAGES, MIN_INTERVAL, Phases, Plan, ReplayPlan, Shard, Target,
+    Arrivals, MAX_CLOSING, MAX_SHARDS, MIN_INTERVAL, Phases, Plan, ReplayPlan, Shard, Target,
 };
-pub use rate::{Rate, Stage};
+pub use rate::{MAX_STAGES, Rate, Stage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
 pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
@@ -61,5 +62,4 @@ pub use summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage
 pub use tollgate_stats::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 pub use url::{ServerUrl, UrlError};
 pub use verdict::{Measured, SATURATED_SHARE, Verdict};
-pub use worker::MAX_CLOSING;
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

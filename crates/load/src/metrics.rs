@@ -100,7 +100,14 @@ impl Metrics {
     }
 
     /// Ends the current interval of the series if it is over.
+    #[inline]
     pub(crate) fn advance_series(&mut self, now: Instant) {
+        if self.series.is_some() {
+            self.cut_series(now);
+        }
+    }
+
+    fn cut_series(&mut self, now: Instant) {
         if let Some(series) = &mut self.series
             && series.is_due(now)
         {

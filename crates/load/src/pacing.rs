@@ -120,13 +120,22 @@ struct Cursor {
     /// Number of requests before this position.
     passed: u64,
     limit: Option<u64>,
+    /// Requests from this time on are not due.
+    until: Option<Instant>,
     /// Due time of the request at this position; `None` after the last one.
     next: Option<Instant>,
 }
 
 impl Pacer {
-    pub(crate) fn new(schedule: Schedule, start: Instant, limit: Option<u64>) -> Self {
-        let mut to_send = Cursor { schedule, start, passed: 0, limit, next: None };
+    /// `limit`: number of requests. `length`: time after which no request is due.
+    pub(crate) fn new(
+        schedule: Schedule,
+        start: Instant,
+        limit: Option<u64>,
+        length: Option<Duration>,
+    ) -> Self {
+        let until = length.map(|length| start + length);
+        let mut to_send = Cursor { schedule, start, passed: 0, limit, until, next: None };
         to_send.load_next();
         Self { to_queue: to_send.clone(), to_send }
     }
@@ -198,6 +207,7 @@ impl Cursor {
     fn load_next(&mut self) {
         let is_over = self.limit.is_some_and(|limit| self.passed >= limit);
         self.next = if is_over { None } else { Some(self.start + self.schedule.advance()) };
+        self.next = self.next.filter(|next| self.until.is_none_or(|until| *next < until));
     }
 }
 
@@ -375,7 +385,7 @@ mod tests {
 
     /// One request per millisecond.
     fn pacer(start: Instant, limit: Option<u64>) -> Pacer {
-        Pacer::new(constant(1000.0, 0, 1), start, limit)
+        Pacer::new(constant(1000.0, 0, 1), start, limit, None)
     }
 
     fn due(scheduled: Instant, was_queued: bool) -> Option<Due> {
@@ -427,6 +437,17 @@ mod tests {
         started.take(start);
         started.queue(start + 3 * MS, |_| {});
         assert_eq!(started.unsent(start + 3 * MS, none), (3, Some(2 * MS)));
+    }
+
+    #[test]
+    fn requests_of_a_time_are_its_product_with_the_rate_rounded_up() {
+        let start = Instant::now();
+        for (per_second, ms, count) in [(1000.0, 1, 1), (1000.0, 30, 30), (999.0, 10, 10)] {
+            let schedule = constant(per_second, 0, 1);
+            let length = Some(Duration::from_millis(ms));
+            let pacer = Pacer::new(schedule, start, None, length);
+            assert_eq!(pacer.unsent(start + 99 * MS, Duration::ZERO).0, count, "{per_second}");
+        }
     }
 
     #[test]

@@ -1,23 +1,31 @@
 //! Plan of a load: target, connections, schedule and limits.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use tollgate_tls::TlsClient;
 use tollgate_traffic::load_shape::{
     Clients, MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT, OpenLoop,
     Protocol,
 };
 
+use crate::failures::Error;
 use crate::rate::Rate;
 use crate::replay::Replay;
 use crate::workload::Workload;
+
+/// Limit of the connections of a thread that wait for the server to close them, beside their successors.
+pub const MAX_CLOSING: usize = 256;
+
+/// Descriptors besides those of connections: standard streams, pipes, and files that libraries open.
+const FILES: usize = 32;
+
+/// Descriptors of a thread: poller, timer, waker, CPU statistics, and one connection that the server is to close.
+const FILES_PER_THREAD: usize = 5;
 
 /// Limit of [`Shard::count`].
 pub const MAX_SHARDS: usize = 1_000;
@@ -27,9 +35,6 @@ const INITIAL_WINDOW: usize = 65_535;
 
 /// Lower limit of the intervals of a series.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Limit of the stages of a rate.
-pub const MAX_STAGES: usize = 1_000;
 
 /// One load: requests, target, timing and connections. Its form for another process lacks TLS, a replay and a series.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -92,6 +97,9 @@ pub enum Phases {
     WarmUp,
     /// The window opens with the first request, and the caller closes it. A replay ends with its last response.
     Endless,
+    /// The window opens with the first request and lasts this long, whatever is left then. A schedule has exactly the requests
+    /// that are due in it: at a constant rate, the product of both, rounded up.
+    For(Duration),
     /// All of a number of requests over all threads, the last response to which ends the load.
     Requests(u64),
 }
@@ -121,22 +129,6 @@ impl Shard {
 pub enum Target {
     Tcp(SocketAddr),
     Unix(PathBuf),
-}
-
-/// Error that prevents or ends a load. Failures of single requests are counted in
-/// [`Failures`](crate::Failures) instead.
-#[derive(Debug, Error)]
-pub enum Error {
-    #[error("{0}")]
-    Workload(String),
-    #[error("{0}")]
-    Plan(String),
-    /// Threads cannot be pinned to the CPUs of the plan.
-    #[error("cannot pin threads to CPUs {cpus:?}: choose others, or none")]
-    Cpus { cpus: Vec<usize>, source: io::Error },
-    /// A thread cannot start or continue.
-    #[error("load thread {thread} cannot {action}")]
-    Thread { thread: usize, action: &'static str, source: io::Error },
 }
 
 impl Plan {
@@ -179,8 +171,30 @@ impl Plan {
         match (&self.arrivals, self.phases) {
             (Arrivals::Replay(plan), _) => Some(plan.replay.len() as u64),
             (_, Phases::Requests(requests)) => Some(requests),
-            (_, Phases::WarmUp | Phases::Endless) => None,
+            (_, Phases::WarmUp | Phases::Endless | Phases::For(_)) => None,
         }
+    }
+
+    /// Length of the load from its first request on, if that ends it.
+    pub(crate) fn length(&self) -> Option<Duration> {
+        match self.phases {
+            Phases::For(length) => Some(length),
+            Phases::WarmUp | Phases::Endless | Phases::Requests(_) => None,
+        }
+    }
+
+    /// Number of open files that this generator needs at least. With more, connections that the server is to close wait
+    /// longer for that, up to [`MAX_CLOSING`] of each thread.
+    pub fn open_files(&self) -> usize {
+        let connections = self.connections_max().div_ceil(self.shard.count);
+        connections + FILES + FILES_PER_THREAD * self.clients.threads
+    }
+
+    /// Limit of the connections of a thread that wait for the server to close them.
+    pub(crate) fn closing_max(&self, files_max: u64) -> usize {
+        let files_max = usize::try_from(files_max).unwrap_or(usize::MAX);
+        let spare = files_max.saturating_sub(self.open_files()) / self.clients.threads;
+        spare.saturating_add(1).min(MAX_CLOSING)
     }
 
     /// Checks all limits. [`Generator::start`](crate::Generator::start) does, too.
@@ -276,7 +290,10 @@ impl Plan {
                 matches!(protocol, Protocol::Http1 { pipeline } if pipeline > 1),
                 "with several requests on a connection: a session opens another one",
             ),
-            (self.phases != Phases::Endless, "in part: all requests are sent and measured"),
+            (
+                matches!(self.phases, Phases::WarmUp | Phases::Requests(_)),
+                "in part: all requests are sent and measured",
+            ),
             (self.shard != Shard::WHOLE, "with several generators: a session has one"),
         ];
         match conflicts.into_iter().find(|(is_used, _)| *is_used) {

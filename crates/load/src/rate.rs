@@ -8,7 +8,8 @@ use tollgate_stats::number::significant;
 
 use tollgate_traffic::load_shape::MAX_RATE;
 
-use crate::plan::MAX_STAGES;
+/// Limit of the stages of a rate.
+pub const MAX_STAGES: usize = 1_000;
 
 /// Requests per second over all threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

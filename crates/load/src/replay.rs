@@ -8,8 +8,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 use tollgate_http1::{BodySearch, Pattern, RequestMessage};
 
-use crate::plan::Error;
-use crate::session::placeholder;
+use crate::failures::Error;
 use crate::workload::Workload;
 
 /// Limit of a body from which variables are extracted.
@@ -83,6 +82,11 @@ pub(crate) struct Variable {
     /// `{{NAME}}`.
     pub(crate) placeholder: Vec<u8>,
     pub(crate) source: ValueSource,
+}
+
+/// Returns the text in requests that stands for a variable.
+pub(crate) fn placeholder(name: &str) -> Vec<u8> {
+    format!("{{{{{name}}}}}").into_bytes()
 }
 
 impl Replay {

@@ -140,11 +140,6 @@ fn default_path(path: &str) -> &str {
     }
 }
 
-/// Returns the text in requests that stands for a variable.
-pub(crate) fn placeholder(name: &str) -> Vec<u8> {
-    format!("{{{{{name}}}}}").into_bytes()
-}
-
 impl<'a> Site<'a> {
     pub(crate) fn of(request: &'a RequestMessage) -> Self {
         Self::new(request.host(), request.path())
@@ -238,6 +233,7 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::replay::ValueSource;
+    use crate::replay::placeholder;
     use crate::workload::Request;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;

@@ -210,6 +210,21 @@ fn closed_loops_over_streams_coalesce_unless_they_poll_or_wait_for_windows() {
     assert!(!Plan { arrivals, ..http2(2, 0) }.coalesces());
 }
 
+#[test]
+fn spare_files_are_for_connections_that_close() {
+    let mut plan = closed_loop();
+    plan.arrivals = Arrivals::Closed { connections: 50 };
+    // 50 connections, 32 of the program, 4 of the thread, and a connection that closes.
+    assert_eq!(plan.open_files(), 87);
+    assert_eq!(
+        [0, 87, 88, 341, 342, 343].map(|max| plan.closing_max(max)),
+        [1, 1, 2, 255, 256, 256]
+    );
+    plan.clients.threads = 2;
+    assert_eq!(plan.open_files(), 92);
+    assert_eq!([93, 94, 1_024].map(|max| plan.closing_max(max)), [1, 2, 256]);
+}
+
 mod json {
     use super::*;
 

@@ -28,7 +28,6 @@ use crate::plan::{Phases, Plan, share};
 use crate::series::Recorder;
 use crate::waiting::RequestWait;
 use closing::ClosingConnections;
-pub use closing::MAX_CLOSING;
 pub(crate) use send::START_WAIT_MAX;
 use source::RequestSource;
 
@@ -42,6 +41,8 @@ pub(crate) struct Control {
     pub(crate) stop: AtomicBool,
     /// Start of window and series: that of a schedule without a warm-up, else the opening of the first thread's window.
     pub(crate) window_start: OnceLock<Instant>,
+    /// Limit of the connections of a thread that the server is to close.
+    closing_max: usize,
 }
 
 /// One thread's part of a plan.
@@ -77,6 +78,8 @@ pub(crate) struct Worker {
     next_timeout_check: Instant,
     /// True until the window is open, if it is to be opened.
     opens_window: bool,
+    /// End of the load, from the opening of the window on, if it has a length.
+    ends_at: Option<Instant>,
     /// Start of polling without an event.
     idle_polling: IdlePolling,
 }
@@ -105,13 +108,14 @@ const READ_BUFFER_BYTES: usize = 64 * 1024;
 const EVENTS_PER_WAIT: usize = 256;
 
 impl Control {
-    pub(crate) fn new(plan: &Plan, start: Instant) -> Self {
+    pub(crate) fn new(plan: &Plan, start: Instant, files_max: u64) -> Self {
         let flag = || AtomicBool::new(false);
         let window_start = OnceLock::new();
         if plan.rate().is_some() && plan.phases != Phases::WarmUp {
             window_start.get_or_init(|| start);
         }
-        Self { start, measure: flag(), drain: flag(), stop: flag(), window_start }
+        let closing_max = plan.closing_max(files_max);
+        Self { start, measure: flag(), drain: flag(), stop: flag(), window_start, closing_max }
     }
 }
 
@@ -153,7 +157,7 @@ impl Worker {
             metrics: Metrics::new(plan, Arc::clone(progress), series, planned),
             connections: (0..connections).map(|_| Connection::new(now)).collect(),
             connections_max: connections_max as usize,
-            closing: ClosingConnections::default(),
+            closing: ClosingConnections::new(control.closing_max),
             unread: Vec::new(),
             heads: ResponseHeadCache::default(),
             fields: Fields::default(),
@@ -165,6 +169,7 @@ impl Worker {
             now,
             next_timeout_check: now,
             opens_window: plan.phases != Phases::WarmUp,
+            ends_at: None,
             idle_polling: IdlePolling::default(),
         })
     }
@@ -183,7 +188,7 @@ impl Worker {
         }
         self.start_connections();
         self.start_sending(&clock)?;
-        'turns: while !self.is_finished() && !self.is_stopped() {
+        'turns: while !self.is_finished() && !self.is_over() && !self.is_stopped() {
             let timeout = self.wait_before_poll();
             self.poller.wait(&mut events, Some(timeout))?;
             if !timeout.is_zero() {
@@ -237,9 +242,20 @@ impl Worker {
         self.control.stop.load(Ordering::Acquire)
     }
 
-    /// True if all requests of the plan have finished; never without a limit.
+    /// True if all requests of the plan have finished; never without a limit. A length is waited for, unless a recording ends
+    /// before it.
     fn is_finished(&self) -> bool {
-        self.source.is_done() && self.in_flight == 0
+        let may_end = self.ends_at.is_none() || matches!(self.source, RequestSource::Replay(_));
+        may_end && self.source.is_done() && self.in_flight == 0
+    }
+
+    /// True if the length of the load has passed. Then all requests that were due are sent, or queued for a connection.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.ends_at.is_some_and(|end| self.now >= end);
+        if is_over {
+            self.send_due();
+        }
+        is_over
     }
 
     fn process_commands(&mut self) -> io::Result<()> {
@@ -248,6 +264,7 @@ impl Worker {
         self.opens_window |= self.control.measure.load(Ordering::Acquire) && !self.is_stopped();
         if self.control.drain.load(Ordering::Acquire) {
             self.source.end();
+            self.ends_at = None;
         }
         self.metrics.share_latency();
         Ok(())
@@ -255,16 +272,25 @@ impl Worker {
 
     /// Opens the window if it is to be opened, but not before the first request is sent or, on a
     /// schedule, due: requests that wait for the first connections are queued, and count.
+    #[inline]
     fn open_window(&mut self, clock: &ThreadCpuClock) -> io::Result<()> {
-        if self.opens_window {
-            self.now = Instant::now();
-            let has_started = self.is_sending || !self.source.is_closed_loop();
-            if self.now >= self.control.start && has_started {
-                self.metrics.open_window(self.now, clock, &self.control.window_start)?;
-                self.opens_window = false;
-                if let Some(end) = self.metrics.interval_end() {
-                    self.next_timeout_check = self.next_timeout_check.min(end);
-                }
+        if self.opens_window { self.try_open_window(clock) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn try_open_window(&mut self, clock: &ThreadCpuClock) -> io::Result<()> {
+        self.now = Instant::now();
+        let has_started = self.is_sending || !self.source.is_closed_loop();
+        if self.now >= self.control.start && has_started {
+            self.metrics.open_window(self.now, clock, &self.control.window_start)?;
+            self.opens_window = false;
+            let begin = self.control.window_start.get().copied().unwrap_or(self.now);
+            self.ends_at = self.plan.length().map(|length| begin + length);
+            if let Some(end) = self.ends_at {
+                self.next_timeout_check = self.next_timeout_check.min(end);
+            }
+            if let Some(end) = self.metrics.interval_end() {
+                self.next_timeout_check = self.next_timeout_check.min(end);
             }
         }
         Ok(())
@@ -291,7 +317,8 @@ impl Worker {
             }
             State::Open(stream) => {
                 stream.transport.on_event(event);
-                if event.is_writable() {
+                // Most events of a connection that once waited for room report it.
+                if event.is_writable() && self.connections[index].has_unsent() {
                     self.send(index);
                 }
                 if is_readable {

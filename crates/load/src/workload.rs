@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use tollgate_http1::{Pattern, RequestMessage, Response};
 
+use crate::failures::Error;
 use crate::http2_head::Http2Head;
-use crate::plan::Error;
 
 /// Limit of [`Expectation::body_contains`] in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;

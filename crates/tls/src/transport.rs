@@ -97,6 +97,7 @@ impl Transport {
         Ok(is_complete)
     }
 
+    #[inline]
     pub fn is_handshaking(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.is_handshaking())
     }
@@ -146,6 +147,7 @@ impl Transport {
 
     /// Registers with the poller: for readability and, if `writable`, for room to write. Interest in room remains
     /// once set. Repeated calls cost nothing.
+    #[inline]
     pub fn watch(&mut self, poller: &Poller, token: u64, writable: bool) -> io::Result<()> {
         let writable =
             writable || self.session.as_ref().is_some_and(|session| session.wants_write());
@@ -164,13 +166,15 @@ impl Transport {
     }
 
     /// Records an event of the poller, which is not reported again.
+    #[inline]
     pub fn on_event(&mut self, event: Event) {
         let is_end = event.is_read_closed() || event.is_closed();
         self.is_readable |= event.is_readable() || is_end;
         self.is_read_shut |= is_end;
         self.is_closed |= event.is_closed();
         self.has_failed |= event.has_failed();
-        if event.is_writable() && self.on_writable().is_err() {
+        // In the clear, nothing waits for room here.
+        if event.is_writable() && self.session.is_some() && self.on_writable().is_err() {
             self.is_closed = true;
             self.has_failed = true;
             self.is_readable = true;
@@ -286,6 +290,7 @@ impl Transport {
         Ok(sent)
     }
 
+    #[inline]
     fn count_sent(&self, sent: io::Result<Option<usize>>) -> io::Result<usize> {
         let count = sent?.unwrap_or(0);
         self.sent_bytes.update(|bytes| bytes + count as u64);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tollgate_stats::LatencyHistogram;
 
-use super::Report;
+use super::report::Report;
 use crate::distribution::{NS_PER_MS, ns_to_ms};
 use crate::plan::Plan;
 use crate::summary::Summary;

@@ -5,7 +5,7 @@ use std::io;
 use csv::Writer;
 use tollgate_stats::LatencyHistogram;
 
-use super::Report;
+use super::report::Report;
 use crate::distribution::{Distribution, NS_PER_MS, ns_to_ms};
 use crate::summary::{Summary, TemplateSummary};
 

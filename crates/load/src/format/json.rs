@@ -9,7 +9,7 @@ use serde::Serialize;
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::load_shape::{OpenLoop, Protocol, Spacing};
 
-use super::Report;
+use super::report::Report;
 use crate::distribution::ns_to_ms;
 use crate::plan::{Arrivals, Plan, ReplayPlan, Target};
 use crate::rate::{Rate, Stage};

@@ -4,8 +4,9 @@ use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{percent, significant};
 use tollgate_stats::text::bar;
 
-use super::table::columns;
 use crate::distribution::ns_to_ms;
+
+pub(super) const COLUMN_GAP: usize = 2;
 
 /// With fewer latencies, a chart would have more bars than distinct values.
 const LATENCIES_MIN: u64 = 100;
@@ -78,9 +79,38 @@ fn bound_labels(bounds_ns: &[u64]) -> Vec<String> {
     bounds_ns.iter().map(label).collect()
 }
 
+/// Formats rows in columns: the first aligned to the left, the others to the right.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let width_of = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = width_of(column);
+            match column {
+                0 => line += &format!("{cell:<width$}"),
+                _ => line += &format!("{:COLUMN_GAP$}{cell:>width$}", ""),
+            }
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows =
+            [["", "a", "bc"], ["name", "1000", "2"]].map(|row| row.map(str::to_owned).into());
+        assert_eq!(columns(&rows), "         a  bc\nname  1000   2\n");
+    }
 
     #[test]
     fn bars_cover_every_latency() {

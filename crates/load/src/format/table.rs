@@ -8,7 +8,8 @@ use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
 use tollgate_traffic::load_shape::{OpenLoop, Protocol, Spacing};
 
-use super::{Report, TemplateLabel, plot};
+use super::plot::{self, COLUMN_GAP, columns};
+use super::report::{Report, TemplateLabel};
 use crate::distribution::{Distribution, NS_PER_MS, ns_to_ms};
 use crate::plan::{Arrivals, ReplayPlan, Target};
 use crate::rate::Rate;
@@ -19,8 +20,6 @@ use crate::verdict::{Measured, Verdict};
 
 /// Width of a label with the blanks after it.
 const LABEL_COLUMNS: usize = 16;
-
-const COLUMN_GAP: usize = 2;
 
 const NAME_MIN: usize = 8;
 
@@ -529,38 +528,9 @@ fn truncate(text: &str, columns: usize) -> String {
     }
 }
 
-/// Formats rows in columns: the first aligned to the left, the others to the right.
-pub(super) fn columns(rows: &[Vec<String>]) -> String {
-    let width_of = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = width_of(column);
-            match column {
-                0 => line += &format!("{cell:<width$}"),
-                _ => line += &format!("{:COLUMN_GAP$}{cell:>width$}", ""),
-            }
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows =
-            [["", "a", "bc"], ["name", "1000", "2"]].map(|row| row.map(str::to_owned).into());
-        assert_eq!(columns(&rows), "         a  bc\nname  1000   2\n");
-    }
 
     #[test]
     fn values_have_units_and_limits() {

@@ -356,7 +356,7 @@ impl Worker {
         let soonest = self.now + TIMEOUT_CHECK_MIN;
         self.next_timeout_check =
             earliest.map_or(latest, |deadline| deadline.clamp(soonest, latest.max(soonest)));
-        if let Some(end) = self.metrics.interval_end() {
+        if let Some(end) = self.metrics.interval_end().into_iter().chain(self.ends_at).min() {
             self.next_timeout_check = self.next_timeout_check.min(end);
         }
     }

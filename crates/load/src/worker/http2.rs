@@ -22,14 +22,16 @@ const HTTP1_RESPONSE: &str =
 
 impl Worker {
     /// Opens streams for the requests that wait, as far as the server allows.
+    #[inline]
     pub(super) fn open_streams(&mut self, index: usize) {
         let Connection { state: State::Open(stream), in_flight, .. } = &mut self.connections[index]
         else {
             return;
         };
-        let Some(http2) = (!stream.is_shut()).then_some(stream.http2.as_mut()).flatten() else {
+        if stream.http2.is_none() || stream.is_shut() {
             return;
-        };
+        }
+        let Some(http2) = stream.http2.as_mut() else { return };
         while http2.can_open()
             && let Some(mut request) = in_flight.pop_front()
         {

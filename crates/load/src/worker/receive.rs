@@ -180,7 +180,9 @@ impl Worker {
             let headers = head.headers.iter();
             self.metrics.set_first_headers(headers.map(|(name, value)| (name.as_bytes(), value)));
         }
-        self.end_replayed(&in_flight, true);
+        if in_flight.replayed.is_some() {
+            self.end_replayed(&in_flight, true);
+        }
         let keeps_alive = response.keep_alive && !request_closes;
         self.plan.clients.protocol.keeps_connections() && keeps_alive && is_whole
     }

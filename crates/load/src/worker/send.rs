@@ -88,7 +88,15 @@ impl Worker {
     }
 
     /// Sends the requests of a schedule that are due.
+    #[inline]
     pub(super) fn send_due(&mut self) {
+        if !self.source.is_closed_loop() {
+            self.send_schedule();
+        }
+    }
+
+    #[inline(never)]
+    fn send_schedule(&mut self) {
         match &self.source {
             RequestSource::Closed(_) => {}
             // The last reading of the clock is cheaper than a new one. Handlers renew it, and so does the

@@ -120,7 +120,7 @@ impl Sessions {
         let planned = own.map(|session| u64::from(replay.requests[session])).sum();
         let schedule = Schedule::of_replay(rate, replay, thread, threads);
         Self {
-            pacer: Pacer::new(schedule, start, Some(planned)),
+            pacer: Pacer::new(schedule, start, Some(planned), None),
             replay: Arc::clone(replay),
             thread,
             threads,

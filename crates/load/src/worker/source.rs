@@ -43,7 +43,7 @@ impl RequestSource {
             Arrivals::Closed { .. } => Self::Closed(ClosedLoop { sequence, left: limit }),
             Arrivals::Open { schedule, seed } => {
                 let schedule = Schedule::new(schedule, *seed, thread, threads);
-                let pacer = Pacer::new(schedule, start, limit);
+                let pacer = Pacer::new(schedule, start, limit, plan.length());
                 Self::Open(Box::new(OpenLoop { sequence, pacer, free: VecDeque::new() }))
             }
             Arrivals::Replay(plan) => Self::Replay(Box::new(Sessions::new(

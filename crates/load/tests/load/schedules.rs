@@ -34,6 +34,31 @@ fn schedule_is_sent_completely_and_on_time() {
 }
 
 #[test]
+fn schedule_of_a_length_has_exactly_its_requests() {
+    let server = Server::responding(OK);
+    for (per_second, ms, count) in [(1000.0, 1, 1), (999.0, 10, 10), (500.0, 60, 30)] {
+        let plan = with(scheduled(server.address, 1, per_second), |plan| {
+            set_connections(plan, 2);
+            plan.clients.threads = 2;
+            plan.phases = Phases::For(Duration::from_millis(ms));
+        });
+        let summary = run(plan);
+        assert_eq!(summary.sent + summary.unsent, count, "{summary:?}");
+        assert!(summary.window >= Duration::from_millis(ms), "{summary:?}");
+    }
+}
+
+#[test]
+fn closed_loop_of_a_length_ends_by_itself() {
+    let server = Server::responding(OK);
+    let plan = with(plan(server.address, 1), |plan| {
+        plan.phases = Phases::For(Duration::from_millis(50));
+    });
+    let summary = run(plan);
+    assert!(summary.window >= Duration::from_millis(50) && summary.responses > 0, "{summary:?}");
+}
+
+#[test]
 fn stages_are_sent_as_their_integral() {
     let server = Server::responding(OK);
     let length = Duration::from_millis(100);

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_load::{
-    Arrivals, Generator, GeneratorResult, MAX_CLOSING, Phases, Plan, ReplayPlan, Report, Shard,
-    Summary, UNSENT_SHARE_MAX,
+    Arrivals, Generator, GeneratorResult, Phases, Plan, ReplayPlan, Report, Shard, Summary,
+    UNSENT_SHARE_MAX,
 };
 use tollgate_net::available_cpus;
 use tollgate_records::files::write_atomic;
@@ -49,12 +49,6 @@ struct Load {
 
 /// Limit of the connections of a replay, unless another one is given.
 const REPLAY_CONNECTIONS_MAX: usize = 1_000;
-
-/// Descriptors besides connections: standard streams, the signals' pipe, and files that libraries open.
-const FILES: usize = 16;
-
-/// Descriptors of a thread: poller, timer, waker, CPU statistics, and connections that the server is to close.
-const FILES_PER_THREAD: usize = 4 + MAX_CLOSING;
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
@@ -158,7 +152,9 @@ impl Load {
             phases: match args.requests {
                 Some(requests) => Phases::Requests(requests),
                 None if warm_up != WarmUp::None => Phases::WarmUp,
-                None => Phases::Endless,
+                // Hosts close their windows together.
+                None if args.on.is_some() => Phases::Endless,
+                None => args.length().map_or(Phases::Endless, Phases::For),
             },
             series: series::interval(args)?,
             // It costs CPU per response, so only the formats that print it record it.
@@ -179,8 +175,8 @@ impl Load {
             bail!("--cpus: CPU {cpu} is not available to this process, choose from {list}");
         }
         let connections = plan.connections_max();
-        let files = (connections + FILES + FILES_PER_THREAD * plan.clients.threads) as u64;
-        if files > files_max {
+        let files = plan.open_files();
+        if files as u64 > files_max {
             let grows = connections > plan.connections();
             let option = if grows { "--max-connections" } else { "-c" };
             bail!(
@@ -328,7 +324,8 @@ mod tests {
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         };
-        assert_eq!((&plan.clients, plan.phases), (&clients, Phases::Endless));
+        let ten_seconds = Phases::For(Duration::from_secs(10));
+        assert_eq!((&plan.clients, plan.phases), (&clients, ten_seconds));
         assert_eq!(load.duration, Some(Duration::from_secs(10)));
         assert_eq!(load.warm_up, WarmUp::None);
         assert!(!plan.first_byte);
@@ -434,12 +431,11 @@ mod tests {
             let load = load(&format!("http://127.0.0.1/ -n 1 {options}")).unwrap();
             load.check_machine(files_max, &[0, 2]).map_err(|error| error.to_string())
         };
-        // 50 connections, 16 descriptors of the program, 4 of its thread and 256 connections that close.
-        assert_eq!(check("-c 50 --cpus 0,2", 326), Ok(()));
-        let reason = check("-c 50", 325).unwrap_err();
-        assert!(reason.starts_with("-c 50 needs 326 open files, but the limit is 325"), "{reason}");
+        assert_eq!(check("-c 50 --cpus 0,2", 87), Ok(()));
+        let reason = check("-c 50", 86).unwrap_err();
+        assert!(reason.starts_with("-c 50 needs 87 open files, but the limit is 86"), "{reason}");
         let reason = check("-c 1 --rate 1 --max-connections 100", 20).unwrap_err();
-        assert!(reason.starts_with("--max-connections 100 needs 376 open files"), "{reason}");
+        assert!(reason.starts_with("--max-connections 100 needs 137 open files"), "{reason}");
         let reason = check("--cpus 0,99", 1_024).unwrap_err();
         let expected = "--cpus: CPU 99 is not available to this process, choose from 0, 2";
         assert_eq!(reason, expected);

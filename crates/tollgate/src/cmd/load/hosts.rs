@@ -181,6 +181,11 @@ impl Running for RunningAgents<'_> {
         Ok((progress, is_done))
     }
 
+    fn wait(&mut self, time: Duration, interrupt: &Interrupt) -> Result<()> {
+        interrupt.sleep(time.min(PROGRESS_INTERVAL))?;
+        Ok(())
+    }
+
     fn latency(&mut self) -> Option<LatencyHistogram> {
         None
     }

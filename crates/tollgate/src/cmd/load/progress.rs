@@ -6,7 +6,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use tollgate_load::{Generator, Plan, Progress, Slice, WarmUpResult, becomes_steady};
+use tollgate_load::{Generator, Phases, Plan, Progress, Slice, WarmUpResult, becomes_steady};
 use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, significant};
@@ -14,7 +14,7 @@ use tollgate_stats::number::{count, significant};
 /// Limit of the wait for steady figures.
 const STEADY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Longest delay before the end of a phase is noticed.
+/// Time between two looks at a start, and at a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const LATENCY_INTERVAL: Duration = Duration::from_millis(500);
@@ -40,8 +40,11 @@ pub(super) trait Running {
     /// Start of the window; `None` while the first requests of this process wait for connections.
     fn window_start(&self) -> Option<Instant>;
 
-    /// Counts so far, and true if all requests have finished.
+    /// Counts so far, and true if the load has ended.
     fn progress(&mut self) -> Result<(Progress, bool)>;
+
+    /// Waits, at most until the load ends.
+    fn wait(&mut self, time: Duration, interrupt: &Interrupt) -> Result<()>;
 
     /// Latencies so far; `None` if they are not known before the end.
     fn latency(&mut self) -> Option<LatencyHistogram>;
@@ -66,6 +69,11 @@ impl Running for Generator {
 
     fn progress(&mut self) -> Result<(Progress, bool)> {
         Ok((Self::progress(self), self.is_done()))
+    }
+
+    fn wait(&mut self, time: Duration, interrupt: &Interrupt) -> Result<()> {
+        Self::wait(self, time);
+        Ok(interrupt.check()?)
     }
 
     fn latency(&mut self) -> Option<LatencyHistogram> {
@@ -127,7 +135,10 @@ fn run_phases(
     let until = load.duration.map(|duration| start + duration);
     line.enter(Phase::Measure { until, requests: load.plan.requests() });
     let lead = running.close_lead();
-    line.watch(running, until.map(|until| until.checked_sub(lead).unwrap_or(until)), interrupt)?;
+    let closing = until.map(|until| until.checked_sub(lead).unwrap_or(until));
+    // Such a load ends by itself, at this time.
+    let ends = matches!(load.plan.phases, Phases::For(_));
+    line.watch(running, closing.filter(|_| !ends), interrupt)?;
     Ok(until)
 }
 
@@ -217,7 +228,8 @@ impl ProgressLine {
                 self.draw(running, now, progress);
                 drawn_at = Some(now);
             }
-            interrupt.sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL))?;
+            interrupt.check()?;
+            running.wait(left.unwrap_or(DRAW_INTERVAL).min(DRAW_INTERVAL), interrupt)?;
         }
     }
 
