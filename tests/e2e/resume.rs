@@ -112,7 +112,7 @@ fn resume_rejects_changed_input() {
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
     let text = stderr(&output);
     assert!(
-        text.contains("experiment.cases.browse.load.arrivals.closed.connections: 4, now 5"),
+        text.contains("experiment.cases.browse.load.arrivals.open.connections: 4, now 5"),
         "{text}"
     );
 
