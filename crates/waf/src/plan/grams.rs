@@ -9,6 +9,8 @@ use super::literal::Literal;
 use super::node::NodeHash;
 use super::reach::{Anchor, Reach, Windows};
 
+/// Literals of two bytes whose entries the filter has: each has 256.
+const PAIRS_IN_FILTER_MAX: usize = 8;
 /// Entries of a table, a power of two.
 const TABLE: usize = 1 << 16;
 
@@ -19,8 +21,10 @@ pub(crate) struct Grams {
     triples: Table,
     /// Literals of two bytes, by these bytes.
     pairs: Table,
-    /// Bitmap of the entries of three bytes that may belong to a literal of either table. It fits the first-level cache.
+    /// Bitmap of the entries of three bytes that may belong to a literal. It fits the first-level cache.
     filter: Box<[u64; TABLE / 64]>,
+    /// True if the filter has the entries of pairs, which would fill it if there were many.
+    is_filter_complete: bool,
     literals: Vec<Placed>,
     /// Distances that give windows.
     reaches: Vec<Reach>,
@@ -98,27 +102,52 @@ impl Grams {
         }
         let (triples, pairs) = (Table::new(&triples), Table::new(&pairs));
         let mut filter = triples.used.clone();
-        for pair in (0..=u16::MAX).filter(|&pair| pairs.is_used(pair)) {
+        let used = (0..=u16::MAX).filter(|&pair| pairs.is_used(pair));
+        let is_filter_complete = used.clone().count() <= PAIRS_IN_FILTER_MAX;
+        for pair in used.filter(|_| is_filter_complete) {
             for before in 0..=u32::from(u8::MAX) {
                 let entry = triple(before << 16 | u32::from(pair));
                 filter[usize::from(entry / 64)] |= 1 << (entry % 64);
             }
         }
-        Self { triples, pairs, filter, literals: placed, reaches: reaches.into_iter().collect() }
+        Self {
+            triples,
+            pairs,
+            filter,
+            is_filter_complete,
+            literals: placed,
+            reaches: reaches.into_iter().collect(),
+        }
     }
 
     /// Sets the bits of the probes whose literals the value contains, or, if `windows` are given, adds the windows of the literals
     /// unless a match may be anywhere. Probes whose bits are set before are not looked for.
-    pub(super) fn find(&self, value: &[u8], lower: &mut Vec<u8>, mut found: Found<'_>) {
+    pub(super) fn find(&self, value: &[u8], lower: &mut Vec<u8>, found: Found<'_>) {
         // A zero byte stands before the first byte, and one behind the last, so that each position has a word of four bytes.
         lower.clear();
         lower.push(0);
         lower.extend(value.iter().map(u8::to_ascii_lowercase));
         lower.push(0);
+        if self.is_filter_complete {
+            self.find_with(value, lower, found, |_| false);
+        } else {
+            self.find_with(value, lower, found, |gram| self.pairs.is_used(gram as u16));
+        }
+    }
+
+    /// Looks up the three bytes before each position that the filter or `is_pair` lets pass.
+    #[inline]
+    fn find_with(
+        &self,
+        value: &[u8],
+        lower: &[u8],
+        mut found: Found<'_>,
+        is_pair: impl Fn(u32) -> bool,
+    ) {
         for (end, word) in (2..).zip(lower.windows(4)) {
             let gram = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) >> 8;
             let entry = triple(gram);
-            if self.filter[usize::from(entry / 64)] >> (entry % 64) & 1 == 1 {
+            if self.filter[usize::from(entry / 64)] >> (entry % 64) & 1 == 1 || is_pair(gram) {
                 self.look_up(gram, value, end, &mut found);
             }
         }
