@@ -187,7 +187,7 @@ fn without_keep_alive_each_request_has_a_connection() {
 
 #[test]
 fn server_closes_first_and_no_request_waits_for_that() {
-    const LINGER: Duration = Duration::from_millis(20);
+    const LINGER: Duration = Duration::from_millis(50);
     let closed_by_client = Arc::<AtomicU64>::default();
     let server = Server::start({
         let closed_by_client = Arc::clone(&closed_by_client);
@@ -202,10 +202,10 @@ fn server_closes_first_and_no_request_waits_for_that() {
     let summary = run(with(scheduled(server.address, 60, 100.0), |plan| {
         plan.clients.protocol = Protocol::Http1Close;
     }));
-    // With one connection, a request that waits for the close of the one before it would be queued.
+    // With one connection, a request that waits for the close of the one before it would be queued: the last ones for seconds.
     assert_eq!((summary.responses, summary.connects), (60, 60));
     let median = summary.latency.value_at(0.5).unwrap();
-    assert!(u128::from(median) < LINGER.as_nanos(), "{median} ns");
+    assert!(u128::from(median) < 10 * LINGER.as_nanos(), "{median} ns");
     drop(server);
     // The last ones are closed by the end of the run.
     let closed_by_client = closed_by_client.load(Ordering::SeqCst);
