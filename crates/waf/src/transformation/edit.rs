@@ -55,7 +55,17 @@ pub(super) fn remove_nulls(input: &[u8], output: &mut Vec<u8>) {
 }
 
 pub(super) fn remove_whitespace(input: &[u8], output: &mut Vec<u8>) {
-    remove(input, output, |byte| is_space(byte) || byte == 0xa0 || byte == 0xc2);
+    /// True for the bytes that are removed.
+    const SPACES: [bool; 256] = {
+        let mut spaces = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            spaces[byte] = matches!(byte as u8, b' ' | b'\t'..=b'\r' | 0xa0 | 0xc2);
+            byte += 1;
+        }
+        spaces
+    };
+    remove(input, output, |byte| SPACES[usize::from(byte)]);
 }
 
 fn without_left(mut input: &[u8]) -> &[u8] {
