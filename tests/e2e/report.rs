@@ -324,7 +324,7 @@ fn check_dense_sweep(workspace: &Workspace) {
     let cases = (1..=40).map(level).map(|(name, connections)| {
         let mut case = case.clone();
         case["name"] = name.into();
-        case["connections"] = connections.into();
+        case["load"]["arrivals"]["closed"]["connections"] = connections.into();
         case
     });
     manifest["experiment"]["cases"] = cases.collect();

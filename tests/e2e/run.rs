@@ -3,7 +3,7 @@
 use crate::support::{
     Experiment, NO_LIMITS, Workspace, flat, show, stderr, stdout, two_subjects, without_limits,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -129,10 +129,22 @@ fn every_protocol_reaches_the_systems_that_offer_it() {
     }
     let manifest = workspace.json("out/manifest.json");
     let cases = manifest["experiment"]["cases"].as_array().expect("cases");
-    let protocols: Vec<&Value> = cases.iter().map(|case| &case["protocol"]).collect();
-    assert!(protocols[0].is_null(), "{manifest:#}");
-    assert_eq!(protocols[1..], ["h2", "https", "https-h2", "https"]);
-    assert_eq!((&cases[1]["streams"], &cases[4]["tls_resume"]), (&10.into(), &true.into()));
+    let loads: Vec<Value> = cases
+        .iter()
+        .map(|case| json!([case["load"]["clients"]["protocol"], case["load"]["tls"]]))
+        .collect();
+    let (http1, http2) =
+        (json!({ "http1": { "pipeline": 1 } }), json!({ "http2": { "streams": 10 } }));
+    assert_eq!(
+        loads,
+        [
+            json!([http1, "off"]),
+            json!([http2, "off"]),
+            json!([http1, "new"]),
+            json!([http2, "new"]),
+            json!(["http1_close", "resumed"])
+        ]
+    );
     let certificate = workspace.read("out/configs/nginx/certificate.pem");
     assert!(certificate.contains("PRIVATE KEY"), "{certificate}");
     workspace.assert_nothing_runs();
@@ -334,7 +346,7 @@ fn case_limits_requests_and_subjects() {
         [(0, 500, &["nginx", "other", "haproxy"][..]), (1, 300, &["nginx", "haproxy"][..])]
     {
         let case = &report["cases"][case];
-        assert_eq!(case["requests"], requests);
+        assert_eq!(case["load"]["window"]["requests"]["requests"], requests);
         let subjects = case["subjects"].as_array().expect("subjects").iter();
         assert!(subjects.map(|subject| &subject["name"]).eq(names), "{case:#}");
     }
