@@ -9,7 +9,7 @@ use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::file::ExperimentFile;
-use tollgate_experiment::toml_file::{self, Source};
+use tollgate_experiment::toml_file::{self, NamedText};
 use tollgate_records::error::{bad_input, io_error, suggestion};
 use tollgate_records::metric::Metric;
 use tollgate_stats::BLOCKS_MAX;
@@ -208,7 +208,7 @@ impl Settings {
     /// Returns the experiment with one case and the one subject that gets the products.
     pub(crate) fn base(&self) -> anyhow::Result<ExperimentFile> {
         let source =
-            Source { name: "the experiment of the batch".to_owned(), text: self.base.clone() };
+            NamedText { name: "the experiment of the batch".to_owned(), text: self.base.clone() };
         Ok(toml_file::parse(&source)?)
     }
 

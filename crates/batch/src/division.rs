@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::file::{DesignFile, ExperimentFile};
-use tollgate_experiment::toml_file::{self, Source};
+use tollgate_experiment::toml_file::{self, NamedText};
 use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::subject::OptionValue;
 use tollgate_traffic::units::Percent;
@@ -22,7 +22,7 @@ pub(crate) struct RoundSubject {
 
 /// Returns an experiment with only one case and one subject, with another margin and without its blocks.
 pub(crate) fn base(
-    source: &Source,
+    source: &NamedText,
     case: &str,
     subject: &Subject,
     margin: Option<Percent>,
@@ -246,7 +246,7 @@ mod tests {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             let source =
-                Source { name: name.clone(), text: std::fs::read_to_string(&path).unwrap() };
+                NamedText { name: name.clone(), text: std::fs::read_to_string(&path).unwrap() };
             let file: BatchFile = toml_file::parse(&source).unwrap();
             let settings = Settings::of(&file, &folder, &catalog).unwrap();
             Wanted::of(&file, &folder).unwrap();

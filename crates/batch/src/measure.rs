@@ -22,7 +22,7 @@ use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::EndedBy;
 use tollgate_report as report;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, CannotResume, RunRequest};
@@ -151,7 +151,7 @@ impl Batch<'_> {
             interrupt: self.request.interrupt,
             resumes,
         };
-        let mut notify_run = |event: run::Event<'_>| notify(BatchEvent::Run(&event));
+        let mut notify_run = |event: run::RunEvent<'_>| notify(BatchEvent::Run(&event));
         let reason = match run::run(&mut bench, &request, &mut notify_run) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),
             Ok(ending) => ending.ended_by.to_string(),
@@ -183,7 +183,7 @@ impl Batch<'_> {
         node: Option<String>,
     ) -> anyhow::Result<()> {
         let out = self.dir.round(round.round);
-        let source = Source::read(&out)?;
+        let source = ReportSource::read(&out)?;
         report::write_all(&source, &out)?;
         let ran = self.anchor_ran(&source.records, &out);
         self.rounds.end(round, reason, node, source.records)?;

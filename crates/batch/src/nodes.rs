@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate_cluster::agent_program::ProgramEnd;
-use tollgate_cluster::carrier::{Carrier, Place};
+use tollgate_cluster::carrier::{AgentPlace, Carrier};
 use tollgate_cluster::connection::{Agent, AgentError, is_interrupted};
 use tollgate_cluster::hosts::Hosts;
 use tollgate_cluster::program::ProgramRun;
@@ -253,7 +253,7 @@ fn listed(failures: &[String]) -> String {
 
 /// Measures rounds on one node.
 struct Worker<'a> {
-    place: &'a Place,
+    place: &'a AgentPlace,
     binary: &'a Binary,
     inputs: &'a Inputs<'a>,
     stop: &'a Interrupt,
@@ -331,7 +331,7 @@ impl Worker<'_> {
         let run = ProgramRun {
             folder: ROUND,
             arguments: &arguments,
-            is_exclusive: matches!(self.place, Place::Slurm { .. }),
+            is_exclusive: matches!(self.place, AgentPlace::Slurm { .. }),
             limit: job.planned * LIMIT_FACTOR + LIMIT_EXTRA,
         };
         let end = agent.run_program(&run, stop)?;
@@ -344,7 +344,7 @@ impl Worker<'_> {
 }
 
 fn start(
-    place: &Place,
+    place: &AgentPlace,
     binary: &Binary,
     inputs: &Inputs<'_>,
     stop: &Interrupt,

@@ -45,7 +45,7 @@ pub enum BatchEvent<'a> {
         round: &'a Round,
         experiment: &'a Experiment,
     },
-    Run(&'a run::Event<'a>),
+    Run(&'a run::RunEvent<'a>),
     RoundEnded,
     /// A step of a search, in words.
     Search(&'a str),

@@ -11,7 +11,7 @@ use strum::{Display, IntoStaticStr};
 use tollgate_records::metric::{self, Metric, Valid};
 use tollgate_records::schedule::TrialStatus;
 use tollgate_records::subject::SubjectState;
-use tollgate_records::trial::{self, Measurement, Outcome, TrialRecord};
+use tollgate_records::trial::{self, Measurement, TrialOutcome, TrialRecord};
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 
@@ -57,17 +57,17 @@ pub(crate) fn state(
     }
 }
 
-fn why(outcome: &Outcome) -> Vec<String> {
+fn why(outcome: &TrialOutcome) -> Vec<String> {
     match outcome {
-        Outcome::Failed(failure) => not_started(failure).lines(),
-        Outcome::Measured(_) if outcome.is_valid() => {
+        TrialOutcome::Failed(failure) => not_started(failure).lines(),
+        TrialOutcome::Measured(_) if outcome.is_valid() => {
             vec!["no valid trial of the anchor in the same block".to_owned()]
         }
-        Outcome::Measured(_) | Outcome::Refused(_) => outcome.why_not_valid(),
+        TrialOutcome::Measured(_) | TrialOutcome::Refused(_) => outcome.why_not_valid(),
     }
 }
 
-pub(crate) fn not_started(failure: &trial::Failure) -> ProductFailure {
+pub(crate) fn not_started(failure: &trial::TrialFailure) -> ProductFailure {
     let reason = format!("{}: {}", failure.step, failure.reason);
     ProductFailure { reason, log: failure.log.clone() }
 }
@@ -329,7 +329,7 @@ fn log_ratio(pair: &Pair) -> f64 {
 mod tests {
     use super::*;
     use crate::store::SCHEMA;
-    use tollgate_records::trial::Step;
+    use tollgate_records::trial::TrialStep;
 
     fn build(outcome: BuildOutcome) -> BuildRecord {
         BuildRecord {
@@ -343,8 +343,8 @@ mod tests {
     }
 
     fn failed_trial() -> TrialRecord {
-        let failure = trial::Failure {
-            step: Step::Start,
+        let failure = trial::TrialFailure {
+            step: TrialStep::Start,
             reason: "`server` ended".to_owned(),
             log: vec!["Segmentation fault".to_owned()],
         };
@@ -358,7 +358,7 @@ mod tests {
             started_at: String::new(),
             duration_s: 1.0,
             startup_ms: None,
-            outcome: Outcome::Failed(failure),
+            outcome: TrialOutcome::Failed(failure),
         }
     }
 

@@ -131,7 +131,7 @@ fn is_name(text: &str) -> bool {
 
 /// One host of a layout, and how its agent is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum AgentPlace {
     /// A node of the job with this id.
     Slurm {
         job: u32,
@@ -149,7 +149,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl AgentPlace {
     /// Name of the host in plans, reports and errors.
     pub fn name(&self) -> String {
         match self {
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn words(place: &Place) -> Vec<String> {
+    fn words(place: &AgentPlace) -> Vec<String> {
         let command = place.command("echo 'a b'");
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| word.to_string_lossy().into_owned()).collect()
@@ -298,7 +298,7 @@ mod tests {
     fn script_is_one_argument_of_each_carrier() {
         let pod = Pod { namespace: Some("lab".to_owned()), name: "load-1".to_owned() };
         assert_eq!(
-            words(&Place::Kubectl { pod }),
+            words(&AgentPlace::Kubectl { pod }),
             [
                 "kubectl",
                 "exec",
@@ -312,10 +312,10 @@ mod tests {
                 "echo 'a b'"
             ]
         );
-        let slurm = words(&Place::Slurm { job: 7, node: "gen1".to_owned() });
+        let slurm = words(&AgentPlace::Slurm { job: 7, node: "gen1".to_owned() });
         assert_eq!(slurm[..3], ["srun", "--jobid=7", "--nodelist=gen1"]);
         assert_eq!(slurm[slurm.len() - 3..], ["sh", "-c", "echo 'a b'"]);
-        let ssh = words(&Place::Ssh { host: "me@node".to_owned() });
+        let ssh = words(&AgentPlace::Ssh { host: "me@node".to_owned() });
         assert_eq!(ssh[ssh.len() - 3..ssh.len() - 1], ["--", "me@node"]);
         // The shell of the host takes the words apart again.
         let parts = shell_words::split(&ssh[ssh.len() - 1]).unwrap();

@@ -1,6 +1,6 @@
 //! The coordinator's side of an agent: start, commands, signs of life, end.
 
-use crate::carrier::{ABSENT, PRESENT, Place, STAGED, bootstrap};
+use crate::carrier::{ABSENT, AgentPlace, PRESENT, STAGED, bootstrap};
 use crate::clock::{self, ClockOffset, ROUND_TRIPS, RoundTrip};
 use crate::describe::HostFacts;
 use crate::frame::{self, FrameError};
@@ -91,7 +91,7 @@ pub fn is_interrupted(error: &anyhow::Error) -> bool {
 #[derive(Debug)]
 pub struct Agent {
     host: String,
-    place: Place,
+    place: AgentPlace,
     hello: Hello,
     /// `None` while it is stopped.
     outgoing: Option<Sender<Outgoing>>,
@@ -140,7 +140,7 @@ enum Arrival {
 impl Agent {
     /// Starts an agent, staging the program first if the host does not have it.
     pub fn start(
-        place: &Place,
+        place: &AgentPlace,
         binary: &Binary,
         interrupt: &Interrupt,
     ) -> Result<Self, AgentError> {
@@ -160,7 +160,7 @@ impl Agent {
         }
     }
 
-    fn spawn(place: &Place, binary: &Binary) -> Result<Self, AgentError> {
+    fn spawn(place: &AgentPlace, binary: &Binary) -> Result<Self, AgentError> {
         let host = place.name();
         let mut command = place.command(&bootstrap(binary));
         let program = command.get_program().to_string_lossy().into_owned();
@@ -245,7 +245,7 @@ impl Agent {
         &self.host
     }
 
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &AgentPlace {
         &self.place
     }
 

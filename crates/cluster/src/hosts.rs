@@ -1,6 +1,6 @@
 //! The hosts of a layout: from a carrier to running agents.
 
-use crate::carrier::{Carrier, Place};
+use crate::carrier::{AgentPlace, Carrier};
 use crate::connection::{Agent, AgentError};
 use crate::slurm::{Allocation, NodeChoice};
 use crate::staging::Binary;
@@ -19,7 +19,7 @@ pub struct Hosts {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    pub place: Place,
+    pub place: AgentPlace,
     /// Address in the configuration of the carrier, if it has one.
     pub address: Option<IpAddr>,
     /// Features in the configuration of the carrier, such as roles.
@@ -35,14 +35,14 @@ impl Hosts {
         interrupt: &Interrupt,
         waiting: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
-        let plain = |place: Place| Host { place, address: None, features: Vec::new() };
+        let plain = |place: AgentPlace| Host { place, address: None, features: Vec::new() };
         let mut allocation = None;
         let hosts = match carrier {
             Carrier::Slurm { nodes } => {
                 let taken = Allocation::take(nodes.or(count), choice, interrupt, waiting)?;
                 let job = taken.job;
                 let host = |node: &crate::slurm::Node| Host {
-                    place: Place::Slurm { job, node: node.name.clone() },
+                    place: AgentPlace::Slurm { job, node: node.name.clone() },
                     address: node.address,
                     features: node.features.clone(),
                 };
@@ -51,15 +51,15 @@ impl Hosts {
                 hosts
             }
             Carrier::Ssh { hosts } => {
-                hosts.iter().map(|host| plain(Place::Ssh { host: host.clone() })).collect()
+                hosts.iter().map(|host| plain(AgentPlace::Ssh { host: host.clone() })).collect()
             }
             Carrier::Kubectl { pods } => {
-                pods.iter().map(|pod| plain(Place::Kubectl { pod: pod.clone() })).collect()
+                pods.iter().map(|pod| plain(AgentPlace::Kubectl { pod: pod.clone() })).collect()
             }
             Carrier::Local { agents } => {
                 let count = agents.or(count).unwrap_or(1);
                 let address = Some(Ipv4Addr::LOCALHOST.into());
-                let host = |number| Host { address, ..plain(Place::Local { number }) };
+                let host = |number| Host { address, ..plain(AgentPlace::Local { number }) };
                 (1..=count).map(host).collect()
             }
         };

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tollgate_load::{Progress, Request as LoadRequest};
 use tollgate_records::subject::{Options, SubjectState};
-use tollgate_records::trial::Failure;
+use tollgate_records::trial::TrialFailure;
 use tollgate_runner::role::StartedSystem;
 use tollgate_runner::role::window::WindowReadings;
 use tollgate_runner::system::state::FixedPlace;
@@ -140,7 +140,7 @@ pub enum Reply {
     },
     System(Box<StartedSystem>),
     /// The servers did not start.
-    Failed(Failure),
+    Failed(TrialFailure),
     /// Reason and end of the log, if a server has ended.
     Exit(Option<(String, Vec<String>)>),
     Log(Vec<String>),

@@ -26,7 +26,7 @@ use tollgate_load::{Phases, Plan};
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::manifest::HostManifest;
 use tollgate_records::subject::SubjectState;
-use tollgate_records::trial::{Failure, Measurement, Noise, Step};
+use tollgate_records::trial::{Measurement, Noise, TrialFailure, TrialStep};
 use tollgate_runner::bench::{Bench, BenchDescription, MeasureRequest, StartRequest, Started};
 use tollgate_runner::probe::exchange::Site;
 use tollgate_runner::process::{Interrupt, Interrupted};
@@ -192,14 +192,14 @@ impl RemoteBench {
     }
 
     /// Notes a lost host, and converts the error of an agent to the end of a trial.
-    fn end(&mut self, step: Step, error: AgentError) -> TrialEnd {
+    fn end(&mut self, step: TrialStep, error: AgentError) -> TrialEnd {
         self.note_lost(&error);
         match error {
             AgentError::Interrupted(interrupted) => TrialEnd::Interrupted(interrupted),
             error => {
-                let step = if error.is_lost() { Step::Host } else { step };
+                let step = if error.is_lost() { TrialStep::Host } else { step };
                 let reason = error.to_string();
-                TrialEnd::Failed(Failure { step, reason, log: Vec::new() })
+                TrialEnd::Failed(TrialFailure { step, reason, log: Vec::new() })
             }
         }
     }
@@ -210,7 +210,7 @@ impl RemoteBench {
         &mut self,
         role: usize,
         command: Command,
-        (step, limit): (Step, Duration),
+        (step, limit): (TrialStep, Duration),
         interrupt: &Interrupt,
         expected: impl FnOnce(Reply) -> Result<T, Reply>,
     ) -> Result<T, TrialEnd> {
@@ -231,7 +231,7 @@ impl RemoteBench {
         request: &StartRequest<'_>,
         limit: Duration,
     ) -> Result<Vec<SocketAddr>, TrialEnd> {
-        let live = self.live().map_err(TrialEnd::failed(Step::Start))?;
+        let live = self.live().map_err(TrialEnd::failed(TrialStep::Start))?;
         let command = Command::StartOrigins(Box::new(OriginsPlan {
             ip: live.addresses[ORIGIN],
             count: request.case.origins,
@@ -242,7 +242,7 @@ impl RemoteBench {
             Reply::Origins { addresses } => Ok(addresses),
             other => Err(other),
         };
-        self.call(ORIGIN, command, (Step::Start, limit), request.interrupt, expected)
+        self.call(ORIGIN, command, (TrialStep::Start, limit), request.interrupt, expected)
     }
 }
 
@@ -348,7 +348,7 @@ impl Bench for RemoteBench {
         if let (true, Some(first)) = (recipe.process.is_empty(), origins.first()) {
             return Ok(Started { site: site(*first), ports: BTreeMap::new(), startup: None });
         }
-        let live = self.live().map_err(TrialEnd::failed(Step::Start))?;
+        let live = self.live().map_err(TrialEnd::failed(TrialStep::Start))?;
         let command = Command::StartSystem(Box::new(SystemPlan {
             subject: subject_plan(subject),
             ip: live.addresses[SYSTEM],
@@ -361,16 +361,16 @@ impl Bench for RemoteBench {
             Reply::System(started) => Ok(started),
             other => Err(other),
         };
-        let started = self.call(SYSTEM, command, (Step::Start, limit), interrupt, expected)?;
+        let started = self.call(SYSTEM, command, (TrialStep::Start, limit), interrupt, expected)?;
         Ok(Started { site: site(started.address), ports: started.ports, startup: started.startup })
     }
 
     fn check(&mut self) -> Result<(), TrialEnd> {
-        let live = self.live().map_err(TrialEnd::failed(Step::Host))?;
+        let live = self.live().map_err(TrialEnd::failed(TrialStep::Host))?;
         if let Err(error) = live.agents.iter_mut().try_for_each(Agent::check) {
-            return Err(self.end(Step::Host, error));
+            return Err(self.end(TrialStep::Host, error));
         }
-        for (role, step) in [(ORIGIN, Step::Origin), (SYSTEM, Step::Probe)] {
+        for (role, step) in [(ORIGIN, TrialStep::Origin), (SYSTEM, TrialStep::Probe)] {
             let expected = |reply| match reply {
                 Reply::Exit(exit) => Ok(exit),
                 other => Err(other),
@@ -379,7 +379,7 @@ impl Bench for RemoteBench {
             let interrupt = Interrupt::default();
             let exit = self.call(role, Command::ServersExit, limits, &interrupt, expected)?;
             if let Some((reason, log)) = exit {
-                return Err(TrialEnd::Failed(Failure { step, reason, log }));
+                return Err(TrialEnd::Failed(TrialFailure { step, reason, log }));
             }
         }
         Ok(())
@@ -390,7 +390,7 @@ impl Bench for RemoteBench {
             Reply::Log(lines) => Ok(lines),
             other => Err(other),
         };
-        let limits = (Step::Probe, COMMAND_LIMIT);
+        let limits = (TrialStep::Probe, COMMAND_LIMIT);
         let interrupt = Interrupt::default();
         match self.call(SYSTEM, Command::ServersLog, limits, &interrupt, expected) {
             Ok(lines) => lines,
@@ -402,20 +402,20 @@ impl Bench for RemoteBench {
     }
 
     fn measure(&mut self, request: &MeasureRequest<'_>) -> Result<Measurement, TrialEnd> {
-        let configured = TrialEnd::failed(Step::Configure);
+        let configured = TrialEnd::failed(TrialStep::Configure);
         let plan = Plan { phases: Phases::WarmUp, ..request.plan(Vec::new()).map_err(configured)? };
         let plans = LoadPlan::divide(&plan, None, self.generators)
-            .map_err(TrialEnd::failed(Step::Configure))?;
-        let live = self.live().map_err(TrialEnd::failed(Step::Load))?;
+            .map_err(TrialEnd::failed(TrialStep::Configure))?;
+        let live = self.live().map_err(TrialEnd::failed(TrialStep::Load))?;
         let cpus: Vec<usize> = live.roles[SERVERS..].iter().map(|facts| facts.cpus.len()).collect();
         let window = match WindowOnHosts::run(&mut live.agents, plans, request) {
             Ok(window) => window,
-            Err(error) => return Err(self.end(Step::Load, error)),
+            Err(error) => return Err(self.end(TrialStep::Load, error)),
         };
         if window.origin_died() {
             self.check()?;
         }
-        window.measurement(request, &cpus).map_err(TrialEnd::failed(Step::Load))
+        window.measurement(request, &cpus).map_err(TrialEnd::failed(TrialStep::Load))
     }
 
     fn stop(&mut self) {

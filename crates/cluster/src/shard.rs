@@ -129,7 +129,7 @@ pub(crate) mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
     use tollgate_http1::{RequestMessage, RequestText};
-    use tollgate_load::{Expectation, Phases, Rate, Request, Stage, Workload};
+    use tollgate_load::{Expectation, Phases, Rate, RateStage, Request, Workload};
     use tollgate_tls::SelfSigned;
     use tollgate_traffic::load_shape::{Clients, OpenLoop, Protocol, Spacing};
 
@@ -170,7 +170,7 @@ pub(crate) mod tests {
     #[test]
     fn divided_plans_are_the_plan_and_their_shard() {
         let target = "10.0.0.1:80".parse().unwrap();
-        let rate = Rate::Stages(vec![Stage {
+        let rate = Rate::Stages(vec![RateStage {
             from_per_s: 0.1,
             to_per_s: 1e5 / 3.0,
             length: Duration::new(3, 7),

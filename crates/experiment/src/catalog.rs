@@ -1,7 +1,7 @@
 //! Experiments, systems, mixes and builds, from folders on disk or from the binary.
 
 use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
-use crate::toml_file::{self, Source};
+use crate::toml_file::{self, NamedText};
 use anyhow::Context;
 use include_dir::{Dir, File, include_dir};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,7 @@ impl Catalog {
     }
 
     /// Returns the text of an experiment, by name or, if `name` ends in `.toml`, by path.
-    pub fn experiment(&self, name: &str) -> anyhow::Result<Source> {
+    pub fn experiment(&self, name: &str) -> anyhow::Result<NamedText> {
         if name.ends_with(".toml") {
             read(Path::new(name))
         } else {
@@ -160,7 +160,7 @@ impl Catalog {
     }
 
     /// Returns a configuration template by `SYSTEM/FILE`. Templates may extend those of other systems.
-    pub fn template(&self, name: &str) -> anyhow::Result<Source> {
+    pub fn template(&self, name: &str) -> anyhow::Result<NamedText> {
         let unknown = || {
             let path = |folder: &PathBuf| folder.join(Kind::System.folder()).join(name);
             let paths = self.folders.iter().map(|folder| format!("{} or ", path(folder).display()));
@@ -174,13 +174,13 @@ impl Catalog {
     }
 
     /// As [`Catalog::template`]; `None` if there is no such file.
-    pub fn find_template(&self, name: &str) -> anyhow::Result<Option<Source>> {
+    pub fn find_template(&self, name: &str) -> anyhow::Result<Option<NamedText>> {
         self.file(Kind::System, name)
     }
 
     /// Returns a mix by name or, if `name` ends in `.toml` or `.mix`, by path relative to `folder`; and its files: its
     /// own first, then the included ones. A list of requests (`.mix`) is represented by its hash.
-    pub fn mix(&self, name: &str, folder: &Path) -> anyhow::Result<(Mix, Vec<Source>)> {
+    pub fn mix(&self, name: &str, folder: &Path) -> anyhow::Result<(Mix, Vec<NamedText>)> {
         let mut sources = Vec::new();
         let (mix, _) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
         Ok((mix, sources))
@@ -191,7 +191,7 @@ impl Catalog {
         &self,
         name: &str,
         folder: &Path,
-        sources: &mut Vec<Source>,
+        sources: &mut Vec<NamedText>,
         depth_left: usize,
     ) -> anyhow::Result<(Mix, MixTree)> {
         if name.ends_with(LIST_SUFFIX) {
@@ -232,7 +232,7 @@ impl Catalog {
     }
 
     /// Returns the files that match a pattern in the last part of a path, such as `mixes/vpatch/*.yaml`, sorted by name.
-    pub fn files(&self, pattern: &str) -> anyhow::Result<Vec<Source>> {
+    pub fn files(&self, pattern: &str) -> anyhow::Result<Vec<NamedText>> {
         let none = || bad_input(format!("unknown catalog file `{pattern}`"));
         let (folder, names) = pattern.rsplit_once('/').ok_or_else(none)?;
         let (kind, folder) = folder.split_once('/').unwrap_or((folder, ""));
@@ -245,7 +245,7 @@ impl Catalog {
     }
 
     /// Returns the files of a folder, without subfolders, from the first place that has the folder.
-    fn folder(&self, kind: Kind, name: &str) -> anyhow::Result<Vec<Source>> {
+    fn folder(&self, kind: Kind, name: &str) -> anyhow::Result<Vec<NamedText>> {
         let mut on_disk = self.folders.iter().map(|folder| folder.join(kind.folder()).join(name));
         let mut sources = match on_disk.find(|folder| folder.is_dir()) {
             Some(folder) => read_all(&folder)?,
@@ -255,7 +255,7 @@ impl Catalog {
                     name => kind.built_in().get_dir(name),
                 };
                 let text = |file: &File<'_>| {
-                    Some(Source {
+                    Some(NamedText {
                         name: file.path().file_name()?.to_string_lossy().into_owned(),
                         text: file.contents_utf8()?.to_owned(),
                     })
@@ -267,7 +267,7 @@ impl Catalog {
         Ok(sources)
     }
 
-    fn find(&self, kind: Kind, name: &str) -> anyhow::Result<Source> {
+    fn find(&self, kind: Kind, name: &str) -> anyhow::Result<NamedText> {
         let relative = match kind.file() {
             Some(file) => format!("{name}/{file}"),
             None => format!("{name}.toml"),
@@ -290,7 +290,7 @@ impl Catalog {
         Err(bad_input(format!("unknown {} `{name}`{hint}", kind.word())))
     }
 
-    fn file(&self, kind: Kind, relative: &str) -> anyhow::Result<Option<Source>> {
+    fn file(&self, kind: Kind, relative: &str) -> anyhow::Result<Option<NamedText>> {
         for folder in &self.folders {
             let path = folder.join(kind.folder()).join(relative);
             if path.is_file() {
@@ -298,7 +298,7 @@ impl Catalog {
             }
         }
         let built_in = kind.built_in().get_file(relative);
-        Ok(built_in.and_then(|file| file.contents_utf8()).map(|text| Source {
+        Ok(built_in.and_then(|file| file.contents_utf8()).map(|text| NamedText {
             name: format!("built-in:{}/{relative}", kind.folder()),
             text: text.to_owned(),
         }))
@@ -351,21 +351,21 @@ fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
 }
 
 /// Reads all files of a folder, without subfolders.
-fn read_all(folder: &Path) -> anyhow::Result<Vec<Source>> {
+fn read_all(folder: &Path) -> anyhow::Result<Vec<NamedText>> {
     let unreadable = io_error("read", folder);
     let mut sources = Vec::new();
     for entry in fs::read_dir(folder).map_err(&unreadable)? {
         let entry = entry.map_err(&unreadable)?;
         if entry.path().is_file() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            sources.push(Source { name, ..read(&entry.path())? });
+            sources.push(NamedText { name, ..read(&entry.path())? });
         }
     }
     Ok(sources)
 }
 
 /// Reads a list of requests line by line. Its source is a description with the hash of the file.
-fn read_list(path: &Path) -> anyhow::Result<(RequestList, Source)> {
+fn read_list(path: &Path) -> anyhow::Result<(RequestList, NamedText)> {
     let name = path.display().to_string();
     let unreadable = || BadInput(format!("cannot read {name}"));
     let file = fs::File::open(path).with_context(unreadable)?;
@@ -375,13 +375,13 @@ fn read_list(path: &Path) -> anyhow::Result<(RequestList, Source)> {
     })?;
     let hash = hash_file(path).with_context(unreadable)?;
     let text = format!("list of requests: {}, sha256 {hash}\n", list.title());
-    Ok((list, Source { name, text }))
+    Ok((list, NamedText { name, text }))
 }
 
-pub fn read(path: &Path) -> anyhow::Result<Source> {
+pub fn read(path: &Path) -> anyhow::Result<NamedText> {
     let cannot = || BadInput(format!("cannot read {}", path.display()));
     let text = fs::read_to_string(path).with_context(cannot)?;
-    Ok(Source { name: path.display().to_string(), text })
+    Ok(NamedText { name: path.display().to_string(), text })
 }
 
 #[cfg(test)]
@@ -494,7 +494,7 @@ mod tests {
         let manual = fs::read_to_string(&path).unwrap();
         let (_, rest) = manual.split_once("```toml\n").unwrap();
         let (text, _) = rest.split_once("```").unwrap();
-        let source = Source { name: "mixes.md".to_owned(), text: text.to_owned() };
+        let source = NamedText { name: "mixes.md".to_owned(), text: text.to_owned() };
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
         let paths: Vec<String> = mix.messages().map(|message| message.path).collect();
         assert_eq!(paths, ["/products/1000", "/orders"]);

@@ -104,7 +104,7 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::experiment::Experiment;
     use crate::loading::WrittenExperiment;
-    use crate::toml_file::Source;
+    use crate::toml_file::NamedText;
     use std::time::Duration;
     use tollgate_traffic::load_shape::LoadProgram;
 
@@ -119,7 +119,7 @@ mod tests {
              [[subject]]\nname = 'nginx'\nsystem = 'nginx'\n[[subject]]\nname = 'other'\nsystem = 'nginx'\n{subject}"
         );
         let path = folder.path().join("mine.toml").display().to_string();
-        let source = Source { name: path.clone(), text };
+        let source = NamedText { name: path.clone(), text };
         let adjustments = Adjustments { quick, ..Adjustments::default() };
         let catalog = Catalog::new(vec![]);
         WrittenExperiment::parse(&path, source)

@@ -1,7 +1,7 @@
 //! Corpora: lists of requests, each of which every trial sends once, to see if the subject blocks it.
 
 use crate::catalog::Catalog;
-use crate::toml_file::Source;
+use crate::toml_file::NamedText;
 use crate::workload;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const REQUESTS_MAX: usize = 50_000;
 pub struct Corpus {
     pub mixes: Vec<Mix>,
     /// Descriptions of the lists, with their hashes.
-    pub sources: Vec<Source>,
+    pub sources: Vec<NamedText>,
     /// File names of the lists, without extension.
     names: Vec<String>,
 }

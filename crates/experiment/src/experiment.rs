@@ -4,7 +4,7 @@ use crate::corpus::Corpus;
 use crate::external::External;
 use crate::options::{self, OptionError};
 use crate::recipe::Recipe;
-use crate::toml_file::Source;
+use crate::toml_file::NamedText;
 use std::time::Duration;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::manifest::Ablation;
@@ -20,7 +20,7 @@ use tollgate_traffic::load_shape::{LoadProgram, LoadShape, WarmUp, Window};
 pub struct Experiment {
     /// File name without folder and extension.
     pub name: String,
-    pub source: Source,
+    pub source: NamedText,
     /// The question that it answers.
     pub title: String,
     /// True if the terminal report summarizes the trials of each subject.
@@ -55,8 +55,8 @@ pub struct Case {
     /// Unique in the experiment.
     pub name: String,
     pub mix: Mix,
-    pub mix_source: Source,
-    pub mix_included: Vec<Source>,
+    pub mix_source: NamedText,
+    pub mix_included: Vec<NamedText>,
     /// Number of origins behind each system, which must balance the requests.
     pub origins: u16,
     pub load: LoadShape,

@@ -1,7 +1,7 @@
 //! The TOML file of an experiment.
 
 use crate::load_file::{LoadFile, LoadFlaw, RateOfFile};
-use crate::toml_file::Step;
+use crate::toml_file::PathStep;
 use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -313,7 +313,7 @@ impl CaseFile {
         self.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == other.name)
     }
 
-    pub(crate) fn key(&self, key: &str) -> Vec<Step> {
+    pub(crate) fn key(&self, key: &str) -> Vec<PathStep> {
         vec!["case".into(), self.index.into(), key.into()]
     }
 }
@@ -348,7 +348,7 @@ impl SubjectFile {
         self.system.as_ref().or(self.url.as_ref()).map_or("", String::as_str)
     }
 
-    pub(crate) fn key(&self, key: &str) -> Vec<Step> {
+    pub(crate) fn key(&self, key: &str) -> Vec<PathStep> {
         vec!["subject".into(), self.index.into(), key.into()]
     }
 }

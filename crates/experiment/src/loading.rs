@@ -11,7 +11,7 @@ use crate::external::External;
 use crate::file::{ExperimentFile, SubjectFile};
 use crate::matrix::{self, Recipes};
 use crate::options;
-use crate::toml_file::{self, Source, Step};
+use crate::toml_file::{self, NamedText, PathStep};
 use crate::validate;
 use std::path::Path;
 use tollgate_records::error::{BadInput, bad_input, io_error};
@@ -23,7 +23,7 @@ pub struct WrittenExperiment {
     /// Name or file.
     pub name: String,
     pub file: ExperimentFile,
-    pub source: Source,
+    pub source: NamedText,
 }
 
 impl WrittenExperiment {
@@ -32,18 +32,18 @@ impl WrittenExperiment {
         Self::parse(name, catalog.experiment(name)?)
     }
 
-    pub(crate) fn parse(name: &str, source: Source) -> anyhow::Result<Self> {
+    pub(crate) fn parse(name: &str, source: NamedText) -> anyhow::Result<Self> {
         Self::checked(name, toml_file::parse(&source)?, source)
     }
 
     /// Writes an experiment that has no file. `place` stands for its file in messages.
     pub fn new(name: &str, place: &str, file: ExperimentFile) -> anyhow::Result<Self> {
-        let source = Source { name: place.to_owned(), text: file.to_toml()? };
+        let source = NamedText { name: place.to_owned(), text: file.to_toml()? };
         Self::checked(name, file, source)
     }
 
     /// Checks all values of a file. Names are resolved later.
-    fn checked(name: &str, mut file: ExperimentFile, source: Source) -> anyhow::Result<Self> {
+    fn checked(name: &str, mut file: ExperimentFile, source: NamedText) -> anyhow::Result<Self> {
         for (index, case) in file.case.iter_mut().enumerate() {
             case.index = index;
         }
@@ -78,7 +78,11 @@ impl Experiment {
 }
 
 /// Loads the recipes of all subjects, by system.
-fn recipes(catalog: &Catalog, file: &ExperimentFile, source: &Source) -> anyhow::Result<Recipes> {
+fn recipes(
+    catalog: &Catalog,
+    file: &ExperimentFile,
+    source: &NamedText,
+) -> anyhow::Result<Recipes> {
     let mut recipes = Recipes::new();
     for subject in &file.subject {
         // It would be taken for a system of that name.
@@ -103,7 +107,7 @@ fn recipes(catalog: &Catalog, file: &ExperimentFile, source: &Source) -> anyhow:
 fn with_absolute_paths(
     mut file: ExperimentFile,
     recipes: &Recipes,
-    source: &Source,
+    source: &NamedText,
 ) -> anyhow::Result<ExperimentFile> {
     let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     for subject in &mut file.subject {
@@ -120,7 +124,7 @@ fn resolve(
     name: &str,
     file: ExperimentFile,
     recipes: &Recipes,
-    source: Source,
+    source: NamedText,
     adjustments: &Adjustments,
 ) -> anyhow::Result<Experiment> {
     // Paths in the file are relative to its folder.
@@ -223,7 +227,7 @@ fn resolve(
 }
 
 /// Adds a place in the file to an error, as a message or as its cause.
-fn part(source: &Source, path: &[Step], error: impl Into<anyhow::Error>) -> anyhow::Error {
+fn part(source: &NamedText, path: &[PathStep], error: impl Into<anyhow::Error>) -> anyhow::Error {
     error.into().context(BadInput(toml_file::place(source, path)))
 }
 

@@ -8,7 +8,7 @@
 //! so far.
 
 use crate::options::OptionSpec;
-use crate::toml_file::Source;
+use crate::toml_file::NamedText;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -322,5 +322,5 @@ pub struct Build {
     pub name: String,
     pub file: BuildFile,
     /// All files of the folder, with names relative to it.
-    pub sources: Vec<Source>,
+    pub sources: Vec<NamedText>,
 }

@@ -4,7 +4,7 @@ use crate::file::{CaseFile, DesignFile, ExperimentFile, SubjectFile};
 use crate::load_file::{LoadFile, WarmUpFile};
 use crate::loading::WrittenExperiment;
 use crate::options::option_value;
-use crate::toml_file::Source;
+use crate::toml_file::NamedText;
 use std::path::Path;
 use std::time::Duration;
 use tollgate_records::error::bad_input;
@@ -46,7 +46,7 @@ const BLOCKS: u32 = 8;
 
 impl SideBySide<'_> {
     pub fn experiment(&self) -> anyhow::Result<WrittenExperiment> {
-        WrittenExperiment::new(&self.name(), Source::COMMAND_LINE, self.file()?)
+        WrittenExperiment::new(&self.name(), NamedText::COMMAND_LINE, self.file()?)
     }
 
     /// Returns the experiment as TOML with comments.
@@ -107,7 +107,7 @@ fn subject(text: &str, name: &str) -> anyhow::Result<SubjectFile> {
         if with.insert(key.to_owned(), option_value(value)).is_some() {
             return Err(bad_input(format!(
                 "{}: `{text}` sets option `{key}` twice; remove one",
-                Source::COMMAND_LINE
+                NamedText::COMMAND_LINE
             )));
         }
     }
@@ -189,7 +189,7 @@ mod tests {
         let duration = Span(Duration::from_secs(2));
         let sides = SideBySide { systems: &systems, mix: "browse", connections: 50, duration };
         let text = sides.commented().unwrap();
-        let source = Source { name: "mine.toml".to_owned(), text: text.clone() };
+        let source = NamedText { name: "mine.toml".to_owned(), text: text.clone() };
         assert_eq!(toml_file::parse::<ExperimentFile>(&source).unwrap(), sides.file().unwrap());
         for (before, comment) in COMMENTS {
             assert!(text.contains(&format!("{comment}{before}\n")), "{before}: {text}");

@@ -9,7 +9,7 @@ use crate::load_file::LoadFile;
 use crate::loading::WrittenExperiment;
 use crate::recipe::RecipeFile;
 use crate::schemas;
-use crate::toml_file::{self, Source};
+use crate::toml_file::{self, NamedText};
 use schemars::generate::Contract;
 use std::fs;
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn chosen_cases_keep_their_subjects_and_the_case_of_their_rate() {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let adjustments =
             Adjustments { cases: owned(cases), only: owned(only), ..Adjustments::default() };
-        let source = Source { name: "mine.toml".to_owned(), text: text.to_owned() };
+        let source = NamedText { name: "mine.toml".to_owned(), text: text.to_owned() };
         let catalog = Catalog::new(vec![]);
         WrittenExperiment::parse("mine.toml", source)
             .and_then(|written| Experiment::from_written(&catalog, written, &adjustments))
@@ -523,7 +523,7 @@ fn with_server(keys: &str, protocol: &str) -> Result<Experiment, String> {
          [[subject]]\nname = 'nginx'\nsystem = 'nginx'\n\
          [[subject]]\nname = 'staging'\n{keys}\n"
     );
-    let source = Source { name: "conf/own.toml".to_owned(), text };
+    let source = NamedText { name: "conf/own.toml".to_owned(), text };
     let adjustments =
         Adjustments { allow_hosts: vec!["staging.example".to_owned()], ..Adjustments::default() };
     WrittenExperiment::parse("own", source)
@@ -626,7 +626,7 @@ fn written_experiments_are_read_as_the_same() {
     for name in catalog.names(Kind::Experiment) {
         let source = catalog.experiment(&name).unwrap();
         let file: ExperimentFile = toml_file::parse(&source).unwrap();
-        let written = Source { name: name.clone(), text: file.to_toml().unwrap() };
+        let written = NamedText { name: name.clone(), text: file.to_toml().unwrap() };
         assert_eq!(toml_file::parse::<ExperimentFile>(&written).unwrap(), file, "{}", written.text);
     }
 }

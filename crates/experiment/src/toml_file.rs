@@ -13,13 +13,13 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 /// The text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct NamedText {
     /// A path, or `built-in:` and a path inside the binary.
     pub name: String,
     pub text: String,
 }
 
-impl Source {
+impl NamedText {
     /// Name of a text made of arguments.
     pub const COMMAND_LINE: &str = "systems on the command line";
 
@@ -35,14 +35,14 @@ impl Source {
 
 /// One step of a path into a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PathStep {
     Key(String),
     /// An item of a list.
     Index(usize),
 }
 
 /// Parses a file. An error names the place.
-pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, BadInput> {
+pub fn parse<T: DeserializeOwned + JsonSchema>(source: &NamedText) -> Result<T, BadInput> {
     let document = DeTable::parse(&source.text).map_err(|error| {
         let hint = error.span().map_or("", |span| quotes_hint(source, span));
         locate(source, error.span(), &format!("{}{hint}", error.message()))
@@ -54,8 +54,9 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, Bad
 
 /// Returns file, line and column of the value at a path, or of the last step of the path that exists, or the option for a
 /// value of the command line.
-pub fn place(source: &Source, path: &[Step]) -> String {
-    if let (Source::COMMAND_LINE, [Step::Key(root), .., Step::Key(key)]) = (&*source.name, path)
+pub fn place(source: &NamedText, path: &[PathStep]) -> String {
+    if let (NamedText::COMMAND_LINE, [PathStep::Key(root), .., PathStep::Key(key)]) =
+        (&*source.name, path)
         && root == "case"
         && ["mix", "connections", "duration"].contains(&key.as_str())
     {
@@ -68,8 +69,8 @@ pub fn place(source: &Source, path: &[Step]) -> String {
         let mut array = None;
         for step in path {
             let next = match step {
-                Step::Key(key) => table.and_then(|table| table.get(key.as_str())),
-                Step::Index(index) => array.and_then(|array: &DeArray<'_>| array.get(*index)),
+                PathStep::Key(key) => table.and_then(|table| table.get(key.as_str())),
+                PathStep::Index(index) => array.and_then(|array: &DeArray<'_>| array.get(*index)),
             };
             let Some(next) = next else {
                 break;
@@ -83,7 +84,7 @@ pub fn place(source: &Source, path: &[Step]) -> String {
 }
 
 fn check_table(
-    source: &Source,
+    source: &NamedText,
     table: &DeTable<'_>,
     schema: &Schema,
     root: &Schema,
@@ -112,7 +113,7 @@ fn check_table(
 }
 
 fn check_value(
-    source: &Source,
+    source: &NamedText,
     value: &Spanned<DeValue<'_>>,
     schema: &Schema,
     root: &Schema,
@@ -182,7 +183,7 @@ fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
     }
 }
 
-fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> BadInput {
+fn locate(source: &NamedText, span: Option<Range<usize>>, message: &str) -> BadInput {
     let message = message.trim_end().replace('\n', " ");
     BadInput(format!("{}: {message}", source.position(span.map_or(0, |span| span.start))))
 }
@@ -196,20 +197,20 @@ fn line_and_column(text: &str, start: usize) -> (usize, usize) {
 }
 
 /// Suggests quotes for a value that looks like text without them.
-fn quotes_hint(source: &Source, span: Range<usize>) -> &'static str {
+fn quotes_hint(source: &NamedText, span: Range<usize>) -> &'static str {
     let rest = source.text.get(span.start..).unwrap_or_default();
     let word = rest.split([',', '\n', ' ', '}', ']']).next().unwrap_or_default();
     let bare = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if !word.is_empty() && word.chars().all(bare) { "; put text in quotes" } else { "" }
 }
 
-impl From<&str> for Step {
+impl From<&str> for PathStep {
     fn from(key: &str) -> Self {
         Self::Key(key.to_owned())
     }
 }
 
-impl From<usize> for Step {
+impl From<usize> for PathStep {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     fn error(text: &str) -> String {
-        let source = Source { name: "x.toml".to_owned(), text: text.to_owned() };
+        let source = NamedText { name: "x.toml".to_owned(), text: text.to_owned() };
         parse::<Outer>(&source).unwrap_err().to_string()
     }
 
@@ -277,11 +278,11 @@ mod tests {
 
     #[test]
     fn place_follows_a_path() {
-        let source = Source {
+        let source = NamedText {
             name: "x.toml".to_owned(),
             text: "a = 1\n[[b]]\nc = 2\n[[b]]\nd = { e = 3 }\n".to_owned(),
         };
-        let at = |path: &[Step]| place(&source, path);
+        let at = |path: &[PathStep]| place(&source, path);
         assert_eq!(at(&["a".into()]), "x.toml:1:5");
         assert_eq!(at(&["b".into(), 1.into(), "d".into(), "e".into()]), "x.toml:5:11");
         assert_eq!(at(&["b".into(), 0.into(), "gone".into()]), "x.toml:2:1");
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(error("title = 'a'\nlist = 5"), "x.toml:2:8: expected a list: [VALUE, ...]");
         for fine in ["0", "4_294_967_295", "0xff"] {
             let text = format!("title = 'a'\n[inner]\nconnections = {fine}");
-            let source = Source { name: "x.toml".to_owned(), text };
+            let source = NamedText { name: "x.toml".to_owned(), text };
             assert!(parse::<Outer>(&source).is_ok(), "{fine}");
         }
     }

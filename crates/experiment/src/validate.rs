@@ -4,7 +4,7 @@ use crate::client;
 use crate::external;
 use crate::file::{CaseFile, ExperimentFile};
 use crate::load_file::{between, in_range};
-use crate::toml_file::Step;
+use crate::toml_file::PathStep;
 use std::time::Duration;
 use tollgate_records::error::suggestion;
 use tollgate_stats::BLOCKS_MAX;
@@ -12,7 +12,7 @@ use tollgate_stats::BLOCKS_MAX;
 /// An invalid value and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
-    pub(crate) path: Vec<Step>,
+    pub(crate) path: Vec<PathStep>,
     pub(crate) message: String,
 }
 

@@ -308,7 +308,7 @@ fn expectation(of: &Template, passed: Expectation, blocks: Option<Blocking<'_>>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toml_file::{self, Source};
+    use crate::toml_file::{self, NamedText};
     use tollgate_traffic::{MixFile, MixTree, RequestList};
 
     const SHOP: &str = "
@@ -334,7 +334,7 @@ mod tests {
         Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
 
     fn shop() -> Mix {
-        let source = Source { name: "shop.toml".to_owned(), text: SHOP.to_owned() };
+        let source = NamedText { name: "shop.toml".to_owned(), text: SHOP.to_owned() };
         Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap()
     }
 
@@ -406,7 +406,7 @@ mod tests {
             + &template("malicious", false, "xss")
             + &template("malicious", true, "xss")
             + &template("malicious", true, "virtual-patch");
-        let source = Source { name: "a.toml".to_owned(), text };
+        let source = NamedText { name: "a.toml".to_owned(), text };
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
         let expected = |blocks: Option<Blocking<'_>>| -> Vec<String> {
             let delivery = Delivery { blocks, ..UNCHANGED };

@@ -51,10 +51,10 @@ pub(crate) fn decodings(path: &str) -> Vec<Cow<'_, str>> {
 
 /// Path prefixes of routes, by segment. The root is the first place.
 #[derive(Clone, Debug)]
-pub(crate) struct PrefixTree(Vec<Place>);
+pub(crate) struct PrefixTree(Vec<TreeNode>);
 
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct TreeNode {
     /// The root is its own parent.
     parent: usize,
     children: HashMap<String, usize>,
@@ -66,7 +66,7 @@ struct Place {
 
 impl Default for PrefixTree {
     fn default() -> Self {
-        Self(vec![Place::default()])
+        Self(vec![TreeNode::default()])
     }
 }
 
@@ -79,7 +79,7 @@ impl PrefixTree {
                     let next = tree.0.len();
                     let place = *tree.0[parent].children.entry(name.to_owned()).or_insert(next);
                     if place == next {
-                        tree.0.push(Place { parent, ..Place::default() });
+                        tree.0.push(TreeNode { parent, ..TreeNode::default() });
                     }
                     place
                 });
@@ -92,7 +92,7 @@ impl PrefixTree {
         // Parents precede their children.
         for place in 0..tree.0.len() {
             let outer = tree.0[tree.0[place].parent].inside;
-            let Place { here, inside, .. } = &mut tree.0[place];
+            let TreeNode { here, inside, .. } = &mut tree.0[place];
             *here = here.or(outer);
             *inside = inside.or(*here);
         }

@@ -24,7 +24,7 @@ pub enum Error {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     Refused,
     Reset,
     ConnectTimeout,
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     Other(String),
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn count(self, failures: &mut Failures) {
         match self {
             Self::Refused => failures.refused += 1,
@@ -86,7 +86,8 @@ mod tests {
     fn system_errors_are_classified() {
         let kind = |errno| {
             let mut failures = Failures::default();
-            Failure::io("connect", &io::Error::from_raw_os_error(errno)).count(&mut failures);
+            RequestFailure::io("connect", &io::Error::from_raw_os_error(errno))
+                .count(&mut failures);
             let found = failures.by_kind().into_iter().find(|(_, count)| *count == 1);
             found.map(|(kind, _)| kind)
         };

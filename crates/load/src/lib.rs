@@ -53,7 +53,7 @@ pub use http2_head::Http2Head;
 pub use plan::{
     Arrivals, MAX_CLOSING, MAX_SHARDS, MIN_INTERVAL, Phases, Plan, ReplayPlan, Shard, Target,
 };
-pub use rate::{MAX_STAGES, Rate, Stage};
+pub use rate::{MAX_STAGES, Rate, RateStage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};
 pub use series::{Interval, Series};
 pub use shard::{GeneratorResult, ShardSummary, clock_skew, window_skew};
@@ -61,5 +61,5 @@ pub use steady_state::{STEADY_AFTER, Slice, becomes_steady};
 pub use summary::{Progress, ReplaySummary, Summary, TemplateSummary, ThreadUsage};
 pub use tollgate_stats::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 pub use url::{ServerUrl, UrlError};
-pub use verdict::{Measured, SATURATED_SHARE, Verdict};
+pub use verdict::{LoadVerdict, Measured, SATURATED_SHARE};
 pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

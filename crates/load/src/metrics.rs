@@ -14,7 +14,7 @@ use tollgate_http1::Response;
 use tollgate_stats::LatencyHistogram;
 use tollgate_tls::{TlsSession, WireBytes};
 
-use crate::failures::Failure;
+use crate::failures::RequestFailure;
 use crate::in_flight::InFlight;
 use crate::plan::Plan;
 use crate::series::Recorder;
@@ -271,7 +271,7 @@ impl Metrics {
         &mut self,
         in_flight: &InFlight,
         template: usize,
-        failure: Failure,
+        failure: RequestFailure,
         now: Instant,
     ) {
         self.advance_series(now);

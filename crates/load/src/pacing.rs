@@ -216,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rate::Stage;
+    use crate::rate::RateStage;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -335,12 +335,13 @@ mod tests {
         }
     }
 
-    fn stages() -> impl Strategy<Value = Vec<Stage>> {
-        let stage = (0..5_000_u32, 0..5_000_u32, 1..3_000_u64).prop_map(|(from, to, ms)| Stage {
-            from_per_s: f64::from(from),
-            to_per_s: f64::from(to),
-            length: Duration::from_millis(ms),
-        });
+    fn stages() -> impl Strategy<Value = Vec<RateStage>> {
+        let stage =
+            (0..5_000_u32, 0..5_000_u32, 1..3_000_u64).prop_map(|(from, to, ms)| RateStage {
+                from_per_s: f64::from(from),
+                to_per_s: f64::from(to),
+                length: Duration::from_millis(ms),
+            });
         prop::collection::vec(stage, 1..5)
     }
 
@@ -371,7 +372,7 @@ mod tests {
     #[test]
     fn poisson_gaps_of_a_ramp_are_exponential_in_its_integral() {
         let length = Duration::from_secs(100);
-        let rate = Rate::Stages(vec![Stage { from_per_s: 0.0, to_per_s: 2_000.0, length }]);
+        let rate = Rate::Stages(vec![RateStage { from_per_s: 0.0, to_per_s: 2_000.0, length }]);
         let mut schedule = Schedule::new(&open_loop(rate.clone(), Spacing::Poisson), 3, 0, 1);
         let times: Vec<Duration> =
             std::iter::from_fn(|| Some(schedule.advance()).filter(|at| *at < length)).collect();

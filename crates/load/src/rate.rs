@@ -18,14 +18,14 @@ pub enum Rate {
     /// Above 0, at most [`MAX_RATE`].
     Constant(f64),
     /// One after the other, from the start of the schedule; 1 to [`MAX_STAGES`]. No request is due after the last.
-    Stages(Vec<Stage>),
+    Stages(Vec<RateStage>),
     /// Times of single requests since the start, in nanoseconds, ascending; not empty.
     Recorded(Arc<[u64]>),
 }
 
 /// Part of a schedule in which the rate changes linearly.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct RateStage {
     /// 0 to [`MAX_RATE`].
     pub from_per_s: f64,
     /// 0 to [`MAX_RATE`].
@@ -61,7 +61,7 @@ impl Rate {
         match self {
             Self::Constant(per_s) => Self::Constant(part(*per_s)),
             Self::Stages(stages) => {
-                let divided = |stage: &Stage| Stage {
+                let divided = |stage: &RateStage| RateStage {
                     from_per_s: part(stage.from_per_s),
                     to_per_s: part(stage.to_per_s),
                     length: stage.length,
@@ -157,7 +157,7 @@ impl Rate {
     }
 }
 
-impl Stage {
+impl RateStage {
     /// Number of requests due in the first `time` of the stage.
     fn requests_until(&self, time: Duration) -> f64 {
         let (seconds, length_s) = (time.as_secs_f64(), self.length.as_secs_f64());
@@ -185,7 +185,7 @@ pub(crate) enum DueTimes {
         gap_ns: f64,
     },
     Stages {
-        stages: Vec<Stage>,
+        stages: Vec<RateStage>,
         /// Index of the current one.
         current: usize,
         /// Requests and nanoseconds before it.
@@ -241,8 +241,8 @@ impl DueTimes {
 mod tests {
     use super::*;
 
-    fn stage(from_per_s: f64, to_per_s: f64, ms: u64) -> Stage {
-        Stage { from_per_s, to_per_s, length: Duration::from_millis(ms) }
+    fn stage(from_per_s: f64, to_per_s: f64, ms: u64) -> RateStage {
+        RateStage { from_per_s, to_per_s, length: Duration::from_millis(ms) }
     }
 
     fn due_s(rate: &Rate, positions: &[f64]) -> Vec<f64> {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn invalid_rates_are_named() {
-        let stages = |stages: &[Stage]| Rate::Stages(stages.to_vec());
+        let stages = |stages: &[RateStage]| Rate::Stages(stages.to_vec());
         for (rate, reason) in [
             (Rate::Constant(0.0), "cannot send 0 requests per second: choose more than 0"),
             (Rate::Constant(f64::NAN), "cannot send NaN requests"),
@@ -309,7 +309,7 @@ mod tests {
             (stages(&[stage(1.0, 2.0, 0)]), "cannot use a stage without length"),
             (stages(&[stage(0.0, 0.0, 5)]), "cannot use stages without a request"),
             (
-                stages(&[Stage { length: Duration::MAX, ..stage(1.0, 1.0, 1) }; 2]),
+                stages(&[RateStage { length: Duration::MAX, ..stage(1.0, 1.0, 1) }; 2]),
                 "cannot use stages of this length",
             ),
         ] {

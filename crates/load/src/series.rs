@@ -306,7 +306,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::failures::Failure;
+    use crate::failures::RequestFailure;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -337,7 +337,7 @@ mod tests {
                 }
                 summary.sent += 1;
                 if event.is_failure {
-                    Failure::Reset.count(&mut summary.failures);
+                    RequestFailure::Reset.count(&mut summary.failures);
                 } else {
                     summary.responses += 1;
                     summary.latency.record(event.latency_us * 1_000);

@@ -15,7 +15,7 @@ use crate::summary::{Summary, ThreadUsage};
 
 /// Part whose performance the figures of a load describe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Verdict {
+pub struct LoadVerdict {
     /// Part whose performance the figures describe.
     pub measured: Measured,
     /// Problem to check before the figures; null if almost all responses were the expected ones or, without an
@@ -52,7 +52,7 @@ const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// With fewer responses, one in a hundred cannot be seen.
 const RESPONSES_MIN: u64 = 100;
 
-impl Verdict {
+impl LoadVerdict {
     /// Judges the result of a plan.
     pub fn new(plan: &Plan, summary: &Summary) -> Self {
         Self::of_part(plan, 1, summary)

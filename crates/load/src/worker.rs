@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tollgate_http1::ResponseHeadCache;
 use tollgate_http2::Fields;
 use tollgate_net::{
-    ConnectionId, Event, Events, IdlePolling, Interest, Poller, ResponseCoalescing, Source, Waker,
-    minimize_timer_slack, yield_cpu,
+    ConnectionId, EventSource, Events, IdlePolling, Interest, PollEvent, Poller,
+    ResponseCoalescing, Waker, minimize_timer_slack, yield_cpu,
 };
 
 use crate::connection::{Connection, State};
@@ -130,7 +130,7 @@ impl Worker {
         series: Option<Recorder>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
-        poller.add(&waker, Source::Waker.token(), Interest::Readable)?;
+        poller.add(&waker, EventSource::Waker.token(), Interest::Readable)?;
         let now = Instant::now();
         let (thread, threads) = plan.shard.thread(thread, plan.clients.threads);
         let share = |total: u64| share(total, thread, threads);
@@ -199,10 +199,10 @@ impl Worker {
             self.open_window(&clock)?;
             for event in events.iter() {
                 self.budget.events -= 1;
-                match Source::of_token(event.token) {
-                    Source::Waker => self.process_commands()?,
-                    Source::Upstream(id) => self.process_event(id.key, event, &mut buffer),
-                    Source::Listener(_) | Source::Downstream(_) => {
+                match EventSource::of_token(event.token) {
+                    EventSource::Waker => self.process_commands()?,
+                    EventSource::Upstream(id) => self.process_event(id.key, event, &mut buffer),
+                    EventSource::Listener(_) | EventSource::Downstream(_) => {
                         unreachable!("the generator accepts no connections")
                     }
                 }
@@ -296,7 +296,7 @@ impl Worker {
         Ok(())
     }
 
-    fn process_event(&mut self, index: usize, event: Event, buffer: &mut [u8]) {
+    fn process_event(&mut self, index: usize, event: PollEvent, buffer: &mut [u8]) {
         if event.token != self.token(index) {
             // A connection that was replaced.
             return self.on_closing_event(event, buffer);
@@ -338,7 +338,7 @@ impl Worker {
 
     fn token(&self, index: usize) -> u64 {
         let serial = self.connections[index].serial;
-        Source::Upstream(ConnectionId { key: index, serial }).token()
+        EventSource::Upstream(ConnectionId { key: index, serial }).token()
     }
 
     /// Sleeps if coalescing asks for it. Returns how long the poller may wait then.

@@ -38,17 +38,17 @@ impl OnFault {
         }
     }
 
-    pub(crate) fn verdict(self) -> Option<Verdict> {
+    pub(crate) fn verdict(self) -> Option<Decision> {
         let log = format!(
             "bug in the firewall, transaction not inspected; set {ON_FAULT}=pass to let such requests pass"
         );
-        (self == Self::Deny).then_some(Verdict { status: 500, url: None, log })
+        (self == Self::Deny).then_some(Decision { status: 500, url: None, log })
     }
 }
 
 /// End of a transaction.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Decision {
     pub(crate) status: u16,
     /// Target of a redirect.
     pub(crate) url: Option<String>,
@@ -337,7 +337,7 @@ impl Inspection {
     }
 
     /// Returns the decision to end the transaction, once.
-    pub(crate) fn take_verdict(&mut self) -> Option<Verdict> {
+    pub(crate) fn take_verdict(&mut self) -> Option<Decision> {
         if self.is_verdict_taken {
             return None;
         }
@@ -346,11 +346,11 @@ impl Inspection {
         verdict
     }
 
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<Decision> {
         let Some(Intervention { status, redirect, rule, .. }) = self.transaction.intervention()
         else {
             let log = "request body cannot be read from its file, so that it is not inspected";
-            return (self.is_body_unreadable && self.transaction.is_blocking()).then(|| Verdict {
+            return (self.is_body_unreadable && self.transaction.is_blocking()).then(|| Decision {
                 status: 500,
                 url: None,
                 log: log.to_owned(),
@@ -359,7 +359,7 @@ impl Inspection {
         let url = redirect.clone();
         let Some(id) = rule else {
             // A limit; libmodsecurity has 403 for each.
-            return Some(Verdict { status: 403, url, log: self.limit_text() });
+            return Some(Decision { status: 403, url, log: self.limit_text() });
         };
         let client = String::from_utf8_lossy(&self.client);
         let matches = self.transaction.matches();
@@ -370,7 +370,7 @@ impl Inspection {
                 self.line(matched, Effect::Denied { status: *status, phase: matched.phase as u8 })
             },
         );
-        Some(Verdict { status: *status, url, log: format!("[client {client}] {line}") })
+        Some(Decision { status: *status, url, log: format!("[client {client}] {line}") })
     }
 
     fn limit_text(&self) -> String {

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 
 use crate::NAME_WITH_NUL as NAME;
-use crate::inspection::{Inspection, OnFault, Verdict};
+use crate::inspection::{Decision, Inspection, OnFault};
 use crate::rules::RuleSources;
 use crate::workers;
 
@@ -747,7 +747,7 @@ pub unsafe extern "C" fn msc_intervention(
         transaction.state = State::FaultReported;
         verdict = transaction.on_fault.verdict();
     }
-    let Some(Verdict { status, url, log }) = verdict else { return 0 };
+    let Some(Decision { status, url, log }) = verdict else { return 0 };
     intervention.status = c_int::from(status);
     intervention.pause = 0;
     intervention.url = url.map_or(std::ptr::null_mut(), |url| allocated(url.as_bytes()));

@@ -28,7 +28,7 @@ const NO_FILE: &str = "<<reference missing or not informed>>";
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Source {
+enum RuleSource {
     File(PathBuf),
     Text(Vec<u8>),
 }
@@ -37,7 +37,7 @@ enum Source {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSources {
     /// Sources of the place itself, then of the places around it. No list is empty.
-    places: Vec<Vec<Source>>,
+    places: Vec<Vec<RuleSource>>,
     compiled: OnceLock<Arc<Compiled>>,
 }
 
@@ -53,15 +53,15 @@ pub(crate) struct Compiled {
 impl RuleSources {
     /// Adds rules from a text. Returns their number.
     pub(crate) fn add_text(&mut self, text: &[u8]) -> Result<usize, String> {
-        self.add(Source::Text(text.to_vec()))
+        self.add(RuleSource::Text(text.to_vec()))
     }
 
     /// Adds rules from a file. Returns their number.
     pub(crate) fn add_file(&mut self, path: &[u8]) -> Result<usize, String> {
-        self.add(Source::File(PathBuf::from(OsStr::from_bytes(path))))
+        self.add(RuleSource::File(PathBuf::from(OsStr::from_bytes(path))))
     }
 
-    fn add(&mut self, source: Source) -> Result<usize, String> {
+    fn add(&mut self, source: RuleSource) -> Result<usize, String> {
         let count = checked(&source)?;
         match self.places.first_mut() {
             Some(place) => place.push(source),
@@ -95,16 +95,16 @@ impl RuleSources {
 }
 
 /// Checks a source by itself. Returns the number of its rules.
-fn checked(source: &Source) -> Result<usize, String> {
-    static CHECKED: LazyLock<Memo<Source, usize>> = LazyLock::new(Memo::default);
+fn checked(source: &RuleSource) -> Result<usize, String> {
+    static CHECKED: LazyLock<Memo<RuleSource, usize>> = LazyLock::new(Memo::default);
     CHECKED.get(source, |source| {
         let check = with_source(RuleSet::builder(), source).check();
         check.map_err(|error| error.to_string())
     })
 }
 
-fn compiled(places: &[Vec<Source>]) -> Result<Arc<Compiled>, String> {
-    static COMPILED: LazyLock<Memo<Vec<Vec<Source>>, Weak<Compiled>>> =
+fn compiled(places: &[Vec<RuleSource>]) -> Result<Arc<Compiled>, String> {
+    static COMPILED: LazyLock<Memo<Vec<Vec<RuleSource>>, Weak<Compiled>>> =
         LazyLock::new(Memo::default);
     let around = match places {
         [own, around @ ..] if !around.is_empty() && !has_rules(own)? => Some(compiled(around)?),
@@ -129,12 +129,12 @@ fn compiled(places: &[Vec<Source>]) -> Result<Arc<Compiled>, String> {
         .unwrap_or_else(|| unreachable!("the memo has live values only")))
 }
 
-fn has_rules(place: &[Source]) -> Result<bool, String> {
+fn has_rules(place: &[RuleSource]) -> Result<bool, String> {
     place.iter().try_fold(false, |has_rules, source| Ok(has_rules || checked(source)? > 0))
 }
 
 /// Compiles the rules of all places.
-fn whole(places: &[Vec<Source>]) -> Result<Arc<RuleSet>, String> {
+fn whole(places: &[Vec<RuleSource>]) -> Result<Arc<RuleSet>, String> {
     let mut builder = RuleSet::builder();
     for place in places {
         builder = place.iter().fold(builder, with_source).around();
@@ -145,10 +145,10 @@ fn whole(places: &[Vec<Source>]) -> Result<Arc<RuleSet>, String> {
     Ok(rules)
 }
 
-fn with_source(builder: Builder, source: &Source) -> Builder {
+fn with_source(builder: Builder, source: &RuleSource) -> Builder {
     match source {
-        Source::File(path) => builder.file(path),
-        Source::Text(text) => builder.text(NO_FILE, text.clone()),
+        RuleSource::File(path) => builder.file(path),
+        RuleSource::Text(text) => builder.text(NO_FILE, text.clone()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::listener::{accept, close_backlog};
 use crate::poller::{Interest, Poller};
 use crate::socket::Socket;
-use crate::source::Source;
+use crate::source::EventSource;
 
 /// Length of a pause.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -173,7 +173,7 @@ impl Acceptor {
     fn watch(&mut self, poller: &Poller) -> io::Result<()> {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             if let Some(listener) = listener.as_mut().filter(|listener| !listener.is_watched) {
-                let token = Source::Listener(index).token();
+                let token = EventSource::Listener(index).token();
                 poller.add(&listener.socket, token, Interest::ReadableExclusive)?;
                 listener.is_watched = true;
             }
@@ -198,10 +198,10 @@ mod tests {
         (Arc::new(listener.into()), address)
     }
 
-    fn sources(poller: &Poller, timeout: Option<Duration>) -> Vec<Source> {
+    fn sources(poller: &Poller, timeout: Option<Duration>) -> Vec<EventSource> {
         let mut events = Events::with_capacity(4);
         poller.wait(&mut events, timeout).unwrap();
-        events.iter().map(|event| Source::of_token(event.token)).collect()
+        events.iter().map(|event| EventSource::of_token(event.token)).collect()
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let (socket, address) = listener();
         acceptor.listen(1, socket, &poller).unwrap();
         let _queued = TcpStream::connect(address).unwrap();
-        assert_eq!(sources(&poller, SOON), [Source::Listener(1)]);
+        assert_eq!(sources(&poller, SOON), [EventSource::Listener(1)]);
 
         let now = Instant::now();
         assert!(acceptor.pause(now, &poller).unwrap());
@@ -231,7 +231,7 @@ mod tests {
         assert!(acceptor.resume(now + PAUSE, &poller).unwrap());
         assert_eq!(acceptor.resumes_at(), None);
         for index in [0, 1] {
-            assert!(sources(&poller, SOON).contains(&Source::Listener(index)));
+            assert!(sources(&poller, SOON).contains(&EventSource::Listener(index)));
             let accepted = acceptor.accept(index, &poller).unwrap();
             assert!(matches!(accepted, Accepted::Connection(_, Some(_))), "{accepted:?}");
             assert!(matches!(acceptor.accept(index, &poller).unwrap(), Accepted::Nothing));

@@ -4,7 +4,7 @@
 //! Each thread owns one [`Poller`], and connections in a slab. There is no loop here, since each program has turns of its
 //! own, but the parts of one:
 //!
-//! - A [`Source`] names a waker, listener or connection to the poller, by its [token](Source::token). Each connection gets
+//! - A [`EventSource`] names a waker, listener or connection to the poller, by its [token](Source::token). Each connection gets
 //!   the next [`Serial`], so that an event of its predecessor with the same key is recognised.
 //! - An [`Acceptor`] holds the listeners of the thread: it pauses when a limit is reached or no descriptors are left, and
 //!   closes listeners after the last queued connection.
@@ -32,10 +32,10 @@ pub use listener::{
     Address, AddressParseError, UnixSocket, accept, close_backlog, defer_accept, listen,
     listen_per_thread, set_backlog,
 };
-pub use poller::{Event, Events, Interest, Poller, Waker};
+pub use poller::{Events, Interest, PollEvent, Poller, Waker};
 pub use send_buffer::{SendBuffer, try_io};
 pub use socket::Socket;
-pub use source::{ConnectionId, Serial, Source};
+pub use source::{ConnectionId, EventSource, Serial};
 pub use thread::{
     CpuSet, IdlePolling, available_cpus, minimize_timer_slack, pin_current_thread, yield_cpu,
 };

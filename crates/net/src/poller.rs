@@ -68,8 +68,8 @@ impl Events {
         Self { ready: Vec::with_capacity(capacity) }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        self.ready.iter().map(|event| Event { token: event.data.u64(), flags: event.flags })
+    pub fn iter(&self) -> impl Iterator<Item = PollEvent> + '_ {
+        self.ready.iter().map(|event| PollEvent { token: event.data.u64(), flags: event.flags })
     }
 }
 
@@ -88,7 +88,7 @@ pub enum Interest {
     Writable,
     Both,
     /// Edge-triggered: each arrival of bytes, and the peer's end of the stream
-    /// ([`Event::is_read_closed`]), are reported once. A read that leaves room in its buffer has emptied the socket,
+    /// ([`PollEvent::is_read_closed`]), are reported once. A read that leaves room in its buffer has emptied the socket,
     /// unless the stream has ended. Saves the kernel a second look at the source in the next wait.
     ReadableEdge,
     /// As `ReadableEdge`, and when there is room to write again.
@@ -114,12 +114,12 @@ impl Interest {
 
 /// One ready source.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub struct PollEvent {
     pub token: u64,
     flags: epoll::EventFlags,
 }
 
-impl Event {
+impl PollEvent {
     /// Returns true if a read will not block: it returns bytes, the end of the stream, or an error.
     pub fn is_readable(self) -> bool {
         self.flags.contains(epoll::EventFlags::IN)
@@ -250,7 +250,7 @@ mod tests {
         poller.add(&near, 1, Interest::Both).unwrap();
         poller.wait(&mut events, NOW).unwrap();
         assert_eq!(tokens(&events), [1]);
-        assert!(events.iter().all(Event::is_writable));
+        assert!(events.iter().all(PollEvent::is_writable));
 
         poller.modify(&near, 2, Interest::Readable).unwrap();
         poller.wait(&mut events, NOW).unwrap();

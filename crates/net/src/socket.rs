@@ -129,9 +129,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::{Event, Events, Interest, Poller};
+    use crate::{Events, Interest, PollEvent, Poller};
 
-    fn wait_for(source: &Socket, interest: Interest) -> Event {
+    fn wait_for(source: &Socket, interest: Interest) -> PollEvent {
         let poller = Poller::new().unwrap();
         let mut events = Events::with_capacity(1);
         poller.add(source, 0, interest).unwrap();

@@ -2,7 +2,7 @@
 
 /// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// The [`Waker`](crate::Waker) of the thread.
     Waker,
     /// A listener, by its index in the [`Acceptor`](crate::Acceptor).
@@ -42,7 +42,7 @@ impl Serial {
 const WAKER: u64 = u64::MAX;
 const KEY_BITS: u32 = 32;
 
-impl Source {
+impl EventSource {
     /// Returns the token that names the source to the poller.
     #[inline]
     pub fn token(self) -> u64 {
@@ -81,18 +81,18 @@ mod tests {
         let id = |key, serial| ConnectionId { key, serial: Serial(serial) };
         let last_key = u32::MAX as usize;
         for (source, token) in [
-            (Source::Waker, u64::MAX),
-            (Source::Listener(0), u64::MAX - 1),
-            (Source::Listener(7), u64::MAX - 8),
-            (Source::Downstream(id(0, 0)), 0),
-            (Source::Upstream(id(0, 0)), 1),
-            (Source::Downstream(id(5, 0)), 10),
-            (Source::Upstream(id(5, 3)), 0x6_0000_000b),
-            (Source::Downstream(id(last_key, Serial::MASK)), 0x7fff_ffff_ffff_fffe),
-            (Source::Upstream(id(last_key, Serial::MASK)), 0x7fff_ffff_ffff_ffff),
+            (EventSource::Waker, u64::MAX),
+            (EventSource::Listener(0), u64::MAX - 1),
+            (EventSource::Listener(7), u64::MAX - 8),
+            (EventSource::Downstream(id(0, 0)), 0),
+            (EventSource::Upstream(id(0, 0)), 1),
+            (EventSource::Downstream(id(5, 0)), 10),
+            (EventSource::Upstream(id(5, 3)), 0x6_0000_000b),
+            (EventSource::Downstream(id(last_key, Serial::MASK)), 0x7fff_ffff_ffff_fffe),
+            (EventSource::Upstream(id(last_key, Serial::MASK)), 0x7fff_ffff_ffff_ffff),
         ] {
             assert_eq!(source.token(), token, "{source:?}");
-            assert_eq!(Source::of_token(token), source, "{token:#x}");
+            assert_eq!(EventSource::of_token(token), source, "{token:#x}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_accesslog::ThreadLog;
 use tollgate_http1::MAX_HEAD_BYTES;
-use tollgate_net::{Event, Poller};
+use tollgate_net::{PollEvent, Poller};
 use tollgate_tls::{HttpProtocol, Received, Transport, is_plain_http};
 
 use crate::config::Timeouts;
@@ -135,7 +135,7 @@ impl Connection {
     }
 
     /// Records an event. Returns true if the connection is to run now.
-    pub(crate) fn on_event(&mut self, event: Event) -> bool {
+    pub(crate) fn on_event(&mut self, event: PollEvent) -> bool {
         self.transport.on_event(event);
         !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
 use tollgate_net::{
-    Accepted, Acceptor, ConnectionId, Event, Events, IdlePolling, Interest, Poller, Serial, Source,
-    Sweep, Timers, Waker, time_until_first, yield_cpu,
+    Accepted, Acceptor, ConnectionId, EventSource, Events, IdlePolling, Interest, PollEvent,
+    Poller, Serial, Sweep, Timers, Waker, time_until_first, yield_cpu,
 };
 use tollgate_tls::{TlsServer, Transport};
 
@@ -87,7 +87,7 @@ impl Worker {
         let mut acceptor = Acceptor::default();
         acceptor
             .listen(LISTENER, Arc::new(listener), &poller)
-            .and_then(|()| poller.add(&waker, Source::Waker.token(), Interest::Readable))
+            .and_then(|()| poller.add(&waker, EventSource::Waker.token(), Interest::Readable))
             .map_err(Error::Start)?;
         let now = Instant::now();
         Ok(Self {
@@ -116,11 +116,11 @@ impl Worker {
             self.poller.wait(&mut events, self.timeout(now))?;
             now = Instant::now();
             for event in events.iter() {
-                match Source::of_token(event.token) {
-                    Source::Listener(_) => self.accept(now, ACCEPTS_MAX)?,
-                    Source::Waker => self.waker.drain()?,
-                    Source::Downstream(client) => self.on_event(client, event, now)?,
-                    Source::Upstream(_) => unreachable!("the origin connects to nobody"),
+                match EventSource::of_token(event.token) {
+                    EventSource::Listener(_) => self.accept(now, ACCEPTS_MAX)?,
+                    EventSource::Waker => self.waker.drain()?,
+                    EventSource::Downstream(client) => self.on_event(client, event, now)?,
+                    EventSource::Upstream(_) => unreachable!("the origin connects to nobody"),
                 }
             }
             let has_worked = events.iter().next().is_some() || !self.run_queue.is_empty();
@@ -209,7 +209,7 @@ impl Worker {
     /// Watches a connection that has run, and makes it run again in time.
     fn schedule(&mut self, key: usize, next: &Next) -> io::Result<()> {
         let Client { connection, serial, timer } = &mut self.clients[key];
-        let source = Source::Downstream(ConnectionId { key, serial: *serial });
+        let source = EventSource::Downstream(ConnectionId { key, serial: *serial });
         connection.watch(&self.poller, source.token())?;
         let wake_at = connection.wake_at();
         if *timer != wake_at {
@@ -233,7 +233,7 @@ impl Worker {
         Ok(())
     }
 
-    fn on_event(&mut self, client: ConnectionId, event: Event, now: Instant) -> io::Result<()> {
+    fn on_event(&mut self, client: ConnectionId, event: PollEvent, now: Instant) -> io::Result<()> {
         let ConnectionId { key, serial } = client;
         let Some(client) = self.clients.get_mut(key).filter(|client| client.serial == serial)
         else {
@@ -384,7 +384,7 @@ mod tests {
             worker.poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
             assert!(events.iter().next().is_some(), "no event");
             for event in events.iter() {
-                if let Source::Downstream(client) = Source::of_token(event.token) {
+                if let EventSource::Downstream(client) = EventSource::of_token(event.token) {
                     return worker.on_event(client, event, now).unwrap();
                 }
             }

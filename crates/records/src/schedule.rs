@@ -4,7 +4,7 @@
 //! The same seed and the same outcomes give the same plan on any machine, so that a run can be resumed from its
 //! records.
 
-use crate::trial::{Outcome, Step};
+use crate::trial::{TrialOutcome, TrialStep};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -213,12 +213,12 @@ impl Schedule {
 }
 
 impl TrialStatus {
-    pub fn of(outcome: &Outcome) -> Self {
+    pub fn of(outcome: &TrialOutcome) -> Self {
         match outcome {
-            Outcome::Measured(_) if outcome.is_valid() => Self::Counts,
-            Outcome::Measured(_) => Self::Invalid,
-            Outcome::Failed(failure) if failure.step == Step::Host => Self::Invalid,
-            Outcome::Refused(_) | Outcome::Failed(_) => Self::Unmeasured,
+            TrialOutcome::Measured(_) if outcome.is_valid() => Self::Counts,
+            TrialOutcome::Measured(_) => Self::Invalid,
+            TrialOutcome::Failed(failure) if failure.step == TrialStep::Host => Self::Invalid,
+            TrialOutcome::Refused(_) | TrialOutcome::Failed(_) => Self::Unmeasured,
         }
     }
 }

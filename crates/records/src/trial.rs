@@ -35,18 +35,18 @@ pub struct TrialRecord {
     pub duration_s: f64,
     /// Time from the start of the first process of the system to its first expected response.
     pub startup_ms: Option<f64>,
-    pub outcome: Outcome,
+    pub outcome: TrialOutcome,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// Valid if `invalid` is empty.
     Measured(Box<Measurement>),
     /// The subject did not pass the probe.
     Refused(Refusal),
     /// The trial ended before its measurement.
-    Failed(Failure),
+    Failed(TrialFailure),
 }
 
 /// Figures of the window.
@@ -310,8 +310,8 @@ pub enum ProbeOutcome {
 
 /// A trial that ended before its measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    pub step: Step,
+pub struct TrialFailure {
+    pub step: TrialStep,
     pub reason: String,
     /// Last lines of the processes' output.
     pub log: Vec<String>,
@@ -320,7 +320,7 @@ pub struct Failure {
 /// The step of a trial that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Step {
+pub enum TrialStep {
     #[error("it could not be configured")]
     Configure,
     #[error("it did not start")]
@@ -404,7 +404,7 @@ impl TrialRecord {
     }
 }
 
-impl Outcome {
+impl TrialOutcome {
     /// `None` if the trial ended before its measurement.
     pub fn measurement(&self) -> Option<&Measurement> {
         match self {

@@ -27,7 +27,7 @@ use tollgate_records::metric::{ByBlock, Metric};
 use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{SubjectManifest, SubjectState};
-use tollgate_records::trial::{Failure, Measurement, Outcome, Step, TrialRecord};
+use tollgate_records::trial::{Measurement, TrialFailure, TrialOutcome, TrialRecord, TrialStep};
 use tollgate_records::validity::Invalid;
 
 /// Schema version of report.json.
@@ -175,7 +175,7 @@ impl<'a> Trials<'a> {
     fn add(&mut self, trial: &'a TrialRecord) {
         self.count += 1;
         match &trial.outcome {
-            Outcome::Measured(measurement) => {
+            TrialOutcome::Measured(measurement) => {
                 self.is_measured = true;
                 if is_answering(measurement) {
                     self.answering.push(measurement);
@@ -188,9 +188,11 @@ impl<'a> Trials<'a> {
                     *self.invalid.entry(reason.rule()).or_default() += 1;
                 }
             }
-            Outcome::Refused(refusal) => self.add_failure(&refusal.reason, SubjectStatus::Refused),
-            Outcome::Failed(failure) => {
-                let Failure { step, reason, .. } = failure;
+            TrialOutcome::Refused(refusal) => {
+                self.add_failure(&refusal.reason, SubjectStatus::Refused);
+            }
+            TrialOutcome::Failed(failure) => {
+                let TrialFailure { step, reason, .. } = failure;
                 let reason = format!("{step}: {reason}{}", last_output(failure));
                 self.add_failure(&reason, SubjectStatus::Failed);
             }
@@ -224,12 +226,15 @@ pub(crate) fn is_answering(measurement: &Measurement) -> bool {
 
 /// The last line that a system printed before it failed to start: it often has the reason. The output of a system
 /// that failed later is about other things.
-fn last_output(failure: &Failure) -> String {
+fn last_output(failure: &TrialFailure) -> String {
     let printed = match failure.step {
-        Step::Start => failure.log.last(),
-        Step::Configure | Step::Reach | Step::Origin | Step::Probe | Step::Load | Step::Host => {
-            None
-        }
+        TrialStep::Start => failure.log.last(),
+        TrialStep::Configure
+        | TrialStep::Reach
+        | TrialStep::Origin
+        | TrialStep::Probe
+        | TrialStep::Load
+        | TrialStep::Host => None,
     };
     printed.map_or(String::new(), |line| format!(" ({line})"))
 }

@@ -4,7 +4,7 @@ use crate::analysis::{
     Analysis, FileFigures, FilePrice, Price, Range, SubjectAnalysis, verdict_word,
 };
 use crate::document::range;
-use crate::source::Source;
+use crate::source::ReportSource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -221,7 +221,9 @@ const FIGURES: [(&str, &str, f64, Figure); 5] = [
 ];
 
 /// Each subject of each case, with its valid measurements in the order of blocks.
-fn measured(source: &Source) -> impl Iterator<Item = (&str, &SubjectAnalysis, Vec<&Measurement>)> {
+fn measured(
+    source: &ReportSource,
+) -> impl Iterator<Item = (&str, &SubjectAnalysis, Vec<&Measurement>)> {
     source.analysis.cases.iter().flat_map(move |case| {
         let name = case.case.name.as_str();
         case.subjects.iter().map(move |subject| {
@@ -234,7 +236,7 @@ fn measured(source: &Source) -> impl Iterator<Item = (&str, &SubjectAnalysis, Ve
 /// Go's benchmark format for benchstat: one line per block and subject, so that benchstat's samples are blocks.
 ///
 /// The format: <https://go.googlesource.com/proposal/+/master/design/14313-benchmark-format.md>.
-pub(crate) fn gobench(source: &Source) -> String {
+pub(crate) fn gobench(source: &ReportSource) -> String {
     let manifest = &source.records.manifest;
     let model = manifest.environment.cpu_model.as_deref().unwrap_or("unknown");
     // A value ends at the end of its line.
@@ -263,7 +265,7 @@ pub(crate) fn gobench(source: &Source) -> String {
 /// The format: <https://bencher.dev/docs/reference/bencher-metric-format/>. Measures are named after the figures of
 /// report.json. The bounds of a ratio are the ends of its interval or, with too few blocks, of the observed range; the
 /// bounds of other figures are the smallest and the largest value of the blocks.
-pub(crate) fn bencher(source: &Source) -> anyhow::Result<String> {
+pub(crate) fn bencher(source: &ReportSource) -> anyhow::Result<String> {
     let mut benchmarks: BTreeMap<String, BTreeMap<&str, Value>> = BTreeMap::new();
     let measure = |value: f64, low: f64, high: f64| json!({ "value": value, "lower_value": low, "upper_value": high });
     for (case, subject, measurements) in measured(source) {
@@ -291,7 +293,7 @@ fn cpu_ratio(subject: &SubjectAnalysis) -> Option<(&Price, Range)> {
 
 /// CPU per request as hyperfine's `--export-json`, for its plotting scripts: a command is a subject, and a run of it is
 /// a block, whose time is the CPU seconds per request. A subject without processes uses no CPU and is left out.
-pub(crate) fn hyperfine(source: &Source) -> anyhow::Result<String> {
+pub(crate) fn hyperfine(source: &ReportSource) -> anyhow::Result<String> {
     let result = |(case, subject, measurements): (&str, &SubjectAnalysis, Vec<&Measurement>)| {
         let seconds = |cpu_us: Figure| -> Option<Vec<f64>> {
             measurements.iter().map(|m| Some(cpu_us(m)? / 1e6)).collect()
@@ -360,7 +362,7 @@ pub(crate) fn github(analysis: &Analysis) -> anyhow::Result<String> {
 
 /// Writes the latencies of each case and subject with a valid trial as HdrHistogram's percentile distribution, and
 /// returns the paths.
-pub fn write_hgrm(source: &Source, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn write_hgrm(source: &ReportSource, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for case in &source.analysis.cases {
         // One folder per case: joined names of case and subject could be ambiguous.

@@ -1,7 +1,7 @@
 //! Judged thresholds as `JUnit` XML, which CI systems show beside the tests of a build: a suite per case, and a test case
 //! per threshold, whose class is the case and the subject.
 
-use crate::threshold::{Judged, Outcome};
+use crate::threshold::{Judged, ThresholdOutcome};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 use std::collections::BTreeSet;
@@ -76,10 +76,10 @@ fn test_case(writer: &mut Writer<Vec<u8>>, judged: &Judged) -> io::Result<()> {
 impl Status {
     fn of(judged: &Judged) -> Self {
         match (judged.outcome, judged.value) {
-            (Outcome::Pass, _) => Self::Passed,
-            (Outcome::Fail, _) => Self::Failed,
-            (Outcome::NotSettled, Some(_)) => Self::Skipped,
-            (Outcome::NotSettled, None) => Self::Error,
+            (ThresholdOutcome::Pass, _) => Self::Passed,
+            (ThresholdOutcome::Fail, _) => Self::Failed,
+            (ThresholdOutcome::NotSettled, Some(_)) => Self::Skipped,
+            (ThresholdOutcome::NotSettled, None) => Self::Error,
         }
     }
 }

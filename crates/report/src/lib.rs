@@ -19,7 +19,7 @@ mod schemas;
 
 use document::of_run;
 pub use export::NoFigure;
-use source::Source;
+use source::ReportSource;
 use std::path::Path;
 use tollgate_records::files::{json, write_atomic};
 use tollgate_stats::text::Screen;
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 /// Renders a report. Only [`Format::Table`] uses the screen.
-pub fn render(source: &Source, format: Format, screen: Screen) -> anyhow::Result<String> {
+pub fn render(source: &ReportSource, format: Format, screen: Screen) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(text::render(&of_run(source), screen)),
         Format::Markdown => Ok(markdown::render(&of_run(source))),
@@ -57,7 +57,7 @@ pub fn render(source: &Source, format: Format, screen: Screen) -> anyhow::Result
     }
 }
 
-pub fn write_all(source: &Source, dir: &Path) -> anyhow::Result<()> {
+pub fn write_all(source: &ReportSource, dir: &Path) -> anyhow::Result<()> {
     for (format, name) in [
         (Format::Markdown, "report.md"),
         (Format::Csv, "report.csv"),

@@ -2,7 +2,7 @@
 
 use crate::analysis::Range;
 use crate::document::{Block, NONE, Table, range};
-use crate::source::Source;
+use crate::source::ReportSource;
 use crate::text;
 use std::collections::BTreeMap;
 use tollgate_records::metric::{Metric, pairs};
@@ -43,7 +43,7 @@ pub struct Figure {
     pub visible: Option<f64>,
 }
 
-pub fn findings(source: &Source) -> Noise {
+pub fn findings(source: &ReportSource) -> Noise {
     let analysis = &source.analysis;
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
     let mut invalid = BTreeMap::new();
@@ -62,7 +62,7 @@ pub fn findings(source: &Source) -> Noise {
     }
 }
 
-fn figure(source: &Source, metric: Metric, name: &'static str) -> Option<Figure> {
+fn figure(source: &ReportSource, metric: Metric, name: &'static str) -> Option<Figure> {
     let case = source.analysis.cases.first()?;
     let baseline = &source.analysis.baseline;
     let again = case.subjects.iter().find(|other| other.name != *baseline)?;

@@ -13,7 +13,7 @@ use tollgate_records::run_dir::{CONFIGS, RunRecords};
 use tollgate_stats::LatencyHistogram;
 
 #[derive(Debug)]
-pub struct Source {
+pub struct ReportSource {
     pub records: RunRecords,
     pub analysis: Analysis,
     pub configs: Vec<File>,
@@ -21,7 +21,7 @@ pub struct Source {
     pub configs_left_out: usize,
 }
 
-impl Source {
+impl ReportSource {
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let records = RunRecords::read(dir)?;
         let refused = |error| {
@@ -82,7 +82,7 @@ impl Source {
     }
 }
 
-impl From<RunRecords> for Source {
+impl From<RunRecords> for ReportSource {
     /// Analyses the records; without configuration files.
     fn from(records: RunRecords) -> Self {
         let analysis = analyse(&records);

@@ -10,7 +10,7 @@ use crate::analysis::{
 };
 use crate::condition::{Condition, ConditionError, Dimension, Form, Operands, Relation, Word};
 use crate::document::{Block, NONE, Table, mebibytes, range};
-use crate::source::Source;
+use crate::source::ReportSource;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -77,7 +77,7 @@ pub struct Judged {
     pub case: String,
     pub n: usize,
     pub value: Option<Range>,
-    pub outcome: Outcome,
+    pub outcome: ThresholdOutcome,
     /// The reason for an outcome that is not settled, or that the value is a bound.
     pub note: Option<String>,
 }
@@ -85,7 +85,7 @@ pub struct Judged {
 /// Position of the 95 % interval relative to the limit, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
 #[strum(serialize_all = "lowercase")]
-pub enum Outcome {
+pub enum ThresholdOutcome {
     /// The whole interval satisfies the condition.
     Pass,
     /// The interval contains the limit, or there is no interval.
@@ -157,7 +157,7 @@ impl Threshold {
     }
 
     /// Judges the threshold in its case, or in every case of the run. Call [`Self::check`] first.
-    pub fn judge(&self, source: &Source) -> Vec<Judged> {
+    pub fn judge(&self, source: &ReportSource) -> Vec<Judged> {
         let applies = |case: &&CaseAnalysis| {
             self.case.as_ref().is_none_or(|word| word.name == case.case.name)
         };
@@ -167,7 +167,7 @@ impl Threshold {
 
     /// Judges the threshold on a change in its case, or in every case of both runs. Call [`Self::check`] for each run
     /// first.
-    pub fn judge_change(&self, old: &Source, new: &Source) -> Vec<Judged> {
+    pub fn judge_change(&self, old: &ReportSource, new: &ReportSource) -> Vec<Judged> {
         let applies = |case: &&CaseAnalysis| {
             self.case.as_ref().is_none_or(|word| word.name == case.case.name)
         };
@@ -177,9 +177,9 @@ impl Threshold {
         cases.map(|cases| self.judge_change_of_case([old, new], cases.into())).collect()
     }
 
-    fn judge_change_of_case(&self, runs: [&Source; 2], cases: [&CaseAnalysis; 2]) -> Judged {
+    fn judge_change_of_case(&self, runs: [&ReportSource; 2], cases: [&CaseAnalysis; 2]) -> Judged {
         let name = &cases[0].case.name;
-        let baseline = |run: &Source| match &self.baseline {
+        let baseline = |run: &ReportSource| match &self.baseline {
             Some(baseline) => baseline.clone(),
             None => Word { name: run.analysis.baseline.clone(), column: 1 },
         };
@@ -193,8 +193,11 @@ impl Threshold {
                 .into_iter()
                 .any(|subject| is_lower_bound(self.measure, case, subject))
         });
-        let outcome =
-            if is_hint { Outcome::NotSettled } else { self.outcome(value, [false, false]) };
+        let outcome = if is_hint {
+            ThresholdOutcome::NotSettled
+        } else {
+            self.outcome(value, [false, false])
+        };
         let (subject, baseline) = (&self.subject.name, &baseline(runs[1]).name);
         let note = match value {
             None => {
@@ -207,23 +210,27 @@ impl Threshold {
             Some(_) if is_hint => Some(format!(
                 "the CPU of {subject} or {baseline} was not the bottleneck, so the ratio is only a hint"
             )),
-            Some(_) => (outcome == Outcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned()),
+            Some(_) => (outcome == ThresholdOutcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned()),
         };
         let n = old.len().min(new.len());
         Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
     }
 
     /// Compares the interval, whose ends may be unknown, with the limit.
-    fn outcome(&self, value: Option<Range>, [unknown_low, unknown_high]: [bool; 2]) -> Outcome {
+    fn outcome(
+        &self,
+        value: Option<Range>,
+        [unknown_low, unknown_high]: [bool; 2],
+    ) -> ThresholdOutcome {
         let holds = |end: f64| self.relation.holds(end, self.limit);
         match value.filter(|value| value.interval) {
-            None => Outcome::NotSettled,
+            None => ThresholdOutcome::NotSettled,
             Some(Range { low, high, .. }) => {
                 let low = if unknown_low { 0.0 } else { low };
                 match (holds(low), holds(if unknown_high { f64::INFINITY } else { high })) {
-                    (true, true) => Outcome::Pass,
-                    (false, false) => Outcome::Fail,
-                    (true, false) | (false, true) => Outcome::NotSettled,
+                    (true, true) => ThresholdOutcome::Pass,
+                    (false, false) => ThresholdOutcome::Fail,
+                    (true, false) | (false, true) => ThresholdOutcome::NotSettled,
                 }
             }
         }
@@ -274,7 +281,7 @@ impl Threshold {
                 "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
             )),
             (_, false, false) => {
-                (outcome == Outcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned())
+                (outcome == ThresholdOutcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned())
             }
         };
         Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
@@ -365,8 +372,8 @@ impl Judged {
 }
 
 /// Returns the worst outcome: one failed threshold fails the build, even if others are not settled.
-pub fn overall(judged: &[Judged]) -> Outcome {
-    judged.iter().map(|judged| judged.outcome).max().unwrap_or(Outcome::Pass)
+pub fn overall(judged: &[Judged]) -> ThresholdOutcome {
+    judged.iter().map(|judged| judged.outcome).max().unwrap_or(ThresholdOutcome::Pass)
 }
 
 impl Measure {

@@ -8,7 +8,7 @@ use crate::probe::exchange::Site;
 use crate::process::group::Launch;
 use crate::process::usage::{self, ProcessTable, Reading};
 use crate::process::{Interrupt, Ports};
-use crate::system::render::{self, Place, Rendered};
+use crate::system::render::{self, RenderPlace, Rendered};
 use anyhow::Context;
 use procfs::ProcError;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::external::External;
 use tollgate_load::{Expectation, Request};
 use tollgate_records::subject::Installed;
-use tollgate_records::trial::{CpuTime, Step};
+use tollgate_records::trial::{CpuTime, TrialStep};
 use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Context of errors.
@@ -189,7 +189,7 @@ impl Role {
         let ports: BTreeMap<_, _> =
             ports.collect::<io::Result<_>>().map_err(TrialEnd::not_started)?;
         let address = self.ports.free().map_err(TrialEnd::not_started)?;
-        let place = Place {
+        let place = RenderPlace {
             dir: &start.files.dir,
             listen: address,
             origins: start.origins,
@@ -200,7 +200,7 @@ impl Role {
         };
         let Rendered { prepare, processes, .. } =
             render::render(start.catalog, start.subject, &place)
-                .map_err(|error| TrialEnd::at(Step::Configure, &error, Vec::new()))?;
+                .map_err(|error| TrialEnd::at(TrialStep::Configure, &error, Vec::new()))?;
         let within = recipe.ready.timeout.0;
         let no_variables = BTreeMap::new();
         for (number, command) in (1..).zip(&prepare) {
@@ -252,11 +252,11 @@ impl Role {
         within: Duration,
         interrupt: &Interrupt,
     ) -> Result<(), TrialEnd> {
-        let reached = |error: anyhow::Error| TrialEnd::at(Step::Reach, &error, Vec::new());
+        let reached = |error: anyhow::Error| TrialEnd::at(TrialStep::Reach, &error, Vec::new());
         self.servers = external::servers(external, interrupt).map_err(reached)?;
         self.servers
             .wait_until_ready(site, ready, within, interrupt)
-            .map_err(|end| end.in_step(Step::Reach))?;
+            .map_err(|end| end.in_step(TrialStep::Reach))?;
         self.cpus = external::cpus(&self.servers).map_err(reached)?;
         Ok(())
     }

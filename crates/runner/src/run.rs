@@ -26,7 +26,7 @@ use tollgate_records::run_dir::{RunDir, RunRecords};
 use tollgate_records::schedule::{TrialPlan, TrialStatus};
 use tollgate_records::stop::EndedBy;
 use tollgate_records::subject::{Installed, Missing, SubjectState};
-use tollgate_records::trial::{Noise, Step, TrialRecord};
+use tollgate_records::trial::{Noise, TrialRecord, TrialStep};
 use tollgate_records::validity::{Invalid, Limits};
 use tollgate_traffic::load_shape::WarmUp;
 
@@ -43,7 +43,7 @@ pub struct RunRequest<'a> {
 }
 
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum RunEvent<'a> {
     NotInstalled(NotInstalled<'a>),
     /// The machine has changed since the start of a resumed run.
     Changed(&'a Difference),
@@ -101,7 +101,7 @@ pub enum NoPrices {
 pub fn run(
     bench: &mut dyn Bench,
     request: &RunRequest<'_>,
-    report: &mut dyn FnMut(Event<'_>),
+    report: &mut dyn FnMut(RunEvent<'_>),
 ) -> anyhow::Result<Ending> {
     let RunRequest { experiment, invocation, interrupt, .. } = request;
     let BenchDescription { layout, environment, hosts, missing } =
@@ -115,7 +115,7 @@ pub fn run(
     }
     let run_dir =
         if request.resumes { RunDir::open(request.out)? } else { RunDir::create(request.out)? };
-    let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
+    let mut not_installed = |subject: NotInstalled<'_>| report(RunEvent::NotInstalled(subject));
     let states = states(bench, experiment, &run_dir.configs(), interrupt, &mut not_installed)?;
     if let SubjectState::Skipped { missing } = &states[experiment.baseline] {
         return Err(no_baseline(missing.clone()).into());
@@ -201,10 +201,10 @@ struct Blocks<'a> {
 
 impl Blocks<'_> {
     /// Runs trials until the run ends. The error may be [`Interrupted`].
-    fn run(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<EndedBy> {
+    fn run(&mut self, report: &mut dyn FnMut(RunEvent<'_>)) -> anyhow::Result<EndedBy> {
         let Replay { mut schedule, mut pending, .. } = replay(&self.records);
         self.ready(report)?;
-        report(Event::Begun { trials: trials(&self.records), done: &self.records.trials });
+        report(RunEvent::Begun { trials: trials(&self.records), done: &self.records.trials });
         loop {
             let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
                 let so_far = so_far(&self.records, &schedule);
@@ -214,35 +214,35 @@ impl Blocks<'_> {
                 self.wait_if_nothing_counts(report)?;
                 schedule.begin_block();
                 let half_width = so_far.half_width;
-                report(Event::Block { block: schedule.block(), half_width });
+                report(RunEvent::Block { block: schedule.block(), half_width });
                 continue;
             };
             let Some(installed) = self.present.get(&trial.subject).cloned() else { continue };
             self.ready(report)?;
             let record = self.trial(&trial, &installed, report)?;
             self.run_dir.append(&record)?;
-            report(Event::Recorded(&record));
+            report(RunEvent::Recorded(&record));
             if schedule.note(&trial, TrialStatus::of(&record.outcome)) {
-                report(Event::GivenUp { case: &record.case, subject: &record.subject });
+                report(RunEvent::GivenUp { case: &record.case, subject: &record.subject });
             }
             self.records.trials.push(record);
         }
     }
 
-    fn ready(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
-        self.bench.ready(self.context.interrupt, &mut |text| report(Event::Waiting(text)))
+    fn ready(&mut self, report: &mut dyn FnMut(RunEvent<'_>)) -> anyhow::Result<()> {
+        self.bench.ready(self.context.interrupt, &mut |text| report(RunEvent::Waiting(text)))
     }
 
     fn trial(
         &mut self,
         plan: &TrialPlan,
         installed: &Installed,
-        report: &mut dyn FnMut(Event<'_>),
+        report: &mut dyn FnMut(RunEvent<'_>),
     ) -> anyhow::Result<TrialRecord> {
         self.context.interrupt.check()?;
         let case = &self.experiment.cases[plan.case];
         let subject = &self.experiment.subjects[plan.subject];
-        report(Event::Trial { block: plan.block, case: &case.name, subject: &subject.name });
+        report(RunEvent::Trial { block: plan.block, case: &case.name, subject: &subject.name });
         let trial = Trial { plan, case, subject, installed };
         let Some((other, share)) = case.load.rate_of() else {
             return trial::run(self.bench, &self.context, &trial);
@@ -252,7 +252,7 @@ impl Blocks<'_> {
                 "its rate is {share} of the throughput of the slowest subject in case {other}, which has no valid \
                  trial yet"
             );
-            return Ok(trial::failed_at_once(&trial, Step::Configure, reason));
+            return Ok(trial::failed_at_once(&trial, TrialStep::Configure, reason));
         };
         let mut case = case.clone();
         case.load.set_derived_rate(Some(rate));
@@ -260,7 +260,10 @@ impl Blocks<'_> {
     }
 
     /// Waits for a quiet machine if all trials so far were disturbed, and fails if it does not become quiet.
-    fn wait_if_nothing_counts(&mut self, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
+    fn wait_if_nothing_counts(
+        &mut self,
+        report: &mut dyn FnMut(RunEvent<'_>),
+    ) -> anyhow::Result<()> {
         // A budget ends the run anyway.
         if self.resumed_trials > 0 || self.experiment.stop.budget_s.is_some() {
             return Ok(());
@@ -278,7 +281,7 @@ impl Blocks<'_> {
             }
             if !is_reported {
                 is_reported = true;
-                report(Event::Waiting(&format!(
+                report(RunEvent::Waiting(&format!(
                     "no trial of the first block is valid; waiting up to {QUIET_WAIT_S} s for a quiet machine"
                 )));
             }
@@ -320,7 +323,7 @@ fn trials(run: &RunRecords) -> Option<usize> {
 fn resume(
     records: RunRecords,
     now: &Manifest,
-    report: &mut dyn FnMut(Event<'_>),
+    report: &mut dyn FnMut(RunEvent<'_>),
 ) -> anyhow::Result<RunRecords> {
     let differences = records.manifest.differences(now);
     let (machine, rest): (Vec<_>, Vec<_>) =
@@ -330,7 +333,7 @@ fn resume(
         return Err(bad_input(format!("its inputs have changed:{lines}")).context(CannotResume));
     }
     for difference in &machine {
-        report(Event::Changed(difference));
+        report(RunEvent::Changed(difference));
     }
     check(&records).map_err(|error| {
         bad_input(format!("{error}; restore the file, or start a new run")).context(CannotResume)

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::corpus::Corpus;
 use tollgate_experiment::experiment::{Case, Subject};
-use tollgate_experiment::toml_file::Source;
+use tollgate_experiment::toml_file::NamedText;
 use tollgate_records::error::io_error;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::schedule::TrialPlan;
 use tollgate_records::subject::Installed;
 use tollgate_records::trial::{
-    Failure, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
+    ProbeResponse, Refusal, SCHEMA, TrialFailure, TrialOutcome, TrialRecord, TrialStep,
 };
 use tollgate_records::validity::Limits;
 use tollgate_traffic::Mix;
@@ -67,7 +67,7 @@ pub fn run(
     bench.stop();
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(TrialEnd::Failed(failure)) => Outcome::Failed(failure),
+        Err(TrialEnd::Failed(failure)) => TrialOutcome::Failed(failure),
         Err(TrialEnd::Interrupted(interrupted)) => return Err(interrupted.into()),
     };
     Ok(TrialRecord {
@@ -78,12 +78,12 @@ pub fn run(
 }
 
 /// Returns the record of a trial that failed before the start of its servers.
-pub(crate) fn failed_at_once(trial: &Trial<'_>, step: Step, reason: String) -> TrialRecord {
-    let outcome = Outcome::Failed(Failure { step, reason, log: Vec::new() });
+pub(crate) fn failed_at_once(trial: &Trial<'_>, step: TrialStep, reason: String) -> TrialRecord {
+    let outcome = TrialOutcome::Failed(TrialFailure { step, reason, log: Vec::new() });
     record(trial, Timestamp::now().to_string(), outcome)
 }
 
-fn record(trial: &Trial<'_>, started_at: String, outcome: Outcome) -> TrialRecord {
+fn record(trial: &Trial<'_>, started_at: String, outcome: TrialOutcome) -> TrialRecord {
     let Trial { plan, case, subject, .. } = trial;
     TrialRecord {
         schema: SCHEMA,
@@ -128,7 +128,7 @@ pub struct CheckRequest<'a> {
 
 /// Starts a subject on this machine, sends it one request of each template of the mix, and stops it. The calling thread
 /// must live as long as the program, as for a run. An interruption is an error.
-pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failure>> {
+pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, TrialFailure>> {
     let CheckRequest { case, subject, installed, interrupt, .. } = *request;
     Requests::render(case, subject)?;
     let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));
@@ -144,7 +144,7 @@ pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failu
     let probed = steps.probed();
     let startup = steps.startup;
     let checked = probed.and_then(|Probed { responses, refused, .. }| {
-        let memory = bench.memory_peak_bytes().map_err(TrialEnd::failed(Step::Probe))?;
+        let memory = bench.memory_peak_bytes().map_err(TrialEnd::failed(TrialStep::Probe))?;
         Ok(Checked { startup, memory_peak_bytes: memory, responses, refused })
     });
     match checked {
@@ -155,7 +155,7 @@ pub fn check(request: &CheckRequest<'_>) -> anyhow::Result<Result<Checked, Failu
 }
 
 /// Returns a case of one subject with this mix. `sources`: the files of the mix, its own first.
-pub fn case_for_check(mix: Mix, mut sources: Vec<Source>) -> anyhow::Result<Case> {
+pub fn case_for_check(mix: Mix, mut sources: Vec<NamedText>) -> anyhow::Result<Case> {
     let mix_included = sources.split_off(1);
     Ok(Case {
         name: "check".to_owned(),
@@ -200,13 +200,13 @@ struct Probed<'a> {
 }
 
 impl<'a> Steps<'_, 'a> {
-    fn outcome(&mut self) -> Result<Outcome, TrialEnd> {
+    fn outcome(&mut self) -> Result<TrialOutcome, TrialEnd> {
         let Probed { requests, started, responses, refused } = self.probed()?;
         if let Some(reason) = refused {
-            return Ok(Outcome::Refused(Refusal { reason, responses }));
+            return Ok(TrialOutcome::Refused(Refusal { reason, responses }));
         }
         let Trial { plan, case, subject, .. } = *self.trial;
-        let configured = TrialEnd::failed(Step::Configure);
+        let configured = TrialEnd::failed(TrialStep::Configure);
         let workload = requests.workload(plan.order_seed).map_err(&configured)?;
         let corpus = requests.corpus(self.context.corpus).map_err(&configured)?;
         let interrupt = self.context.interrupt;
@@ -234,14 +234,14 @@ impl<'a> Steps<'_, 'a> {
             template.probe = Some(response.outcome);
         }
         measurement.corpus = verdicts;
-        Ok(Outcome::Measured(Box::new(measurement)))
+        Ok(TrialOutcome::Measured(Box::new(measurement)))
     }
 
     /// Starts the servers and probes the subject.
     fn probed(&mut self) -> Result<Probed<'a>, TrialEnd> {
         let Trial { case, subject, installed, .. } = *self.trial;
         let requests =
-            Requests::render(case, subject).map_err(TrialEnd::failed(Step::Configure))?;
+            Requests::render(case, subject).map_err(TrialEnd::failed(TrialStep::Configure))?;
         let interrupt = self.context.interrupt;
         let started = self.bench.start(&StartRequest {
             case,
@@ -273,9 +273,11 @@ impl<'a> Steps<'_, 'a> {
     fn checked<T>(&mut self, result: anyhow::Result<T>) -> Result<T, TrialEnd> {
         match (self.bench.check(), result) {
             (Ok(()), Ok(value)) => Ok(value),
-            (Ok(()), Err(error)) => Err(TrialEnd::at(Step::Probe, &error, self.bench.system_log())),
-            (Err(TrialEnd::Failed(failure)), Err(error)) if failure.step == Step::Probe => {
-                Err(TrialEnd::at(Step::Probe, &error.context(failure.reason), failure.log))
+            (Ok(()), Err(error)) => {
+                Err(TrialEnd::at(TrialStep::Probe, &error, self.bench.system_log()))
+            }
+            (Err(TrialEnd::Failed(failure)), Err(error)) if failure.step == TrialStep::Probe => {
+                Err(TrialEnd::at(TrialStep::Probe, &error.context(failure.reason), failure.log))
             }
             (Err(end), _) => Err(end),
         }

@@ -21,7 +21,7 @@ pub struct BracketOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RateVerdict {
     Pass,
     Fail {
         /// False if the generator or the origin was the bottleneck, so that the system alone might have passed.
@@ -36,7 +36,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bracket {
     options: BracketOptions,
-    trials: Vec<(f64, Verdict)>,
+    trials: Vec<(f64, RateVerdict)>,
     passed: Option<f64>,
     failed: Option<f64>,
     /// The interval was narrow enough once; from then on, only its ends are trials.
@@ -80,7 +80,7 @@ const NOT_MEASURED_IN_A_ROW_MAX: u32 = 2;
 /// Limit for one subject. Bracketing ten million takes 24 trials, bisecting to 1 % another 7.
 pub const TRIALS_MAX: usize = 100;
 
-impl Verdict {
+impl RateVerdict {
     fn is_decisive(self) -> bool {
         matches!(self, Self::Pass | Self::Fail { .. })
     }
@@ -123,18 +123,18 @@ impl Bracket {
     }
 
     /// Records the verdict of a trial at one of the candidates.
-    pub fn record(&mut self, rate: f64, verdict: Verdict) {
+    pub fn record(&mut self, rate: f64, verdict: RateVerdict) {
         self.trials.push((rate, verdict));
         self.invalid_in_a_row =
-            if verdict == Verdict::Invalid { self.invalid_in_a_row + 1 } else { 0 };
+            if verdict == RateVerdict::Invalid { self.invalid_in_a_row + 1 } else { 0 };
         self.not_measured_in_a_row =
-            if verdict == Verdict::NotMeasured { self.not_measured_in_a_row + 1 } else { 0 };
+            if verdict == RateVerdict::NotMeasured { self.not_measured_in_a_row + 1 } else { 0 };
         match verdict {
-            Verdict::Invalid | Verdict::NotMeasured => {}
-            Verdict::Pass if self.failed == Some(rate) => self.step_up(rate),
-            Verdict::Fail { .. } if self.passed == Some(rate) => self.step_down(rate),
-            Verdict::Pass => self.passed = Some(rate),
-            Verdict::Fail { .. } => self.failed = Some(rate),
+            RateVerdict::Invalid | RateVerdict::NotMeasured => {}
+            RateVerdict::Pass if self.failed == Some(rate) => self.step_up(rate),
+            RateVerdict::Fail { .. } if self.passed == Some(rate) => self.step_down(rate),
+            RateVerdict::Pass => self.passed = Some(rate),
+            RateVerdict::Fail { .. } => self.failed = Some(rate),
         }
         if let (Some(passed), Some(failed)) = (self.passed, self.failed) {
             self.confirms |= self.is_narrow(passed, failed);
@@ -190,13 +190,13 @@ impl Bracket {
         needed.saturating_sub(self.verdicts(rate).count())
     }
 
-    fn verdicts(&self, rate: f64) -> impl Iterator<Item = Verdict> {
+    fn verdicts(&self, rate: f64) -> impl Iterator<Item = RateVerdict> {
         let at_rate = self.trials.iter().filter(move |(trials, _)| *trials == rate);
         at_rate.map(|(_, verdict)| *verdict).filter(|verdict| verdict.is_decisive())
     }
 
     fn end(&self, rate_per_s: f64) -> End {
-        let unclear = Verdict::Fail { by_system: false };
+        let unclear = RateVerdict::Fail { by_system: false };
         let (mut trials, mut unclear_trials) = (0, 0);
         for verdict in self.verdicts(rate_per_s) {
             trials += 1;
@@ -215,7 +215,7 @@ impl Bracket {
         }
         self.steps_down += 1;
         let step = rounded(from / self.stride(self.steps_down)).max(min);
-        let known = self.always(Verdict::Pass).filter(|rate| *rate < from);
+        let known = self.always(RateVerdict::Pass).filter(|rate| *rate < from);
         self.passed = Some(known.fold(step, f64::max));
     }
 
@@ -228,7 +228,7 @@ impl Bracket {
         }
         self.steps_up += 1;
         let step = rounded(from * self.stride(self.steps_up)).min(max);
-        let known = [true, false].map(|by_system| Verdict::Fail { by_system });
+        let known = [true, false].map(|by_system| RateVerdict::Fail { by_system });
         let known = known.into_iter().flat_map(|verdict| self.always(verdict));
         self.failed = Some(known.filter(|rate| *rate > from).fold(step, f64::min));
     }
@@ -238,7 +238,7 @@ impl Bracket {
         1.0 + self.options.width * f64::from(2_u32.saturating_pow(step - 1))
     }
 
-    fn always(&self, verdict: Verdict) -> impl Iterator<Item = f64> {
+    fn always(&self, verdict: RateVerdict) -> impl Iterator<Item = f64> {
         let rates = self.trials.iter().map(|(rate, _)| *rate);
         rates.filter(move |rate| {
             let mut verdicts = self.verdicts(*rate).peekable();

@@ -1,10 +1,10 @@
 //! Goals such as `p99<5ms,errors<0.1%`, and the judgement of trials by them.
 
-use crate::bracket::Verdict;
+use crate::bracket::RateVerdict;
 use std::fmt;
 use std::str::FromStr;
 use tollgate_records::error::bad_input;
-use tollgate_records::trial::{Bottleneck, Measurement, OpenLoopRecord, Outcome, as_f64};
+use tollgate_records::trial::{Bottleneck, Measurement, OpenLoopRecord, TrialOutcome, as_f64};
 use tollgate_records::validity::Invalid;
 use tollgate_report::condition::{Condition, Dimension, Form, Relation};
 use tollgate_stats::LatencyHistogram;
@@ -161,10 +161,13 @@ impl Goals {
     ///
     /// Effects of the system decide, even if a run would not count the trial: failed requests, unexpected responses,
     /// dead processes. Disturbances from outside make the trial invalid: steal, other processes, a suspended machine.
-    pub fn judge(&self, outcome: &Outcome) -> Judgement {
-        let invalid = |reasons| Judgement { verdict: Verdict::Invalid, reasons };
+    pub fn judge(&self, outcome: &TrialOutcome) -> Judgement {
+        let invalid = |reasons| Judgement { verdict: RateVerdict::Invalid, reasons };
         let Some(measurement) = outcome.measurement() else {
-            return Judgement { verdict: Verdict::NotMeasured, reasons: outcome.why_not_valid() };
+            return Judgement {
+                verdict: RateVerdict::NotMeasured,
+                reasons: outcome.why_not_valid(),
+            };
         };
         let Some(open_loop) = &measurement.open_loop else {
             return invalid(vec!["the trial had no rate".to_owned()]);
@@ -201,7 +204,7 @@ impl Goals {
             // overloaded, and its lateness shows that.
             let skewed = matching(|rule| matches!(rule, Invalid::WindowSkew { .. }));
             return if skewed.is_empty() {
-                Judgement { verdict: Verdict::Pass, reasons }
+                Judgement { verdict: RateVerdict::Pass, reasons }
             } else {
                 invalid(skewed)
             };
@@ -210,14 +213,14 @@ impl Goals {
             Bottleneck::System | Bottleneck::None => true,
             Bottleneck::Generator | Bottleneck::Origin => false,
         };
-        Judgement { verdict: Verdict::Fail { by_system }, reasons }
+        Judgement { verdict: RateVerdict::Fail { by_system }, reasons }
     }
 }
 
 /// The verdict of a trial, with the reasons unless it passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    pub verdict: Verdict,
+    pub verdict: RateVerdict,
     pub reasons: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The result of a search, from its records, as a table and as JSON.
 
-use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
+use crate::bracket::{Bracket, End, Progress, RateVerdict, TRIALS_MAX};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
 use anyhow::Context;
@@ -84,7 +84,7 @@ pub struct TrialReport {
     pub rate_per_s: Option<f64>,
     #[serde(serialize_with = "verdict")]
     #[schemars(schema_with = "verdict_schema")]
-    pub verdict: Verdict,
+    pub verdict: RateVerdict,
     /// The reasons for a verdict other than `pass`.
     pub reasons: Vec<String>,
     /// True if the subject was steady after the warm-up; null if the case does not wait for that.
@@ -92,12 +92,12 @@ pub struct TrialReport {
     pub steady: Option<bool>,
 }
 
-fn verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn verdict<S: Serializer>(verdict: &RateVerdict, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match verdict {
-        Verdict::Pass => "pass",
-        Verdict::Fail { by_system: true } => "fail",
-        Verdict::Fail { by_system: false } => "unclear",
-        Verdict::Invalid | Verdict::NotMeasured => "none",
+        RateVerdict::Pass => "pass",
+        RateVerdict::Fail { by_system: true } => "fail",
+        RateVerdict::Fail { by_system: false } => "unclear",
+        RateVerdict::Invalid | RateVerdict::NotMeasured => "none",
     })
 }
 
@@ -200,7 +200,7 @@ impl SearchReport {
     fn budget_note(&self) -> String {
         let trials = self.subjects().flat_map(|subject| &subject.trials);
         let (invalid, others): (Vec<&TrialReport>, Vec<&TrialReport>) =
-            trials.partition(|trial| trial.verdict == Verdict::Invalid);
+            trials.partition(|trial| trial.verdict == RateVerdict::Invalid);
         let budget = format!("The budget of {} s was spent", significant(self.parameters.budget_s));
         match invalid.last().filter(|_| invalid.len() > others.len()) {
             Some(last) => format!(

@@ -39,7 +39,7 @@ pub struct SearchRequest<'a> {
 }
 
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum SearchEvent<'a> {
     NotInstalled(NotInstalled<'a>),
     /// The search waits for another process.
     Waiting(&'a str),
@@ -57,7 +57,7 @@ pub enum Event<'a> {
 /// for a run.
 pub fn search(
     request: &SearchRequest<'_>,
-    report: &mut dyn FnMut(Event<'_>),
+    report: &mut dyn FnMut(SearchEvent<'_>),
 ) -> anyhow::Result<PathBuf> {
     let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
     let experiment = request.experiment;
@@ -72,7 +72,7 @@ pub fn search(
     let mut record = parameters.to_record(searched(experiment, request.only));
     run_dir.write_search(&record)?;
 
-    let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
+    let mut not_installed = |subject: NotInstalled<'_>| report(SearchEvent::NotInstalled(subject));
     let configs = run_dir.configs();
     let states = run::states(&mut bench, experiment, &configs, interrupt, &mut not_installed)?;
     let mut searches = searches(experiment, &states, &record.subjects, parameters);
@@ -157,9 +157,9 @@ fn run_steps(
     searches: &mut [SubjectSearch],
     run_dir: &mut RunDir,
     rng: &mut ChaCha8Rng,
-    report: &mut dyn FnMut(Event<'_>),
+    report: &mut dyn FnMut(SearchEvent<'_>),
 ) -> anyhow::Result<SearchEnd> {
-    trials.bench.ready(trials.context.interrupt, &mut |text| report(Event::Waiting(text)))?;
+    trials.bench.ready(trials.context.interrupt, &mut |text| report(SearchEvent::Waiting(text)))?;
     let started = Instant::now();
     for step in 1.. {
         let mut order: Vec<usize> = (0..searches.len())
@@ -193,7 +193,7 @@ fn run_steps(
             run_dir.append(&record)?;
             let judgement = trials.parameters.goals.judge(&record.outcome);
             bracket.record(rate, judgement.verdict);
-            report(Event::Trial {
+            report(SearchEvent::Trial {
                 step,
                 case: &case.name,
                 subject: &subject.name,

@@ -13,10 +13,10 @@ use tollgate_load::Failures;
 use tollgate_records::run_dir::{RunRecords, SearchEnd};
 use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{
-    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
+    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, TrialOutcome, TrialRecord, WarmUpRecord,
 };
 use tollgate_records::validity::Invalid;
-use tollgate_search::bracket::{End, Verdict};
+use tollgate_search::bracket::{End, RateVerdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
 use tollgate_search::report::{SearchReport, Status, SubjectReport};
@@ -99,7 +99,7 @@ fn trial_limit_is_reported() {
 fn unsteady_trials_are_noted() {
     let mut trials = settled("nginx");
     for (trial, steady) in trials.iter_mut().zip([true, false]) {
-        if let Outcome::Measured(measurement) = &mut trial.outcome {
+        if let TrialOutcome::Measured(measurement) = &mut trial.outcome {
             measurement.warm_up = Some(WarmUpRecord { duration_s: 1.0, steady: Some(steady) });
         }
     }
@@ -120,8 +120,8 @@ fn interval_and_verdicts_come_from_the_records() {
     assert_eq!(nginx.status, Status::Settled);
     let end = |rate: Option<End>| rate.map(|rate| (rate.rate_per_s, rate.trials));
     assert_eq!((end(nginx.passed), end(nginx.failed)), (Some((200.0, 2)), Some((400.0, 2))));
-    let verdicts: Vec<Verdict> = nginx.trials.iter().map(|trial| trial.verdict).collect();
-    let (pass, fail) = (Verdict::Pass, Verdict::Fail { by_system: true });
+    let verdicts: Vec<RateVerdict> = nginx.trials.iter().map(|trial| trial.verdict).collect();
+    let (pass, fail) = (RateVerdict::Pass, RateVerdict::Fail { by_system: true });
     assert_eq!(verdicts, [pass, pass, fail, fail, pass]);
     assert_eq!(nginx.trials[2].reasons, ["100 % took longer than 5ms"]);
 }
@@ -193,12 +193,14 @@ fn widened_intervals_are_noted() {
 fn upper_end_caused_by_the_generator_gives_a_lower_bound() {
     let mut trials = settled("nginx");
     for trial in &mut trials[2..4] {
-        let Outcome::Measured(measurement) = &mut trial.outcome else { panic!("not measured") };
+        let TrialOutcome::Measured(measurement) = &mut trial.outcome else {
+            panic!("not measured")
+        };
         measurement.bottleneck = Bottleneck::Generator;
     }
     let found = report(&["nginx"], trials);
     assert_eq!(only(&found).status, Status::AtLeast);
-    assert_eq!(only(&found).trials[2].verdict, Verdict::Fail { by_system: false });
+    assert_eq!(only(&found).trials[2].verdict, RateVerdict::Fail { by_system: false });
     let text = table(&found);
     assert!(text.contains("nginx ≥ 200 - 2 + 2 of 5 at least"), "{text}");
     assert!(
@@ -264,24 +266,24 @@ fn json_contains_every_trial() {
     );
 }
 
-fn verdict(goals: &str, measurement: Measurement) -> Verdict {
+fn verdict(goals: &str, measurement: Measurement) -> RateVerdict {
     let goals: Goals = goals.parse().unwrap();
-    goals.judge(&Outcome::Measured(Box::new(measurement))).verdict
+    goals.judge(&TrialOutcome::Measured(Box::new(measurement))).verdict
 }
 
-const FAIL: Verdict = Verdict::Fail { by_system: true };
+const FAIL: RateVerdict = RateVerdict::Fail { by_system: true };
 
 #[test]
 fn disturbances_make_a_trial_invalid_and_effects_of_the_system_decide() {
     let with = |rule: Invalid| Measurement { invalid: vec![rule], ..at(100.0, 1) };
-    assert_eq!(verdict("p99<5ms", at(100.0, 1)), Verdict::Pass);
+    assert_eq!(verdict("p99<5ms", at(100.0, 1)), RateVerdict::Pass);
     for rule in [
         Invalid::Steal { percent: 9.0, limit_percent: 5.0 },
         Invalid::BackgroundCpu { percent: 20.0, limit_percent: 10.0, heaviest: None },
         Invalid::Paused { percent: 30.0, limit_percent: 10.0 },
         Invalid::WindowSkew { percent: 6.0, limit_percent: 5.0 },
     ] {
-        assert_eq!(verdict("p99<5ms", with(rule.clone())), Verdict::Invalid, "{rule}");
+        assert_eq!(verdict("p99<5ms", with(rule.clone())), RateVerdict::Invalid, "{rule}");
     }
     let died = Invalid::ProcessDied { what: "process 7 ended".to_owned() };
     assert_eq!(verdict("p99<5ms", with(died)), FAIL);
@@ -291,16 +293,16 @@ fn disturbances_make_a_trial_invalid_and_effects_of_the_system_decide() {
         failures: Failures { reset, ..Failures::default() },
         ..with(failed.clone())
     };
-    assert_eq!(verdict("p99<5ms", few(5)), Verdict::Pass);
+    assert_eq!(verdict("p99<5ms", few(5)), RateVerdict::Pass);
     assert_eq!(verdict("p99<5ms", few(50)), FAIL);
-    assert_eq!(verdict("p99<5ms,errors<10%", few(50)), Verdict::Pass);
+    assert_eq!(verdict("p99<5ms,errors<10%", few(50)), RateVerdict::Pass);
     // A skewed window does not matter if the goals are not met.
     let skewed = Measurement {
         invalid: vec![Invalid::WindowSkew { percent: 6.0, limit_percent: 5.0 }],
         bottleneck: Bottleneck::Generator,
         ..at(100.0, 9)
     };
-    assert_eq!(verdict("p99<5ms", skewed), Verdict::Fail { by_system: false });
+    assert_eq!(verdict("p99<5ms", skewed), RateVerdict::Fail { by_system: false });
 }
 
 #[test]
@@ -314,10 +316,10 @@ fn a_rate_that_was_not_delivered_fails() {
         open_loop.oldest_unsent_ms = Some(0.5);
         measurement
     };
-    assert_eq!(verdict("p99<5ms", with(10, 10)), Verdict::Pass);
+    assert_eq!(verdict("p99<5ms", with(10, 10)), RateVerdict::Pass);
     assert_eq!(verdict("p99<5ms", with(0, 11)), FAIL);
     // Requests in flight may have waited longer than the goal.
     assert_eq!(verdict("p99<5ms", with(11, 0)), FAIL);
-    assert_eq!(verdict("p99<9ms", with(11, 0)), Verdict::Pass);
-    assert_eq!(verdict("p99<5ms", costing(10)), Verdict::Invalid, "closed loop");
+    assert_eq!(verdict("p99<9ms", with(11, 0)), RateVerdict::Pass);
+    assert_eq!(verdict("p99<5ms", costing(10)), RateVerdict::Invalid, "closed loop");
 }

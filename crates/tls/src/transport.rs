@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tollgate_net::{Address, Event, Interest, Poller, Socket, try_io};
+use tollgate_net::{Address, Interest, PollEvent, Poller, Socket, try_io};
 
 use crate::client::TlsClient;
 use crate::protocol::HttpProtocol;
@@ -167,7 +167,7 @@ impl Transport {
 
     /// Records an event of the poller, which is not reported again.
     #[inline]
-    pub fn on_event(&mut self, event: Event) {
+    pub fn on_event(&mut self, event: PollEvent) {
         let is_end = event.is_read_closed() || event.is_closed();
         self.is_readable |= event.is_readable() || is_end;
         self.is_read_shut |= is_end;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::file::{IncludeFile, MixFile};
 use crate::list::RequestList;
-use crate::template::{Source, Template};
+use crate::template::{Template, TemplateSource};
 use crate::variable::{Names, Variable};
 use crate::{MAX_LISTED_ROUND, MAX_REQUESTS, MAX_ROUND, MixError, fail};
 
@@ -147,7 +147,7 @@ impl Parts {
                 status: template.status,
                 weight,
                 variables: BTreeSet::new(),
-                source: Source::Listed { list: number, template: index, factor: 1 },
+                source: TemplateSource::Listed { list: number, template: index, factor: 1 },
             });
         }
         self.lists.push(Arc::clone(list));
@@ -203,8 +203,8 @@ impl Parts {
         let scaled = || self.templates[start..].iter().zip(&factors);
         // The weights of a list have a common factor, which is divided; they are not.
         let units = scaled().map(|(template, factor)| match template.source {
-            Source::Listed { factor: own, .. } => u64::from(own).saturating_mul(*factor),
-            Source::Texts(_) => u64::from(template.weight).saturating_mul(*factor),
+            TemplateSource::Listed { factor: own, .. } => u64::from(own).saturating_mul(*factor),
+            TemplateSource::Texts(_) => u64::from(template.weight).saturating_mul(*factor),
         });
         let divisor = units.fold(0, gcd).max(1);
         let sum = scaled().fold(0_u64, |sum, (template, factor)| {
@@ -217,7 +217,7 @@ impl Parts {
         for (template, factor) in self.templates[start..].iter_mut().zip(factors) {
             // At most the limit of a round.
             template.weight = (u64::from(template.weight) * factor / divisor) as u32;
-            if let Source::Listed { factor: own, .. } = &mut template.source {
+            if let TemplateSource::Listed { factor: own, .. } = &mut template.source {
                 *own = (u64::from(*own) * factor / divisor) as u32;
             }
         }

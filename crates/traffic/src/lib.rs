@@ -20,7 +20,7 @@ pub use list::{
     ListError, ListTemplate, ListedEvent, ListedRequest, RequestList, ResponseSource,
     ResponseVariable,
 };
-pub use mix::{Mix, Sample, Step, StepRequest};
+pub use mix::{Mix, MixStep, Sample, StepRequest};
 pub use template::{Message, Template};
 
 pub const MAX_CONTAINS_BYTES: usize = 4096;

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::file::MixFile;
 use crate::include::{MixTree, Parts, check_round, unknown_template};
 use crate::list::{ListedRequest, RequestList};
-use crate::template::{Message, Source, Template, Texts};
+use crate::template::{Message, Template, TemplateSource, Texts};
 use crate::variable::Variable;
 use crate::{MAX_CONTAINS_BYTES, MAX_RENDERED_BYTES, MAX_REQUESTS, MixError, fail};
 
@@ -25,7 +25,7 @@ pub struct Mix {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct MixStep {
     /// Index of the template in the mix.
     pub template: usize,
     pub request: StepRequest,
@@ -62,8 +62,8 @@ impl Mix {
     pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         let values = self.first_values();
         self.templates.iter().map(move |template| match &template.source {
-            Source::Texts(texts) => Sample::Message(texts.message(&values)),
-            Source::Listed { list, template, .. } => {
+            TemplateSource::Texts(texts) => Sample::Message(texts.message(&values)),
+            TemplateSource::Listed { list, template, .. } => {
                 let list = &self.lists[*list];
                 Sample::Listed(&list.requests[list.first[*template as usize]])
             }
@@ -89,7 +89,7 @@ impl Mix {
             // By template of the list: index in the mix, and factor.
             let mut places = vec![None; list.templates.len()];
             for (index, one) in self.templates.iter().enumerate() {
-                if let Source::Listed { list, template, factor } = one.source
+                if let TemplateSource::Listed { list, template, factor } = one.source
                     && list == number
                 {
                     places[template as usize] = Some((index, factor));
@@ -119,7 +119,7 @@ impl Mix {
     ///
     /// A script has as many rounds as fit into 65,536 requests and, for requests with variables, 16 MiB. To send more,
     /// start again from its first request; counters then restart too.
-    pub fn script(&self, seed: u64) -> impl Iterator<Item = Step> {
+    pub fn script(&self, seed: u64) -> impl Iterator<Item = MixStep> {
         let templates = (0..).zip(&self.templates).map(|(index, template)| {
             let weight = if template.texts().is_some() { template.weight } else { 0 };
             (index, weight)
@@ -205,9 +205,9 @@ struct Script<'a> {
 }
 
 impl Iterator for Script<'_> {
-    type Item = Step;
+    type Item = MixStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<MixStep> {
         if self.position == self.round.len() {
             self.rounds_left = self.rounds_left.checked_sub(1)?;
             self.round.shuffle(&mut self.order_rng);
@@ -218,7 +218,7 @@ impl Iterator for Script<'_> {
         let Some(template) = self.mix.templates.get(index) else {
             let listed = index - self.mix.templates.len();
             let template = self.listed[listed] as usize;
-            return Some(Step { template, request: StepRequest::Listed(listed) });
+            return Some(MixStep { template, request: StepRequest::Listed(listed) });
         };
         for &variable in &template.variables {
             let used = &mut self.used[variable];
@@ -231,7 +231,7 @@ impl Iterator for Script<'_> {
             }
             _ => StepRequest::Sample,
         };
-        Some(Step { template: index, request })
+        Some(MixStep { template: index, request })
     }
 }
 

@@ -28,12 +28,12 @@ pub struct Template {
     pub weight: u32,
     /// Indices of the variables used.
     pub(crate) variables: BTreeSet<usize>,
-    pub(crate) source: Source,
+    pub(crate) source: TemplateSource,
 }
 
 /// Where the requests of a template come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum TemplateSource {
     Texts(Texts),
     Listed {
         /// Index of the list in the mix.
@@ -135,7 +135,7 @@ impl Template {
             status: Some(status),
             weight: file.weight,
             variables,
-            source: Source::Texts(Texts {
+            source: TemplateSource::Texts(Texts {
                 body_contains,
                 method: file.method,
                 path,
@@ -150,8 +150,8 @@ impl Template {
     /// Returns the texts of a template that is not of a list.
     pub(crate) fn texts(&self) -> Option<&Texts> {
         match &self.source {
-            Source::Texts(texts) => Some(texts),
-            Source::Listed { .. } => None,
+            TemplateSource::Texts(texts) => Some(texts),
+            TemplateSource::Listed { .. } => None,
         }
     }
 }

@@ -36,12 +36,12 @@ pub struct Test {
     #[serde(default)]
     pub desc: String,
     /// Stages, each one request.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<TestStage>,
 }
 
 /// Request with the expected result.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Stage {
+pub struct TestStage {
     input: Input,
     #[serde(default)]
     output: Output,
@@ -133,7 +133,7 @@ impl Test {
     }
 }
 
-impl Stage {
+impl TestStage {
     /// Request of the stage.
     ///
     /// # Errors

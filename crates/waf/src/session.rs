@@ -45,7 +45,7 @@ pub struct Session {
     transaction: Box<Transaction>,
     options: SessionOptions,
     /// Of the request and of the response.
-    stages: [Stage; 2],
+    stages: [MessageStage; 2],
     codings: [Option<ContentCoding>; 2],
     /// Bytes of the request's head.
     head_bytes: usize,
@@ -134,7 +134,7 @@ enum Direction {
 
 /// One direction of an inspection.
 #[derive(Debug)]
-enum Stage {
+enum MessageStage {
     /// The head is not complete.
     Head,
     /// The body, if there is one, is not inspected. Rules of bodies run at its end.
@@ -170,7 +170,7 @@ impl Session {
         Self {
             transaction: transaction.into(),
             options,
-            stages: [Stage::Head, Stage::Head],
+            stages: [MessageStage::Head, MessageStage::Head],
             codings: [None; 2],
             head_bytes: 0,
             has_run_head: false,
@@ -197,7 +197,7 @@ impl Session {
 
     /// True while a body is held.
     pub fn is_collecting(&self) -> bool {
-        self.stages.iter().any(|stage| matches!(stage, Stage::Collect(_)))
+        self.stages.iter().any(|stage| matches!(stage, MessageStage::Collect(_)))
     }
 
     /// True if a part of a body passed without inspection.
@@ -207,7 +207,7 @@ impl Session {
 
     /// True if the request or the response was blocked.
     pub fn is_blocked(&self) -> bool {
-        self.stages.iter().any(|stage| matches!(stage, Stage::Blocked(_)))
+        self.stages.iter().any(|stage| matches!(stage, MessageStage::Blocked(_)))
     }
 
     /// Reason of a block that no rule and no limit of the rules has caused. In detection mode nothing is blocked.
@@ -243,7 +243,7 @@ impl Session {
     /// Ends the head of the request. Runs its rules, unless it is long.
     pub fn request_head(&mut self, body: BodyLength, worker: &mut Worker) -> Next {
         const DIRECTION: Direction = Direction::Request;
-        *self.stage(DIRECTION) = Stage::WaitForEnd;
+        *self.stage(DIRECTION) = MessageStage::WaitForEnd;
         if self.head_bytes <= self.options.short_bytes {
             self.run_head(worker);
             if let Some(block) = self.blocked(DIRECTION) {
@@ -272,7 +272,7 @@ impl Session {
         {
             return block;
         }
-        *self.stage(DIRECTION) = Stage::Collect(Collected::default());
+        *self.stage(DIRECTION) = MessageStage::Collect(Collected::default());
         Next::Hold
     }
 
@@ -325,7 +325,7 @@ impl Session {
     /// Ends the head of the final response, and runs its rules.
     pub fn response_head(&mut self, body: BodyLength, worker: &mut Worker) -> Next {
         const DIRECTION: Direction = Direction::Response;
-        *self.stage(DIRECTION) = Stage::WaitForEnd;
+        *self.stage(DIRECTION) = MessageStage::WaitForEnd;
         self.transaction.process_response_headers(worker);
         if let Some(block) = self.blocked(DIRECTION) {
             return block;
@@ -341,7 +341,7 @@ impl Session {
             Ok(false) => return self.run_response(worker),
             Err(block) => return block,
         }
-        *self.stage(DIRECTION) = Stage::Collect(Collected::default());
+        *self.stage(DIRECTION) = MessageStage::Collect(Collected::default());
         Next::Hold
     }
 
@@ -355,7 +355,7 @@ impl Session {
         self.end(Direction::Response)
     }
 
-    fn stage(&mut self, direction: Direction) -> &mut Stage {
+    fn stage(&mut self, direction: Direction) -> &mut MessageStage {
         &mut self.stages[direction as usize]
     }
 
@@ -364,10 +364,10 @@ impl Session {
         let is_given = self.codings[direction as usize].is_none()
             && (direction == Direction::Response || self.has_run_head);
         let collected = match &mut self.stages[direction as usize] {
-            Stage::Head => return self.before_head(direction),
-            Stage::WaitForEnd | Stage::Done => return Next::Pass,
-            Stage::Blocked(block) => return Next::Block(block.clone()),
-            Stage::Collect(collected) => collected,
+            MessageStage::Head => return self.before_head(direction),
+            MessageStage::WaitForEnd | MessageStage::Done => return Next::Pass,
+            MessageStage::Blocked(block) => return Next::Block(block.clone()),
+            MessageStage::Collect(collected) => collected,
         };
         collected.received += piece.len();
         let is_cut = collected.received > limit;
@@ -401,11 +401,11 @@ impl Session {
 
     fn end(&mut self, direction: Direction) -> Next {
         let received = match &mut self.stages[direction as usize] {
-            Stage::Head => return self.before_head(direction),
-            Stage::Done => return Next::Pass,
-            Stage::Blocked(block) => return Next::Block(block.clone()),
-            Stage::WaitForEnd => 0,
-            Stage::Collect(collected) => {
+            MessageStage::Head => return self.before_head(direction),
+            MessageStage::Done => return Next::Pass,
+            MessageStage::Blocked(block) => return Next::Block(block.clone()),
+            MessageStage::WaitForEnd => 0,
+            MessageStage::Collect(collected) => {
                 if collected.extent == BodyExtent::Open {
                     collected.extent = BodyExtent::Whole;
                 }
@@ -441,8 +441,8 @@ impl Session {
 
     /// Runs the rules of the request. Returns [`Next::Pass`] or [`Next::Block`].
     pub fn run_request(&mut self, worker: &mut Worker) -> Next {
-        let stage = std::mem::replace(self.stage(Direction::Request), Stage::Done);
-        if !self.has_run_head && !matches!(stage, Stage::Done | Stage::Blocked(_)) {
+        let stage = std::mem::replace(self.stage(Direction::Request), MessageStage::Done);
+        if !self.has_run_head && !matches!(stage, MessageStage::Done | MessageStage::Blocked(_)) {
             self.run_head(worker);
         }
         self.finish(stage, Direction::Request, worker)
@@ -450,19 +450,19 @@ impl Session {
 
     /// Runs the rules of the response's body. Returns [`Next::Pass`] or [`Next::Block`].
     pub fn run_response(&mut self, worker: &mut Worker) -> Next {
-        let stage = std::mem::replace(self.stage(Direction::Response), Stage::Done);
+        let stage = std::mem::replace(self.stage(Direction::Response), MessageStage::Done);
         self.finish(stage, Direction::Response, worker)
     }
 
-    fn finish(&mut self, stage: Stage, direction: Direction, worker: &mut Worker) -> Next {
+    fn finish(&mut self, stage: MessageStage, direction: Direction, worker: &mut Worker) -> Next {
         let collected = match stage {
-            Stage::Done => return Next::Pass,
-            Stage::Blocked(block) => {
-                *self.stage(direction) = Stage::Blocked(block.clone());
+            MessageStage::Done => return Next::Pass,
+            MessageStage::Blocked(block) => {
+                *self.stage(direction) = MessageStage::Blocked(block.clone());
                 return Next::Block(block);
             }
-            Stage::Head | Stage::WaitForEnd => None,
-            Stage::Collect(collected) => Some(collected),
+            MessageStage::Head | MessageStage::WaitForEnd => None,
+            MessageStage::Collect(collected) => Some(collected),
         };
         // A body whose rules run before its end goes on without inspection.
         self.is_partial |=
@@ -558,7 +558,7 @@ impl Session {
             return block;
         }
         self.is_partial = true;
-        if let Stage::Collect(body) = self.stage(direction) {
+        if let MessageStage::Collect(body) = self.stage(direction) {
             body.extent = BodyExtent::Cut;
         }
         Next::Run(Extent::Long)
@@ -582,7 +582,7 @@ impl Session {
     }
 
     fn block(&mut self, direction: Direction, block: Intervention) -> Next {
-        *self.stage(direction) = Stage::Blocked(block.clone());
+        *self.stage(direction) = MessageStage::Blocked(block.clone());
         Next::Block(block)
     }
 }

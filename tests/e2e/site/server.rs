@@ -20,7 +20,7 @@ use tollgate_runner::process::group::Launch;
 use tollgate_runner::process::{Interrupt, Ports};
 use tollgate_runner::role::servers::Servers;
 use tollgate_runner::system;
-use tollgate_runner::system::render::{Place, render};
+use tollgate_runner::system::render::{RenderPlace, render};
 use tollgate_traffic::load_shape::CaseProtocol;
 
 /// A server of the experiment `site`, stopped when dropped.
@@ -67,7 +67,7 @@ impl Site {
         let dir = workspace.path(name);
         fs::create_dir_all(&dir).expect("a folder");
         let installed = installed(&catalog, subject);
-        let place = Place {
+        let place = RenderPlace {
             dir: &dir,
             listen: address,
             origins: &[],

@@ -79,11 +79,11 @@ pub(super) fn role_name(index: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::Place;
+    use crate::carrier::AgentPlace;
 
     fn hosts(all: &[(&str, &str)]) -> Vec<Host> {
         let host = |(name, feature): &(&str, &str)| Host {
-            place: Place::Ssh { host: (*name).to_owned() },
+            place: AgentPlace::Ssh { host: (*name).to_owned() },
             address: None,
             features: feature.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect(),
         };

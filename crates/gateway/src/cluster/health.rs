@@ -37,7 +37,7 @@ struct BackendHealth {
 
 /// Consequences of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct BackendFailure {
     /// To be logged.
     pub(crate) is_new: bool,
     /// The backend is ejected.
@@ -101,12 +101,12 @@ impl PoolHealth {
     }
 
     /// Records a failed request. After an ejection, a single further failure ejects the backend again.
-    pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> Failure {
+    pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> BackendFailure {
         let health = &self.backends[backend];
         self.note_failure();
         let failures = health.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
         health.failed_at_ms.store(self.millis(now), Relaxed);
-        Failure {
+        BackendFailure {
             is_new: self.is_to_be_logged(health, now),
             ejects: self.eject(health, failures, now),
         }

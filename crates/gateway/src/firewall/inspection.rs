@@ -13,7 +13,7 @@ use tollgate_waf::{
 use super::counters::Inspected;
 use super::route::Firewall;
 use super::rules::Rules;
-use super::verdict::{Direction, Outcome, RequestContext, Verdict};
+use super::verdict::{Direction, FirewallVerdict, Outcome, RequestContext};
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -153,14 +153,14 @@ impl Inspection {
     }
 
     /// The response to the client in place of a blocked message.
-    pub(super) fn block(&self, block: Intervention) -> Verdict {
+    pub(super) fn block(&self, block: Intervention) -> FirewallVerdict {
         let reason =
             if self.session.refusal().is_some() { Reason::WafLimit } else { Reason::WafRule };
         let mut response = self.response_to_client(block.status, block.redirect).because(reason);
         if block.drop {
             response.close();
         }
-        Verdict::Respond(Box::new(response))
+        FirewallVerdict::Respond(Box::new(response))
     }
 
     fn response_to_client(&self, status: u16, redirect: Option<String>) -> LocalResponse {

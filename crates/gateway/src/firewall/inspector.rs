@@ -16,7 +16,7 @@ use tollgate_waf::{Extent, Next, Transaction, Worker};
 use super::audit::{AuditFile, AuditWriter};
 use super::inspection::Inspection;
 use super::rules::Rules;
-use super::verdict::{Direction, Outcome, RequestContext, TransactionId, Verdict};
+use super::verdict::{Direction, FirewallVerdict, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};
 
@@ -147,7 +147,7 @@ impl Inspector {
     }
 
     /// Takes back finished inspections from the helper, with their verdicts: the transactions continue.
-    pub(crate) fn take_back(&mut self) -> Vec<(TransactionId, Verdict)> {
+    pub(crate) fn take_back(&mut self) -> Vec<(TransactionId, FirewallVerdict)> {
         let Some(helper) = &self.helper else { return Vec::new() };
         let done: Vec<_> = helper.done.try_iter().collect();
         let mut verdicts = Vec::new();
@@ -175,22 +175,22 @@ impl Inspector {
     }
 
     /// Does the next step of an inspection: nothing, at once, or on the helper.
-    fn go_on(&mut self, id: TransactionId, direction: Direction, next: Next) -> Verdict {
+    fn go_on(&mut self, id: TransactionId, direction: Direction, next: Next) -> FirewallVerdict {
         match next {
-            Next::Pass => Verdict::Pass,
-            Next::Hold => Verdict::Hold,
+            Next::Pass => FirewallVerdict::Pass,
+            Next::Hold => FirewallVerdict::Hold,
             Next::Block(block) => match self.inspections.get(&id) {
                 Some(Slot::Here(inspection)) => inspection.block(block),
-                _ => Verdict::Pass,
+                _ => FirewallVerdict::Pass,
             },
             Next::Run(Extent::Short) => self.run_here(id, direction),
             Next::Run(Extent::Long) => self.lend(id, direction),
         }
     }
 
-    fn run_here(&mut self, id: TransactionId, direction: Direction) -> Verdict {
+    fn run_here(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return Verdict::Pass;
+            return FirewallVerdict::Pass;
         };
         let engine = self.engines.of(inspection.rules());
         let next = inspection.run(direction, &mut engine.worker);
@@ -198,21 +198,23 @@ impl Inspector {
         self.go_on(id, direction, next)
     }
 
-    fn lend(&mut self, id: TransactionId, direction: Direction) -> Verdict {
+    fn lend(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         if self.helper.is_none() {
             self.helper = Helper::start(self.thread, self.waker.clone()).ok();
         }
         let Some(helper) = &self.helper else { return self.run_here(id, direction) };
-        let Entry::Occupied(mut entry) = self.inspections.entry(id) else { return Verdict::Pass };
+        let Entry::Occupied(mut entry) = self.inspections.entry(id) else {
+            return FirewallVerdict::Pass;
+        };
         let inspection = match entry.insert(Slot::Lent) {
             Slot::Here(inspection) => inspection,
             other => {
                 entry.insert(other);
-                return Verdict::Pass;
+                return FirewallVerdict::Pass;
             }
         };
         match helper.jobs.send(Job { id, direction, inspection }) {
-            Ok(()) => Verdict::Suspend,
+            Ok(()) => FirewallVerdict::Suspend,
             // The helper has ended, which it does only by a panic.
             Err(mpsc::SendError(job)) => {
                 entry.insert(Slot::Here(job.inspection));
@@ -222,9 +224,9 @@ impl Inspector {
         }
     }
 
-    fn body(&mut self, id: TransactionId, direction: Direction, piece: &[u8]) -> Verdict {
+    fn body(&mut self, id: TransactionId, direction: Direction, piece: &[u8]) -> FirewallVerdict {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return Verdict::Pass;
+            return FirewallVerdict::Pass;
         };
         let mut next = inspection.body(direction, piece);
         count_held(&mut self.held_bytes, inspection);
@@ -256,11 +258,11 @@ impl Inspector {
         &mut self,
         id: TransactionId,
         request: &RequestContext<'_>,
-    ) -> Verdict {
+    ) -> FirewallVerdict {
         let firewall = request.firewall;
         let sample = firewall.waf.sample;
         if sample < 100 && self.random.random_range(0..100) >= sample {
-            return Verdict::Pass;
+            return FirewallVerdict::Pass;
         }
         self.last_number = self.last_number.wrapping_add(1);
         let engine = self.engines.of(&firewall.waf.rules);
@@ -282,10 +284,10 @@ impl Inspector {
         head: &ResponseHead<'_>,
         form: MessageForm,
         rendered: &mut Vec<u8>,
-    ) -> Verdict {
+    ) -> FirewallVerdict {
         self.add_header(id, form, rendered);
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return Verdict::Pass;
+            return FirewallVerdict::Pass;
         };
         let engine = self.engines.of(inspection.rules());
         let next = inspection.response_head(head, &mut engine.worker);
@@ -293,7 +295,7 @@ impl Inspector {
     }
 
     /// Shows the end of a response that ended with its connection.
-    pub(crate) fn response_end(&mut self, id: TransactionId) -> Verdict {
+    pub(crate) fn response_end(&mut self, id: TransactionId) -> FirewallVerdict {
         self.body(id, Direction::Response, b"")
     }
 
@@ -305,14 +307,14 @@ impl Inspector {
         id: Option<TransactionId>,
         body: &mut Body,
         bytes: &mut [u8],
-        mut verdict: Verdict,
-    ) -> Result<(Taken, Verdict), ParseError> {
+        mut verdict: FirewallVerdict,
+    ) -> Result<(Taken, FirewallVerdict), ParseError> {
         let Some(id) = id else {
             return Ok((body.take(bytes, |_| {})?, verdict));
         };
         let mut show = |piece: &[u8]| {
             let of_piece = self.body(id, direction, piece);
-            verdict = std::mem::replace(&mut verdict, Verdict::Pass).and(of_piece);
+            verdict = std::mem::replace(&mut verdict, FirewallVerdict::Pass).and(of_piece);
         };
         let taken = body.take(bytes, &mut show)?;
         if taken.done {

@@ -21,4 +21,4 @@ pub(crate) use counters::FirewallCounters;
 pub(crate) use inspector::Inspector;
 pub(crate) use route::Firewall;
 pub(crate) use rules::Rules;
-pub(crate) use verdict::{Direction, Outcome, RequestContext, TransactionId, Verdict};
+pub(crate) use verdict::{Direction, FirewallVerdict, Outcome, RequestContext, TransactionId};

@@ -25,7 +25,7 @@ pub(crate) struct RequestContext<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FirewallVerdict {
     /// Forwards this piece and all held ones.
     Pass,
     /// Forwards nothing in this direction until another verdict, but continues to receive. Invalid at the end of a
@@ -37,7 +37,7 @@ pub(crate) enum Verdict {
     Respond(Box<LocalResponse>),
 }
 
-impl Verdict {
+impl FirewallVerdict {
     /// The verdict at the end of a message, where no later one can follow.
     pub(crate) fn at_end(self) -> Self {
         if self == Self::Hold { Self::Suspend } else { self }
@@ -84,16 +84,21 @@ mod tests {
     #[test]
     fn more_restrictive_verdict_wins() {
         let response = |status| {
-            Verdict::Respond(Box::new(LocalResponse::new(status, "No", Vec::new(), Vec::new())))
+            FirewallVerdict::Respond(Box::new(LocalResponse::new(
+                status,
+                "No",
+                Vec::new(),
+                Vec::new(),
+            )))
         };
-        assert_eq!(Verdict::Pass.and(Verdict::Suspend), Verdict::Suspend);
-        assert_eq!(Verdict::Suspend.and(Verdict::Pass), Verdict::Suspend);
-        assert_eq!(Verdict::Suspend.and(response(403)), response(403));
-        assert_eq!(response(403).and(Verdict::Suspend), response(403));
+        assert_eq!(FirewallVerdict::Pass.and(FirewallVerdict::Suspend), FirewallVerdict::Suspend);
+        assert_eq!(FirewallVerdict::Suspend.and(FirewallVerdict::Pass), FirewallVerdict::Suspend);
+        assert_eq!(FirewallVerdict::Suspend.and(response(403)), response(403));
+        assert_eq!(response(403).and(FirewallVerdict::Suspend), response(403));
         assert_eq!(response(403).and(response(500)), response(403));
-        assert_eq!(Verdict::Pass.and(Verdict::Pass), Verdict::Pass);
-        assert_eq!(Verdict::Hold.and(Verdict::Pass), Verdict::Pass);
-        assert_eq!(Verdict::Pass.and(Verdict::Hold), Verdict::Hold);
-        assert_eq!(Verdict::Suspend.and(Verdict::Hold), Verdict::Suspend);
+        assert_eq!(FirewallVerdict::Pass.and(FirewallVerdict::Pass), FirewallVerdict::Pass);
+        assert_eq!(FirewallVerdict::Hold.and(FirewallVerdict::Pass), FirewallVerdict::Pass);
+        assert_eq!(FirewallVerdict::Pass.and(FirewallVerdict::Hold), FirewallVerdict::Hold);
+        assert_eq!(FirewallVerdict::Suspend.and(FirewallVerdict::Hold), FirewallVerdict::Suspend);
     }
 }

@@ -6,7 +6,7 @@ use super::http2::StreamEnd;
 use super::keys::UpstreamKey;
 use super::transaction::{BackendState, Transaction};
 use super::turn::{Flow, Turn};
-use super::upstreams::{Place, Upstream, Work};
+use super::upstreams::{BackendPlace, Upstream, Work};
 use crate::cluster::{BackendId, Choice};
 use crate::config::Protocol;
 use crate::connect_error::exhausted_resource;
@@ -48,7 +48,7 @@ impl Turn<'_> {
     /// Takes an idle or a new connection to a backend on which the transaction counts as active.
     pub(super) fn connect(&mut self, backend: BackendId) -> Flow {
         let Transaction { generation, pool, .. } = *self.transaction;
-        let place = Place { generation, pool, backend };
+        let place = BackendPlace { generation, pool, backend };
         self.transaction.backend = BackendState::Unassigned;
         let at = match self.acquire(place) {
             Ok(at) => at,
@@ -82,7 +82,7 @@ impl Turn<'_> {
     }
 
     /// Takes an idle connection or connects; with HTTP/2, takes a stream.
-    fn acquire(&mut self, place: Place) -> io::Result<UpstreamKey> {
+    fn acquire(&mut self, place: BackendPlace) -> io::Result<UpstreamKey> {
         let Transaction { needs_new_connection, summary, .. } = &*self.transaction;
         match self.shared.upstreams.protocol(place) {
             Protocol::Http2 { streams_max } => {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_net::{
-    Acceptor, ArrivalCoalescing, Event, Events, Interest, Poller, Source, Sweep,
+    Acceptor, ArrivalCoalescing, EventSource, Events, Interest, PollEvent, Poller, Sweep,
     minimize_timer_slack, time_until_first,
 };
 
@@ -59,7 +59,7 @@ impl Worker {
         thread: usize,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
-        poller.add(commands.waker(), Source::Waker.token(), Interest::Readable)?;
+        poller.add(commands.waker(), EventSource::Waker.token(), Interest::Readable)?;
         let inspector = Inspector::new(thread, commands.waker().clone());
         let shared = Shared::new(generation, counters, thread, inspector);
         let now = shared.now;
@@ -113,14 +113,14 @@ impl Worker {
             self.record_event(event);
         }
         // A new configuration applies to every request that follows it, and a new connection waits for the earlier ones.
-        if events.iter().any(|event| Source::of_token(event.token) == Source::Waker) {
+        if events.iter().any(|event| EventSource::of_token(event.token) == EventSource::Waker) {
             self.process_commands()?;
         }
         for event in events.iter() {
             self.handle_event(event);
         }
         for event in events.iter() {
-            if let Source::Listener(index) = Source::of_token(event.token) {
+            if let EventSource::Listener(index) = EventSource::of_token(event.token) {
                 self.accept_ready(ListenerKey::new(index))?;
             }
         }
@@ -215,9 +215,9 @@ impl Worker {
         Ok(())
     }
 
-    fn record_event(&mut self, event: Event) {
-        match Source::of_token(event.token) {
-            Source::Downstream(id) => {
+    fn record_event(&mut self, event: PollEvent) {
+        match EventSource::of_token(event.token) {
+            EventSource::Downstream(id) => {
                 let id = ExchangeId::of(id);
                 if let Some(exchange) = self.exchanges.get_mut(id.key)
                     && exchange.id == id
@@ -226,7 +226,7 @@ impl Worker {
                     transport.on_event(event);
                 }
             }
-            Source::Upstream(id) => {
+            EventSource::Upstream(id) => {
                 let key = UpstreamKey::new(id.key);
                 if let Some(upstream) = self.shared.upstreams.connections_mut().get_mut(key)
                     && upstream.serial == id.serial
@@ -241,14 +241,14 @@ impl Worker {
                     }
                 }
             }
-            Source::Waker | Source::Listener(_) => {}
+            EventSource::Waker | EventSource::Listener(_) => {}
         }
     }
 
     /// Handles an event of a connection.
-    fn handle_event(&mut self, event: Event) {
-        match Source::of_token(event.token) {
-            Source::Upstream(id) => {
+    fn handle_event(&mut self, event: PollEvent) {
+        match EventSource::of_token(event.token) {
+            EventSource::Upstream(id) => {
                 let key = UpstreamKey::new(id.key);
                 let upstream = self.shared.upstreams.connections().get(key);
                 let upstream = upstream.filter(|upstream| upstream.serial == id.serial);
@@ -259,7 +259,7 @@ impl Worker {
                     Some(Work::Idle) | None => {}
                 }
             }
-            Source::Downstream(id) => {
+            EventSource::Downstream(id) => {
                 let id = ExchangeId::of(id);
                 if let Some(exchange) = self.exchanges.get_mut(id.key)
                     && exchange.id == id
@@ -277,7 +277,7 @@ impl Worker {
                     }
                 }
             }
-            Source::Waker | Source::Listener(_) => {}
+            EventSource::Waker | EventSource::Listener(_) => {}
         }
     }
 

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::shared::Shared;
 use super::transaction::Transaction;
 use super::turn::{After, Flow, Turn, send_local};
-use crate::firewall::{TransactionId, Verdict};
+use crate::firewall::{FirewallVerdict, TransactionId};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use tollgate_tls::Received;
 
@@ -128,7 +128,7 @@ impl Exchange {
         &mut self,
         shared: &mut Shared,
         id: TransactionId,
-        verdict: Verdict,
+        verdict: FirewallVerdict,
     ) -> Option<Next> {
         self.transaction().filter(|transaction| transaction.id == id && transaction.is_parked())?;
         Some(self.in_transaction(shared, |turn| turn.resume(verdict)))

@@ -17,7 +17,7 @@ use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
 use crate::config::{Balance, HashBy};
-use crate::firewall::{Direction, RequestContext, TransactionId, Verdict};
+use crate::firewall::{Direction, FirewallVerdict, RequestContext, TransactionId};
 use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, WEBSOCKET, max_forwards,
     render_request,
@@ -36,7 +36,7 @@ const FIELD_OVERHEAD: usize = 32;
 /// Kind of the start of the input. The head to forward is in the scratch space.
 enum ParsedRequest {
     Partial,
-    Request(CachedRequest, TransactionId, Verdict),
+    Request(CachedRequest, TransactionId, FirewallVerdict),
     Invalid(LocalResponse),
     /// A valid head that needs a local response; another request may follow.
     Local {
@@ -190,7 +190,7 @@ impl Exchange {
         shared: &mut Shared,
         head: &CachedRequest,
         id: TransactionId,
-        verdict: Verdict,
+        verdict: FirewallVerdict,
         start: usize,
         end: usize,
     ) -> Next {
@@ -213,7 +213,9 @@ impl Exchange {
                     exceeds_limit(&body, taken.payload_bytes, config.limits.body_bytes);
                 (taken, verdict, is_too_long.then_some(Reason::BodyTooLarge))
             }
-            Err(error) => (Taken::default(), Verdict::Pass, Some(Reason::of_parse_error(&error))),
+            Err(error) => {
+                (Taken::default(), FirewallVerdict::Pass, Some(Reason::of_parse_error(&error)))
+            }
         };
         client.keep_unread(&shared.scratch.input[body_start + taken.consumed..end]);
         client.is_partial = false;
@@ -255,7 +257,7 @@ impl Exchange {
         if let Some(cached) = shared.scratch.requests.find(input, &request_key) {
             shared.scratch.head.clear();
             shared.scratch.head.extend_from_slice(&cached.rendered);
-            return ParsedRequest::Request(cached.value, id, Verdict::Pass);
+            return ParsedRequest::Request(cached.value, id, FirewallVerdict::Pass);
         }
         self.check_request(shared, start, end, id, request_key)
     }
@@ -376,7 +378,7 @@ impl Exchange {
             shared.inspector.request_head(id, &context)
         } else {
             shared.scratch.requests.insert(head_bytes, request_key, cached, &shared.scratch.head);
-            Verdict::Pass
+            FirewallVerdict::Pass
         };
         ParsedRequest::Request(cached, id, verdict)
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
 use slab::Slab;
-use tollgate_net::{ConnectionId, Serial, Source};
+use tollgate_net::{ConnectionId, EventSource, Serial};
 
 /// A place in an [`Arena`].
 pub(super) trait Key: Copy {
@@ -58,7 +58,7 @@ impl ExchangeId {
 
     pub(super) fn token(self) -> u64 {
         let Self { key, serial } = self;
-        Source::Downstream(ConnectionId { key: key.index(), serial }).token()
+        EventSource::Downstream(ConnectionId { key: key.index(), serial }).token()
     }
 }
 

@@ -8,14 +8,18 @@ use tollgate_tls::{Transport, certificate_rejection, describe_failure};
 use super::keys::UpstreamKey;
 use super::link::Link;
 use super::shared::Shared;
-use super::upstreams::{Place, Upstream, Work};
+use super::upstreams::{BackendPlace, Upstream, Work};
 use crate::connect_error::{LocalResource, is_connect_error};
 use crate::local_response::Reason;
 use crate::log;
 
 impl Shared {
     /// Takes an idle connection that can be used.
-    pub(super) fn take_idle(&mut self, place: Place, must_be_open: bool) -> Option<UpstreamKey> {
+    pub(super) fn take_idle(
+        &mut self,
+        place: BackendPlace,
+        must_be_open: bool,
+    ) -> Option<UpstreamKey> {
         loop {
             match self.upstreams.pop_idle(place, must_be_open)? {
                 (at, true) => return Some(at),
@@ -26,7 +30,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn connect(&mut self, place: Place) -> io::Result<UpstreamKey> {
+    pub(super) fn connect(&mut self, place: BackendPlace) -> io::Result<UpstreamKey> {
         let pool = self.upstreams[place.generation].pool(place.pool);
         let backend = &pool.backends[place.backend.0];
         let transport = Transport::connect(&backend.address, backend.tls.as_ref())?;
@@ -68,7 +72,7 @@ impl Shared {
     }
 
     /// Closes a connection, or ends a stream, which is reset unless it has ended.
-    pub(super) fn close_upstream(&mut self, at: UpstreamKey) -> Place {
+    pub(super) fn close_upstream(&mut self, at: UpstreamKey) -> BackendPlace {
         let Upstream { link, place, .. } = self.upstreams.connections_mut().remove(at);
         match link {
             Link::Connection(_) => self.backend_counters(place).closed.add(1),
@@ -98,11 +102,11 @@ impl Shared {
     }
 
     /// Frees the place of a transaction on its backend for the next waiting one.
-    pub(super) fn release(&mut self, place: Place) {
+    pub(super) fn release(&mut self, place: BackendPlace) {
         self.upstreams.release(place, self.now);
     }
 
-    pub(super) fn record_failure(&mut self, place: Place, cause: &str) {
+    pub(super) fn record_failure(&mut self, place: BackendPlace, cause: &str) {
         self.backend_counters(place).failures.add(1);
         let generation = &self.upstreams[place.generation];
         let pool = generation.pool(place.pool);
@@ -118,7 +122,7 @@ impl Shared {
     }
 
     /// Records a complete response to a request that began at this time.
-    pub(super) fn record_success(&self, place: Place, started_at: Instant) {
+    pub(super) fn record_success(&self, place: BackendPlace, started_at: Instant) {
         let generation = &self.upstreams[place.generation];
         let health = &generation.shared.health[place.pool.0];
         if health.record_success(place.backend.0, started_at) {
@@ -128,7 +132,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn record_exhaustion(&mut self, place: Place, resource: &LocalResource) {
+    pub(super) fn record_exhaustion(&mut self, place: BackendPlace, resource: &LocalResource) {
         self.client_counters().count_exhaustion(resource);
         if self.exhaustion_log.allow(self.now) {
             let pool = self.upstreams[place.generation].pool(place.pool);

@@ -8,7 +8,7 @@ use super::keys::UpstreamKey;
 use super::scratch::{HEADROOM_BYTES, PIECE_BYTES};
 use super::transaction::{RequestState, exceeds_limit};
 use super::turn::{Flow, Turn};
-use crate::firewall::{Direction, Verdict};
+use crate::firewall::{Direction, FirewallVerdict};
 use crate::local_response::Reason;
 use tollgate_tls::Received;
 
@@ -40,7 +40,7 @@ impl Turn<'_> {
         };
         let Self { client, transaction, shared, .. } = self;
         let piece = &shared.scratch.input[piece];
-        if verdict != Verdict::Pass {
+        if verdict != FirewallVerdict::Pass {
             transaction.request_buffer.push(piece, 0);
             let held = transaction.hold.take();
             return self.apply(verdict, held);
@@ -62,7 +62,7 @@ impl Turn<'_> {
 
     /// Receives and checks another piece of the request. Returns its place in the input, or what follows if there is
     /// none.
-    fn receive_request_piece(&mut self) -> Result<(Range<usize>, Verdict), Flow> {
+    fn receive_request_piece(&mut self) -> Result<(Range<usize>, FirewallVerdict), Flow> {
         let Self { client, transaction, shared, .. } = self;
         if transaction.request_body.is_done() || !client.link.is_readable() {
             return Err(Flow::Wait);
@@ -87,7 +87,7 @@ impl Turn<'_> {
             transaction.shown_id(),
             &mut transaction.request_body,
             &mut room[..count],
-            Verdict::Pass,
+            FirewallVerdict::Pass,
         );
         let (taken, verdict) = taken.map_err(|error| refuse(Reason::of_parse_error(&error)))?;
         transaction.request_body_bytes += taken.payload_bytes;

@@ -15,10 +15,10 @@ use super::scratch::{
 };
 use super::transaction::{Hold, ResponseState};
 use super::turn::{Flow, Turn};
-use super::upstreams::Place;
+use super::upstreams::BackendPlace;
 use crate::body::Body;
 use crate::config::{Protocol, Requests};
-use crate::firewall::{Direction, Verdict};
+use crate::firewall::{Direction, FirewallVerdict};
 use crate::headers::{HeadWriter, MessageForm, Persistence, render_response};
 use crate::local_response::Reason;
 use crate::log;
@@ -35,7 +35,7 @@ enum ParsedResponse {
     Upgrade {
         head_bytes: usize,
     },
-    Final(CachedResponse, Verdict),
+    Final(CachedResponse, FirewallVerdict),
     /// The cause, for the log.
     Invalid(String),
 }
@@ -126,7 +126,7 @@ impl Turn<'_> {
             ResponseState::Body { body, .. } if body.ends_at_close() && cleanly => {
                 let verdict = match self.transaction.shown_id() {
                     Some(id) => self.shared.inspector.response_end(id),
-                    None => Verdict::Pass,
+                    None => FirewallVerdict::Pass,
                 };
                 let held = self.transaction.hold.take();
                 match self.apply(verdict.at_end(), held) {
@@ -164,7 +164,7 @@ impl Turn<'_> {
     fn log_no_websocket(&mut self, at: UpstreamKey, cause: &str) {
         let shared = &mut *self.shared;
         if shared.websocket_log.allow(shared.now) {
-            let Place { generation, pool, backend } = shared.upstreams[at].place;
+            let BackendPlace { generation, pool, backend } = shared.upstreams[at].place;
             let pool = shared.upstreams[generation].pool(pool);
             log(format_args!(
                 "backend {} of pool {} does not take a WebSocket: {cause} (logged once a minute)",
@@ -176,7 +176,7 @@ impl Turn<'_> {
     /// Forwards the part of the input from `start` to `end` that belongs to the response.
     fn forward_response_piece(&mut self, at: UpstreamKey, mut start: usize, end: usize) -> Flow {
         let is_first_piece = self.transaction.is_head_missing();
-        let mut verdict = Verdict::Pass;
+        let mut verdict = FirewallVerdict::Pass;
         while let ResponseState::Head { interim_responses, .. } = self.transaction.response {
             match self.parse_response(start, end, interim_responses) {
                 ParsedResponse::Partial => {
@@ -229,7 +229,7 @@ impl Turn<'_> {
         start: usize,
         end: usize,
         is_first_piece: bool,
-        verdict: Verdict,
+        verdict: FirewallVerdict,
     ) -> Flow {
         let Self { client, transaction, shared, .. } = self;
         let shown_id = transaction.shown_id();
@@ -260,7 +260,7 @@ impl Turn<'_> {
         let piece = start..start + taken.kept;
         let mut piece = body.frame(&mut shared.scratch.input, piece, edits);
         let held = transaction.hold.take();
-        if verdict != Verdict::Pass {
+        if verdict != FirewallVerdict::Pass {
             let mut held = held.unwrap_or_default();
             if is_first_piece {
                 held.bytes.extend_from_slice(&shared.scratch.head);
@@ -337,7 +337,7 @@ impl Turn<'_> {
             {
                 shared.scratch.head[at..at + date.len()].copy_from_slice(date.as_bytes());
             }
-            return ParsedResponse::Final(response, Verdict::Pass);
+            return ParsedResponse::Final(response, FirewallVerdict::Pass);
         }
         self.check_response(start, end, interim_responses, response_key)
     }
@@ -435,7 +435,7 @@ impl Turn<'_> {
                             response,
                             rendered,
                         );
-                        Verdict::Pass
+                        FirewallVerdict::Pass
                     }
                 };
                 ParsedResponse::Final(response, verdict)

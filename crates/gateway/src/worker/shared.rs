@@ -10,7 +10,7 @@ use tollgate_net::Serial;
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
 use super::scratch::Scratch;
-use super::upstreams::{Place, Upstreams};
+use super::upstreams::{BackendPlace, Upstreams};
 use crate::config::{PoolId, Timeouts};
 use crate::counters::{BackendCounters, ClientCounters, Counters, PoolCounters};
 use crate::firewall::Inspector;
@@ -117,7 +117,7 @@ impl Shared {
         self.upstreams[generation].shared.counters.of(self.thread, pool.0)
     }
 
-    pub(super) fn backend_counters(&self, place: Place) -> &BackendCounters {
+    pub(super) fn backend_counters(&self, place: BackendPlace) -> &BackendCounters {
         &self.pool_counters(place.generation, place.pool).backends[place.backend.0]
     }
 }

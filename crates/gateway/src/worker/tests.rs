@@ -21,7 +21,7 @@ use super::upstreams::Upstream;
 use crate::command::{Command, CommandQueue};
 use crate::config::{Address, Config, Listener, Protocol, Timeouts};
 use crate::counters::Counters;
-use crate::firewall::Verdict;
+use crate::firewall::FirewallVerdict;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
 use crate::local_response::LocalResponse;
@@ -471,11 +471,11 @@ fn verdict_about_an_ended_transaction_has_no_effect() {
     let response = scene.read_message(&mut client);
     assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
     let Worker { exchanges, shared, .. } = &mut scene.worker;
-    assert_eq!(exchanges[key].resume(shared, id, Verdict::Pass), None);
+    assert_eq!(exchanges[key].resume(shared, id, FirewallVerdict::Pass), None);
     // A transaction that waits for another verdict.
     scene.park(&mut client, "");
     let Worker { exchanges, shared, .. } = &mut scene.worker;
-    assert_eq!(exchanges[key].resume(shared, id, Verdict::Pass), None);
+    assert_eq!(exchanges[key].resume(shared, id, FirewallVerdict::Pass), None);
     assert!(is_parked(&scene.worker.exchanges[key]));
 }
 
@@ -532,7 +532,7 @@ fn verdict_to_respond_replaces_a_response_of_which_nothing_is_sent_and_closes_ot
         let Worker { exchanges, shared, .. } = &mut scene.worker;
         let next = exchanges[key].in_transaction(shared, |turn| {
             turn.transaction.hold = held.map_or(Hold::Nothing, Hold::Parked);
-            turn.resume(Verdict::Respond(Box::new(response())))
+            turn.resume(FirewallVerdict::Respond(Box::new(response())))
         });
         assert_eq!(next, expected);
         let is_over = scene.worker.exchanges[key].transaction().is_none();

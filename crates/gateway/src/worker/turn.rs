@@ -12,9 +12,9 @@ use super::shared::Shared;
 use super::transaction::{
     BackendState, HeldResponse, Hold, RequestState, ResponseState, Transaction,
 };
-use super::upstreams::Place;
+use super::upstreams::BackendPlace;
 use crate::config::Timeouts;
-use crate::firewall::{Outcome, Verdict};
+use crate::firewall::{FirewallVerdict, Outcome};
 use crate::headers::{HeadWriter, RequestSummary};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 
@@ -59,9 +59,13 @@ impl Turn<'_> {
     /// Applies a verdict on received bytes, of the request or of the response. The bytes of a request are in its buffer;
     /// those of a response are in `held` with what was kept before, and are forwarded, kept, parked, or replaced by a
     /// response; if a part is sent already, the client is closed.
-    pub(super) fn apply(&mut self, verdict: Verdict, held: Option<Box<HeldResponse>>) -> Flow {
+    pub(super) fn apply(
+        &mut self,
+        verdict: FirewallVerdict,
+        held: Option<Box<HeldResponse>>,
+    ) -> Flow {
         match verdict {
-            Verdict::Pass => {
+            FirewallVerdict::Pass => {
                 if let Some(held) = held
                     && self.client.send(&mut self.shared.http2, &held.bytes, false).is_err()
                 {
@@ -69,19 +73,19 @@ impl Turn<'_> {
                 }
                 self.proceed()
             }
-            Verdict::Hold => {
+            FirewallVerdict::Hold => {
                 if let Some(held) = held {
                     self.transaction.hold = Hold::Kept(held);
                     self.client.deadline = self.shared.now + self.shared.timeouts.body;
                 }
                 Flow::Continue
             }
-            Verdict::Suspend => {
+            FirewallVerdict::Suspend => {
                 self.transaction.hold = Hold::Parked(held.unwrap_or_default());
                 self.client.deadline = self.shared.now + self.shared.timeouts.response;
                 Flow::Wait
             }
-            Verdict::Respond(response) => {
+            FirewallVerdict::Respond(response) => {
                 let can_respond =
                     self.transaction.is_head_missing() || held.is_some_and(|held| held.has_head);
                 if can_respond { Flow::Respond(response) } else { Flow::Close }
@@ -103,8 +107,8 @@ impl Turn<'_> {
 
     /// Starts with the received part of a request, and the verdict on it. A client that waits for an interim response of
     /// the backend, which has not received the request, gets one if the request is held.
-    pub(super) fn start(&mut self, verdict: Verdict, is_body_unread: bool) -> Flow {
-        if verdict == Verdict::Hold {
+    pub(super) fn start(&mut self, verdict: FirewallVerdict, is_body_unread: bool) -> Flow {
+        if verdict == FirewallVerdict::Hold {
             let waits = self.transaction.summary.expects_continue && is_body_unread;
             if waits && self.send_continue().is_err() {
                 return Flow::Close;
@@ -123,7 +127,7 @@ impl Turn<'_> {
     }
 
     /// Continues a parked transaction.
-    pub(super) fn resume(&mut self, verdict: Verdict) -> Flow {
+    pub(super) fn resume(&mut self, verdict: FirewallVerdict) -> Flow {
         let held = self.transaction.hold.take();
         self.apply(verdict, held)
     }
@@ -306,7 +310,9 @@ impl Turn<'_> {
                     shared.release(place);
                 }
             }
-            BackendState::Reserved(backend) => shared.release(Place { generation, pool, backend }),
+            BackendState::Reserved(backend) => {
+                shared.release(BackendPlace { generation, pool, backend });
+            }
             BackendState::Assigned(at) => {
                 let place = shared.close_upstream(at);
                 shared.release(place);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate_net::{ConnectionId, Serial, Source};
+use tollgate_net::{ConnectionId, EventSource, Serial};
 
 use super::http2::StreamEnd;
 use super::keys::{Arena, ExchangeId, GenerationKey, Http2Key, Key as _, UpstreamKey};
@@ -22,7 +22,7 @@ pub(super) struct Upstream {
     pub(super) link: Link,
     /// Distinguishes connections in the same place.
     pub(super) serial: Serial,
-    pub(super) place: Place,
+    pub(super) place: BackendPlace,
     pub(super) work: Work,
     /// The connection has been in use before: the backend may have closed it while it was idle.
     pub(super) is_reused: bool,
@@ -47,7 +47,7 @@ pub(super) enum Work {
 }
 
 impl Upstream {
-    pub(super) fn new(link: Link, serial: Serial, place: Place, now: Instant) -> Self {
+    pub(super) fn new(link: Link, serial: Serial, place: BackendPlace, now: Instant) -> Self {
         Self {
             link,
             serial,
@@ -97,12 +97,12 @@ impl Upstream {
 
 /// The token of a connection to a backend.
 pub(super) fn upstream_token(key: UpstreamKey, serial: Serial) -> u64 {
-    Source::Upstream(ConnectionId { key: key.index(), serial }).token()
+    EventSource::Upstream(ConnectionId { key: key.index(), serial }).token()
 }
 
 /// A backend of a configuration that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BackendPlace {
     pub(super) generation: GenerationKey,
     pub(super) pool: PoolId,
     pub(super) backend: BackendId,
@@ -155,7 +155,7 @@ impl Generation {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) client: ExchangeId,
-    pub(super) place: Place,
+    pub(super) place: BackendPlace,
 }
 
 /// Connections to backends, and the pools of all configurations in use.
@@ -249,16 +249,16 @@ impl Upstreams {
         &mut self.generations[generation].pools[pool.0].state
     }
 
-    pub(super) fn protocol(&self, place: Place) -> Protocol {
+    pub(super) fn protocol(&self, place: BackendPlace) -> Protocol {
         self.generations[place.generation].pool(place.pool).protocol
     }
 
-    pub(super) fn http2_backend(&mut self, place: Place) -> &mut Http2Backend {
+    pub(super) fn http2_backend(&mut self, place: BackendPlace) -> &mut Http2Backend {
         let pool = &mut self.generations[place.generation].pools[place.pool.0];
         &mut pool.http2[place.backend.0]
     }
 
-    pub(super) fn http2_connections(&self, place: Place) -> &[UpstreamKey] {
+    pub(super) fn http2_connections(&self, place: BackendPlace) -> &[UpstreamKey] {
         let pool = &self.generations[place.generation].pools[place.pool.0];
         &pool.http2[place.backend.0].connections
     }
@@ -269,7 +269,7 @@ impl Upstreams {
         self.http2_backend(place).connections.retain(|&other| other != at);
     }
 
-    fn idle(&mut self, place: Place) -> &mut Vec<UpstreamKey> {
+    fn idle(&mut self, place: BackendPlace) -> &mut Vec<UpstreamKey> {
         let pool = &mut self.generations[place.generation].pools[place.pool.0];
         &mut pool.idle[place.backend.0]
     }
@@ -278,7 +278,7 @@ impl Upstreams {
     /// be used, and false if it is to be closed.
     pub(super) fn pop_idle(
         &mut self,
-        place: Place,
+        place: BackendPlace,
         must_be_open: bool,
     ) -> Option<(UpstreamKey, bool)> {
         let at = self.idle(place).pop()?;
@@ -311,7 +311,7 @@ impl Upstreams {
     }
 
     /// Frees the room of a transaction on its backend for the next waiting one.
-    pub(super) fn release(&mut self, place: Place, now: Instant) {
+    pub(super) fn release(&mut self, place: BackendPlace, now: Instant) {
         self.pool_state(place.generation, place.pool).release(place.backend);
         self.serve_queue(place.generation, place.pool, now);
     }
@@ -321,7 +321,7 @@ impl Upstreams {
         let Some((client, backend)) = self.pool_state(generation, pool).next(now) else {
             return false;
         };
-        self.grants.push_back(Grant { client, place: Place { generation, pool, backend } });
+        self.grants.push_back(Grant { client, place: BackendPlace { generation, pool, backend } });
         true
     }
 
@@ -340,7 +340,7 @@ impl Upstreams {
     }
 
     /// Takes back a grant to a client that does not wait any more.
-    pub(super) fn withdraw_grant(&mut self, client: ExchangeId) -> Option<Place> {
+    pub(super) fn withdraw_grant(&mut self, client: ExchangeId) -> Option<BackendPlace> {
         let at = self.grants.iter().position(|grant| grant.client == client)?;
         self.grants.remove(at).map(|grant| grant.place)
     }

@@ -57,7 +57,7 @@ const STATES: usize = 256;
 
 /// Transition for four input bits.
 #[derive(Clone, Copy)]
-struct Step {
+struct DecodeStep {
     next: u8,
     flags: u8,
     symbol: u8,
@@ -72,7 +72,7 @@ const FAIL: u8 = 4;
 
 const NIBBLES: usize = 16;
 
-static STEPS: [[Step; NIBBLES]; STATES] = {
+static STEPS: [[DecodeStep; NIBBLES]; STATES] = {
     // Children of each inner node: another one, or a symbol above LEAF.
     const LEAF: u16 = 0x8000;
     const NONE: u16 = 0x7fff;
@@ -102,12 +102,12 @@ static STEPS: [[Step; NIBBLES]; STATES] = {
     }
     assert!(nodes == STATES, "every inner node is a state");
 
-    let mut steps = [[Step { next: 0, flags: 0, symbol: 0 }; NIBBLES]; STATES];
+    let mut steps = [[DecodeStep { next: 0, flags: 0, symbol: 0 }; NIBBLES]; STATES];
     let mut state = 0;
     while state < STATES {
         let mut nibble = 0;
         while nibble < NIBBLES {
-            let mut step = Step { next: 0, flags: 0, symbol: 0 };
+            let mut step = DecodeStep { next: 0, flags: 0, symbol: 0 };
             let mut node = state;
             let mut bit = 4;
             while bit > 0 {

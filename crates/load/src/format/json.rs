@@ -12,11 +12,11 @@ use tollgate_traffic::load_shape::{OpenLoop, Protocol, Spacing};
 use super::report::Report;
 use crate::distribution::ns_to_ms;
 use crate::plan::{Arrivals, Plan, ReplayPlan, Target};
-use crate::rate::{Rate, Stage};
+use crate::rate::{Rate, RateStage};
 use crate::replay::Replay;
 use crate::shard::{GeneratorResult, window_skew};
 use crate::summary::{Summary, TemplateSummary, ThreadUsage};
-use crate::verdict::Verdict;
+use crate::verdict::LoadVerdict;
 
 /// Version of the schema. Incompatible changes increment it.
 const SCHEMA: u32 = 4;
@@ -64,7 +64,7 @@ pub(crate) struct LoadResult<'a> {
     /// in milliseconds; null for a load from one machine.
     window_skew_ms: Option<f64>,
     /// Part whose performance the figures describe.
-    verdict: Verdict,
+    verdict: LoadVerdict,
 }
 
 /// Configuration of a load.
@@ -206,7 +206,7 @@ struct Generator<'a> {
     /// Limit of the error of its clock, and so of the times of its window, in microseconds.
     clock_error_us: f64,
     /// Verdict on this generator alone.
-    verdict: Verdict,
+    verdict: LoadVerdict,
 }
 
 impl<'a> Generator<'a> {
@@ -226,7 +226,7 @@ impl<'a> Generator<'a> {
             p99_ms: in_ms(&summary.latency, 0.99),
             lateness_p99_ms: summary.lateness.as_ref().and_then(|lateness| in_ms(lateness, 0.99)),
             clock_error_us: clock_error.as_secs_f64() * 1e6,
-            verdict: Verdict::of_part(plan, count, summary),
+            verdict: LoadVerdict::of_part(plan, count, summary),
         }
     }
 }
@@ -322,7 +322,7 @@ impl<'a> Load<'a> {
             Protocol::Http2 { streams } => (ProtocolName::Http2, None, Some(streams)),
         };
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let stage = |stage: &Stage| StageOutput {
+        let stage = |stage: &RateStage| StageOutput {
             from_per_s: stage.from_per_s,
             to_per_s: stage.to_per_s,
             seconds: stage.length.as_secs_f64(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::plan::Plan;
 use crate::shard::GeneratorResult;
 use crate::summary::{Summary, TemplateSummary};
-use crate::verdict::Verdict;
+use crate::verdict::LoadVerdict;
 
 /// A finished load, with everything that its reports print.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +49,8 @@ pub struct WarmUpResult {
 }
 
 impl Report<'_> {
-    pub(super) fn verdict(&self) -> Verdict {
-        Verdict::of_generators(self.plan, self.summary, self.generators)
+    pub(super) fn verdict(&self) -> LoadVerdict {
+        LoadVerdict::of_generators(self.plan, self.summary, self.generators)
     }
 
     pub(super) fn templates(&self) -> impl Iterator<Item = (&TemplateLabel, &TemplateSummary)> {

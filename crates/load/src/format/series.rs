@@ -161,7 +161,7 @@ mod tests {
     use tollgate_stats::LatencyHistogram;
 
     use super::*;
-    use crate::rate::Stage;
+    use crate::rate::RateStage;
 
     /// The second half second of a load: 20 responses of 2 ms, and a timeout.
     fn interval() -> Interval {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn csv_has_a_header_and_a_line_per_interval() {
         let length = Duration::from_secs(1);
-        let ramp = Rate::Stages(vec![Stage { from_per_s: 0.0, to_per_s: 80.0, length }]);
+        let ramp = Rate::Stages(vec![RateStage { from_per_s: 0.0, to_per_s: 80.0, length }]);
         let text = written(SeriesFormat::Csv, Some(&ramp));
         let lines: Vec<&str> = text.lines().collect();
         let names = "start_s,end_s,scheduled_per_s,sent,responses,throughput_per_s,unexpected,failed,refused,reset,\

@@ -16,7 +16,7 @@ use crate::rate::Rate;
 use crate::replay::Pace;
 use crate::shard::{GeneratorResult, window_skew};
 use crate::summary::{Progress, TemplateSummary, ThreadUsage};
-use crate::verdict::{Measured, Verdict};
+use crate::verdict::{LoadVerdict, Measured};
 
 /// Width of a label with the blanks after it.
 const LABEL_COLUMNS: usize = 16;
@@ -467,7 +467,7 @@ fn threads(threads: &[ThreadUsage]) -> String {
     text
 }
 
-fn verdict_text(report: &Report<'_>, verdict: &Verdict) -> String {
+fn verdict_text(report: &Report<'_>, verdict: &LoadVerdict) -> String {
     let reason = &verdict.reason;
     let text = match (verdict.measured, &report.plan.arrivals) {
         (Measured::Server, _) => format!("these are the figures of the server: {reason}"),

@@ -116,13 +116,13 @@ fn replay_has_its_sessions() {
     assert_eq!(json["replay"]["failed_extractions"], 1);
     assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
     example.summary = Summary { unsent: 0, queued: 0, ..example.summary };
-    let reason = Verdict::new(&example.plan, &example.summary).reason;
+    let reason = LoadVerdict::new(&example.plan, &example.summary).reason;
     let start = "917 of 937 recorded requests were sent, on schedule (lateness";
     assert!(reason.starts_with(start), "{reason}");
     assert!(reason.ends_with("), but 4 waited for a variable"), "{reason}");
     let replay = Some(ReplaySummary { planned: 917, ..ReplaySummary::default() });
     example.summary = Summary { replay, ..example.summary };
-    let reason = Verdict::new(&example.plan, &example.summary).reason;
+    let reason = LoadVerdict::new(&example.plan, &example.summary).reason;
     assert!(reason.starts_with("the recorded requests were sent on schedule"), "{reason}");
     assert!(reason.ends_with(')'), "{reason}");
 }

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn closed(summary: &Summary) -> Verdict {
-    Verdict::new(&closed_loop(), summary)
+fn closed(summary: &Summary) -> LoadVerdict {
+    LoadVerdict::new(&closed_loop(), summary)
 }
 
-fn open(summary: &Summary) -> Verdict {
-    Verdict::new(&open_loop(Rate::Constant(1_000.0), Spacing::Constant), summary)
+fn open(summary: &Summary) -> LoadVerdict {
+    LoadVerdict::new(&open_loop(Rate::Constant(1_000.0), Spacing::Constant), summary)
 }
 
 /// 10,000 requests of an open loop, `late` of them late by `late_ns` and the others by 1 us.
@@ -92,7 +92,7 @@ fn error_statuses_without_an_expectation_are_a_warning() {
     let workload = Workload::new(vec![Request { expect, ..get(0) }], vec![0]).unwrap();
     let plan = Plan { workload: Arc::new(workload), ..closed_loop() };
     let summary = with(&[(404, 1_000)]);
-    assert_eq!(Verdict::new(&plan, &summary).warning, None);
+    assert_eq!(LoadVerdict::new(&plan, &summary).warning, None);
     assert_eq!(summary.error_responses(&plan.workload), [0, 0]);
     assert_eq!(summary.error_responses(&closed_loop().workload), [1_000, 0]);
 }
@@ -121,7 +121,7 @@ fn one_saturated_generator_limits_the_load() {
     // The sum alone is on schedule: 200 of 40,000 are late.
     assert_eq!(open(&sum).measured, Measured::Server);
     let verdict = |generators: &[GeneratorResult]| {
-        Verdict::of_generators(
+        LoadVerdict::of_generators(
             &open_loop(Rate::Constant(1_000.0), Spacing::Constant),
             &sum,
             generators,
@@ -136,12 +136,12 @@ fn one_saturated_generator_limits_the_load() {
 #[test]
 fn generator_is_judged_by_its_share_of_the_rate() {
     let reason = |rate: Rate| {
-        Verdict::of_part(&open_loop(rate, Spacing::Constant), 4, &on_schedule(0, 1_000)).reason
+        LoadVerdict::of_part(&open_loop(rate, Spacing::Constant), 4, &on_schedule(0, 1_000)).reason
     };
     let constant = reason(Rate::Constant(1_000.0));
     assert!(constant.starts_with("250 requests/s were sent on schedule"), "{constant}");
     let (from_per_s, to_per_s) = (400.0, 800.0);
-    let stage = Stage { from_per_s, to_per_s, length: Duration::from_secs(1) };
+    let stage = RateStage { from_per_s, to_per_s, length: Duration::from_secs(1) };
     let stages = reason(Rate::Stages(vec![stage]));
     assert!(stages.starts_with("100 to 200 requests/s were sent"), "{stages}");
 }
@@ -216,7 +216,7 @@ fn requests_that_got_no_response_are_named() {
             ..on_schedule(0, 1)
         }
     };
-    let warning = |stalled| Verdict::new(&closed_loop(), &ages(stalled)).warning;
+    let warning = |stalled| LoadVerdict::new(&closed_loop(), &ages(stalled)).warning;
     assert_eq!(warning(5), None);
     let expected = "45 of 50 requests in flight at the end had waited for longer than the p99, the oldest for 9000 ms: \
                     the tail of the latency is a lower bound";

@@ -3,14 +3,14 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use tollgate_net::Event;
+use tollgate_net::PollEvent;
 use tollgate_tls::{HttpProtocol, TlsClient};
 use tollgate_traffic::load_shape::Protocol;
 
 use super::Worker;
 use super::closing::CLOSE_TIMEOUT;
 use crate::connection::{Connection, State, Stream};
-use crate::failures::Failure;
+use crate::failures::RequestFailure;
 use crate::in_flight::InFlight;
 
 /// Wait after a failed connect, so that a closed port is not flooded.
@@ -92,7 +92,7 @@ impl Worker {
         self.metrics.handshake(self.now - connection.since, tls);
         if stream.http2.is_some() && tls.protocol() != HttpProtocol::Http2 {
             let reason = "the server does not choose HTTP/2 (h2) by ALPN";
-            self.fail_connect(index, Failure::Malformed(reason.to_owned()));
+            self.fail_connect(index, RequestFailure::Malformed(reason.to_owned()));
             return false;
         }
         if self.plan.clients.protocol == Protocol::Handshakes {
@@ -164,14 +164,14 @@ impl Worker {
         match error.kind() {
             // The backlog of a unix-domain socket is full. Over TCP the kernel would wait for room.
             ErrorKind::WouldBlock if is_in_time => {}
-            ErrorKind::WouldBlock => self.fail_front(index, Failure::ConnectTimeout),
-            _ => self.fail_front(index, Failure::io("connect", error)),
+            ErrorKind::WouldBlock => self.fail_front(index, RequestFailure::ConnectTimeout),
+            _ => self.fail_front(index, RequestFailure::io("connect", error)),
         }
         self.wait_for_retry(index);
     }
 
     /// Fails a connection before its first request, with the request that waits for it.
-    fn fail_connect(&mut self, index: usize, failure: Failure) {
+    fn fail_connect(&mut self, index: usize, failure: RequestFailure) {
         self.fail_front(index, failure);
         self.wait_for_retry(index);
     }
@@ -215,7 +215,7 @@ impl Worker {
 
     /// Handles an event of a connection that waits for the server to close it: the server has closed, continues to send, or
     /// makes room for the rest of a request that has its response already.
-    pub(super) fn on_closing_event(&mut self, event: Event, buffer: &mut [u8]) {
+    pub(super) fn on_closing_event(&mut self, event: PollEvent, buffer: &mut [u8]) {
         if self.plan.clients.protocol == Protocol::Handshakes {
             let Some(stream) = self.closing.get_mut(event.token) else { return };
             stream.transport.on_event(event);
@@ -267,7 +267,7 @@ impl Worker {
     }
 
     /// Fails a connection with its front request; over HTTP/2, with all requests that have a stream.
-    pub(super) fn fail(&mut self, index: usize, failure: Failure) {
+    pub(super) fn fail(&mut self, index: usize, failure: RequestFailure) {
         self.now = Instant::now();
         if matches!(&self.connections[index].state, State::Open(stream) if stream.transport.is_handshaking())
         {
@@ -279,13 +279,13 @@ impl Worker {
         self.reconnect(index);
     }
 
-    pub(super) fn fail_front(&mut self, index: usize, failure: Failure) {
+    pub(super) fn fail_front(&mut self, index: usize, failure: RequestFailure) {
         if let Some(in_flight) = self.connections[index].pop() {
             self.fail_in_flight(&in_flight, failure);
         }
     }
 
-    pub(super) fn fail_in_flight(&mut self, in_flight: &InFlight, failure: Failure) {
+    pub(super) fn fail_in_flight(&mut self, in_flight: &InFlight, failure: RequestFailure) {
         self.in_flight -= 1;
         let template = self.plan.workload.requests[in_flight.request].template;
         self.metrics.failure(in_flight, template, failure, self.now);
@@ -298,7 +298,7 @@ impl Worker {
             return self.time_out_streams(index);
         }
         while self.deadline(&self.connections[index]).is_some_and(|deadline| deadline <= self.now) {
-            self.fail_front(index, Failure::ResponseTimeout);
+            self.fail_front(index, RequestFailure::ResponseTimeout);
         }
         self.reconnect(index);
     }
@@ -335,7 +335,7 @@ impl Worker {
             }
             match &connection.state {
                 State::Connecting(_) | State::Open(_) if connection.is_connecting() => {
-                    self.fail_connect(index, Failure::ConnectTimeout);
+                    self.fail_connect(index, RequestFailure::ConnectTimeout);
                 }
                 State::Connecting(_) | State::Open(_) => self.time_out(index),
                 State::AwaitingTickets(_) => {

@@ -9,7 +9,7 @@ use tollgate_http2::{ErrorCode, Event, Field, ResetCause};
 use super::Worker;
 use super::receive::Parsed;
 use crate::connection::{Connection, State, Stream};
-use crate::failures::Failure;
+use crate::failures::RequestFailure;
 use crate::http2;
 use crate::in_flight::InFlight;
 
@@ -58,9 +58,9 @@ impl Worker {
                 Ok(Some(event)) => self.on_event(index, event),
                 Ok(None) => break,
                 Err(_) if is_http1 && !http2.is_ready => {
-                    return Parsed::Failed(Failure::Malformed(HTTP1_RESPONSE.to_owned()));
+                    return Parsed::Failed(RequestFailure::Malformed(HTTP1_RESPONSE.to_owned()));
                 }
-                Err(error) => return Parsed::Failed(Failure::malformed(&error)),
+                Err(error) => return Parsed::Failed(RequestFailure::malformed(&error)),
             }
         }
         if is_long {
@@ -73,7 +73,7 @@ impl Worker {
         };
         if http2.is_over() {
             return match connection.is_unanswered() {
-                true => Parsed::Failed(Failure::ClosedEarly),
+                true => Parsed::Failed(RequestFailure::ClosedEarly),
                 false => Parsed::Ended,
             };
         }
@@ -150,8 +150,9 @@ impl Worker {
             }
             Event::Trailers { token, .. } => self.complete_stream(index, token),
             Event::HeadTooLarge { token, .. } => {
-                let failure =
-                    Failure::Malformed("the header fields exceed 64 KiB or 256 fields".to_owned());
+                let failure = RequestFailure::Malformed(
+                    "the header fields exceed 64 KiB or 256 fields".to_owned(),
+                );
                 self.fail_stream(index, token, failure);
             }
             Event::Reset { token, cause, .. } => self.on_reset(index, token, cause),
@@ -174,8 +175,8 @@ impl Worker {
                 connection.resend(stream.in_flight);
                 return self.metrics.resent(1);
             }
-            ResetCause::Peer(_) => Failure::Reset,
-            ResetCause::Error(error) => Failure::malformed(&error),
+            ResetCause::Peer(_) => RequestFailure::Reset,
+            ResetCause::Error(error) => RequestFailure::malformed(&error),
         };
         self.fail_in_flight(&stream.in_flight, failure);
     }
@@ -196,7 +197,7 @@ impl Worker {
         self.end_replayed(&in_flight, true);
     }
 
-    fn fail_stream(&mut self, index: usize, token: usize, failure: Failure) {
+    fn fail_stream(&mut self, index: usize, token: usize, failure: RequestFailure) {
         let http2 = self.connections[index].http2();
         if let Some(stream) = http2.and_then(|http2| http2.take(token)) {
             self.fail_in_flight(&stream.in_flight, failure);
@@ -204,7 +205,7 @@ impl Worker {
     }
 
     /// Fails all requests with a stream. Returns their number.
-    pub(super) fn fail_streams(&mut self, index: usize, failure: &Failure) -> usize {
+    pub(super) fn fail_streams(&mut self, index: usize, failure: &RequestFailure) -> usize {
         let http2 = self.connections[index].http2();
         let streams = http2.map_or_else(Vec::new, |http2| http2.take_where(|_| true));
         for stream in &streams {
@@ -229,7 +230,7 @@ impl Worker {
         let is_dead = streams.iter().any(|stream| http2.last_received < stream.in_flight.sent);
         let is_over = is_dead || http2.is_over();
         for request in streams.iter().map(|stream| &stream.in_flight).chain(&late) {
-            self.fail_in_flight(request, Failure::ResponseTimeout);
+            self.fail_in_flight(request, RequestFailure::ResponseTimeout);
         }
         if is_over {
             self.reconnect(index);

@@ -9,7 +9,7 @@ use tollgate_tls::Received;
 
 use super::Worker;
 use crate::connection::{Connection, State};
-use crate::failures::Failure;
+use crate::failures::RequestFailure;
 
 /// Limit of reads of a large response before other connections are served.
 const READS_PER_TURN_MAX: usize = 16;
@@ -20,7 +20,7 @@ pub(super) enum Parsed {
     Open,
     /// The connection ends with its last response.
     Ended,
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
 /// The server sent more bytes than the framing of its response allows.
@@ -137,7 +137,7 @@ impl Worker {
                 Ok(Scan::Complete { response, consumed }) => {
                     if consumed < bytes.len() && !is_pipelined {
                         let surplus = SurplusBytes { bytes: bytes.len() - consumed };
-                        return Parsed::Failed(Failure::malformed(&surplus));
+                        return Parsed::Failed(RequestFailure::malformed(&surplus));
                     }
                     bytes = &bytes[consumed..];
                     self.now = *arrived.get_or_insert_with(Instant::now);
@@ -146,7 +146,7 @@ impl Worker {
                     }
                 }
                 Ok(Scan::Partial) => break,
-                Err(error) => return Parsed::Failed(Failure::malformed(&error)),
+                Err(error) => return Parsed::Failed(RequestFailure::malformed(&error)),
             }
         }
         // A server that has closed its side accepts no more requests; the end of the stream is read next.
@@ -199,7 +199,7 @@ impl Worker {
         match stream.scanner.close() {
             Ok(Some(_)) if stream.transport.is_truncated() => {
                 let reason = "the connection was closed without close_notify";
-                self.fail(index, Failure::Malformed(reason.to_owned()));
+                self.fail(index, RequestFailure::Malformed(reason.to_owned()));
             }
             Ok(Some(response)) => {
                 self.now = Instant::now();
@@ -207,10 +207,10 @@ impl Worker {
                 self.reconnect(index);
             }
             Ok(None) => match stream.send_error.take() {
-                Some(error) => self.fail(index, Failure::io("send", &error)),
-                None => self.fail(index, Failure::ClosedEarly),
+                Some(error) => self.fail(index, RequestFailure::io("send", &error)),
+                None => self.fail(index, RequestFailure::ClosedEarly),
             },
-            Err(error) => self.fail(index, Failure::malformed(&error)),
+            Err(error) => self.fail(index, RequestFailure::malformed(&error)),
         }
     }
 
@@ -218,7 +218,7 @@ impl Worker {
         if self.connections[index].is_idle() {
             self.reconnect(index);
         } else {
-            self.fail(index, Failure::io("receive", error));
+            self.fail(index, RequestFailure::io("receive", error));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Worker;
 use super::source::RequestSource;
 use crate::connection::{Connection, State, is_disconnect};
-use crate::failures::Failure;
+use crate::failures::RequestFailure;
 use crate::in_flight::{InFlight, Replayed};
 use crate::metrics::ThreadCpuClock;
 
@@ -274,7 +274,7 @@ impl Worker {
                 stream.send_error = Some(error);
                 self.read_again(index);
             }
-            _ => self.fail(index, Failure::io("send", &error)),
+            _ => self.fail(index, RequestFailure::io("send", &error)),
         }
     }
 }

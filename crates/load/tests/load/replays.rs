@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tollgate_http2::Limits;
 use tollgate_load::{
-    Arrivals, Expectation, Generator, LATENESS_MAX, Pace, Phases, Plan, Rate, Replay, ReplayEvent,
-    ReplayPlan, ReplaySummary, ReplayVariable, Request, Shard, Summary, ValueSource, Verdict,
+    Arrivals, Expectation, Generator, LATENESS_MAX, LoadVerdict, Pace, Phases, Plan, Rate, Replay,
+    ReplayEvent, ReplayPlan, ReplaySummary, ReplayVariable, Request, Shard, Summary, ValueSource,
     Workload,
 };
 use tollgate_traffic::load_shape::Protocol;
@@ -345,7 +345,7 @@ fn each_request_that_waits_for_a_variable_is_counted() {
     assert_eq!(log.lock().unwrap()[1].path(), "/x?7");
     // The verdict depends on the lateness, which a busy machine may raise.
     let quiet = Summary { lateness: None, queued: 0, ..summary };
-    let reason = Verdict::new(&plan, &quiet).reason;
+    let reason = LoadVerdict::new(&plan, &quiet).reason;
     assert!(reason.ends_with(", but 150 waited for a variable"), "{reason}");
 }
 

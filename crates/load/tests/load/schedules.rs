@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Generator, Interval, Phases, Rate, Stage};
+use tollgate_load::{Generator, Interval, Phases, Rate, RateStage};
 use tollgate_net::{Socket, listen};
 use tollgate_traffic::load_shape::{Protocol, Spacing};
 
@@ -62,7 +62,7 @@ fn closed_loop_of_a_length_ends_by_itself() {
 fn stages_are_sent_as_their_integral() {
     let server = Server::responding(OK);
     let length = Duration::from_millis(100);
-    let stage = |from_per_s, to_per_s| Stage { from_per_s, to_per_s, length };
+    let stage = |from_per_s, to_per_s| RateStage { from_per_s, to_per_s, length };
     // 50 requests, none, and 100.
     let stages = vec![stage(0.0, 1_000.0), stage(0.0, 0.0), stage(1_000.0, 1_000.0)];
     let plan = with(plan(server.address, 1), |plan| {

@@ -2,7 +2,7 @@
 
 use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
-use crate::source::Source;
+use crate::source::ReportSource;
 use serde::Serialize;
 use tollgate_records::case::CaseManifest;
 use tollgate_records::trial::as_f64;
@@ -28,7 +28,7 @@ pub(crate) enum Plot {
     Sweep(Vec<usize>),
 }
 
-pub(crate) fn of_run(source: &Source) -> Document {
+pub(crate) fn of_run(source: &ReportSource) -> Document {
     let analysis = &source.analysis;
     let cases = analysis.cases.iter().enumerate();
     let mut sections: Vec<Section> =
@@ -137,7 +137,7 @@ fn cpu_bars(case: &CaseAnalysis) -> Block {
     Block::Bars("CPU per request, µs".to_owned(), case.subjects.iter().filter_map(bar).collect())
 }
 
-fn subjects_section(source: &Source) -> Section {
+fn subjects_section(source: &ReportSource) -> Section {
     let manifest = &source.records.manifest;
     let experiment = &manifest.experiment;
     let mut section = Section::new("subjects", "Subjects and machine", String::new());

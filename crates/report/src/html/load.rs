@@ -8,7 +8,7 @@ use crate::document::{
 };
 use anyhow::Context;
 use std::time::Duration;
-use tollgate_load::{Interval, Measured, Rate, Report, Verdict};
+use tollgate_load::{Interval, LoadVerdict, Measured, Rate, Report};
 use tollgate_records::trial::as_f64;
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{count, in_full, percent, significant};
@@ -137,7 +137,7 @@ impl Point {
 /// Renders the result of a load and its figures over time. `command` repeats it.
 pub fn render(report: &Report<'_>, timeline: &Timeline, command: String) -> anyhow::Result<String> {
     let summary = report.summary;
-    let verdict = Verdict::new(report.plan, summary);
+    let verdict = LoadVerdict::new(report.plan, summary);
     let reason = verdict.warning.iter().chain([&verdict.reason]).cloned().collect::<Vec<_>>();
     let document = Document {
         title: format!("Load of {}", report.url),
@@ -197,7 +197,7 @@ fn headline(report: &Report<'_>) -> String {
     text + "."
 }
 
-fn badge(verdict: &Verdict) -> Badge {
+fn badge(verdict: &LoadVerdict) -> Badge {
     let (words, color) = match (verdict.measured, &verdict.warning) {
         (Measured::Nothing, _) => ("not judged", "bad"),
         (_, Some(_)) => ("check the responses", "bad"),

@@ -6,7 +6,7 @@ pub mod svg;
 mod timeline;
 
 use crate::document::{Block, Document, Media, Section, capitalized, of_run};
-use crate::source::Source;
+use crate::source::ReportSource;
 use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -42,7 +42,7 @@ enum PageBlock<'a> {
 }
 
 /// Renders the report of a run as an HTML page.
-pub(crate) fn render(source: &Source) -> anyhow::Result<String> {
+pub(crate) fn render(source: &ReportSource) -> anyhow::Result<String> {
     let document = of_run(source);
     let mut sections = Vec::new();
     for section in &document.sections {
@@ -83,7 +83,7 @@ fn with_units(text: &str) -> String {
     joined
 }
 
-fn drawn<'a>(source: &Source, block: &'a Block) -> anyhow::Result<PageBlock<'a>> {
+fn drawn<'a>(source: &ReportSource, block: &'a Block) -> anyhow::Result<PageBlock<'a>> {
     let Block::Plots(plots) = block else { return Ok(PageBlock::Block(block)) };
     let figures: Vec<Vec<Figure>> =
         plots.iter().map(|plot| plots::draw(source, plot)).collect::<Result<_, _>>()?;

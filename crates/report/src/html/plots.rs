@@ -6,7 +6,7 @@ use crate::analysis::{
     BlockFigure, CaseAnalysis, Range, SubjectAnalysis, attacks_blocked, blocked,
 };
 use crate::document::{Cell, NONE, Plot, Row, Table, load_unit, range};
-use crate::source::Source;
+use crate::source::ReportSource;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_records::metric::Metric;
@@ -31,7 +31,7 @@ pub(super) struct Figure {
     pub(super) invalid: Vec<String>,
 }
 
-pub(super) fn draw(source: &Source, plot: &Plot) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn draw(source: &ReportSource, plot: &Plot) -> anyhow::Result<Vec<Figure>> {
     let analysis = &source.analysis;
     let baseline = &analysis.baseline;
     let (index, figures) = match plot {
@@ -167,7 +167,7 @@ pub(super) struct Latencies<'a> {
     pub(super) histogram: LatencyHistogram,
 }
 
-fn latency(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Vec<Figure>> {
+fn latency(source: &ReportSource, case: &CaseAnalysis) -> anyhow::Result<Vec<Figure>> {
     let mut latencies = Vec::new();
     for (series, SubjectAnalysis { name, .. }) in case.subjects.iter().enumerate() {
         let histogram = source.latencies(&case.case.name, name)?;
@@ -266,7 +266,7 @@ pub(super) fn shares_table(edges: &[f64], distributions: &[Distribution]) -> Tab
     Table::of_rows("Share of responses by latency, %", columns, rows)
 }
 
-fn timeline(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Option<Figure>> {
+fn timeline(source: &ReportSource, case: &CaseAnalysis) -> anyhow::Result<Option<Figure>> {
     let trials = Trials::of(source, case)?;
     let pauses =
         "Vertical lines: the run was stopped there and resumed later; the time between is omitted.";

@@ -3,10 +3,10 @@
 use super::svg::{Stripe, Timeline, TimelinePanel, Trial};
 use crate::analysis::CaseAnalysis;
 use crate::document::{Cell, Row, Table};
-use crate::source::Source;
+use crate::source::ReportSource;
 use anyhow::Context;
 use std::collections::BTreeSet;
-use tollgate_records::trial::{Measurement, Outcome, TrialRecord};
+use tollgate_records::trial::{Measurement, TrialOutcome, TrialRecord};
 use tollgate_records::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 
@@ -54,7 +54,7 @@ const STEAL: &str = "steal_percent";
 const BACKGROUND: &str = "background_cpu_percent";
 
 impl<'a> Trials<'a> {
-    pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> anyhow::Result<Self> {
+    pub(super) fn of(source: &'a ReportSource, case: &CaseAnalysis) -> anyhow::Result<Self> {
         let mut trials = Vec::new();
         let mut clock = Clock::default();
         for record in &source.records.trials {
@@ -160,10 +160,10 @@ impl<'a> Trials<'a> {
     }
 }
 
-fn reasons(outcome: &Outcome) -> String {
+fn reasons(outcome: &TrialOutcome) -> String {
     match outcome {
-        Outcome::Refused(refusal) => refusal.reason.clone(),
-        Outcome::Measured(_) | Outcome::Failed(_) => outcome.why_not_valid().join("; "),
+        TrialOutcome::Refused(refusal) => refusal.reason.clone(),
+        TrialOutcome::Measured(_) | TrialOutcome::Failed(_) => outcome.why_not_valid().join("; "),
     }
 }
 
@@ -195,7 +195,7 @@ impl Clock {
     }
 }
 
-fn seconds_from_start(source: &Source, trial: &TrialRecord) -> anyhow::Result<f64> {
+fn seconds_from_start(source: &ReportSource, trial: &TrialRecord) -> anyhow::Result<f64> {
     let time = |text: &str| {
         text.parse::<jiff::Timestamp>().with_context(|| {
             format!("the time {text:?} of a record is not RFC 3339, so the record was changed or damaged")

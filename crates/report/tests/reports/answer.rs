@@ -4,7 +4,7 @@ use crate::records::{
     blocks, case, costing, failed, found, measured, run, template, without_processes,
 };
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::trial::{Step, TrialRecord};
+use tollgate_records::trial::{TrialRecord, TrialStep};
 use tollgate_report::analysis::analyse;
 use tollgate_traffic::Class;
 
@@ -140,7 +140,7 @@ fn a_baseline_alone_has_its_own_cost() {
 #[test]
 fn without_a_baseline_there_is_no_price() {
     let why = "There is no price, because the baseline nginx has no valid trial.";
-    let broken = vec![failed("nginx", 1, Step::Start, "why", &[])];
+    let broken = vec![failed("nginx", 1, TrialStep::Start, "why", &[])];
     let trials = [broken, blocks("light", &[20; 6])].concat();
     assert_eq!(answer(&run(&["nginx", "light"], trials)), why);
     assert_eq!(answer(&run(&["nginx", "light"], vec![])), why);

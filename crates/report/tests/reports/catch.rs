@@ -6,7 +6,9 @@ use crate::records::{
 use serde_json::json;
 use tollgate_records::manifest::CorpusRequest;
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::trial::{Measurement, Outcome, ProbeOutcome, TemplateRecord, TrialRecord};
+use tollgate_records::trial::{
+    Measurement, ProbeOutcome, TemplateRecord, TrialOutcome, TrialRecord,
+};
 use tollgate_report::analysis::{Catch, TemplateVerdict, analyse};
 use tollgate_report::export::catch_csv;
 use tollgate_traffic::Class;
@@ -111,7 +113,7 @@ fn verdict_that_changes_between_trials_is_unstable() {
 #[test]
 fn page_points_to_the_cheapest_of_those_that_block_most() {
     let trial = |subject: &str, cpu: u64, blocks: &[&str]| {
-        let Outcome::Measured(drawn) = drawn(subject, 1, blocks, [1; 5]).outcome else {
+        let TrialOutcome::Measured(drawn) = drawn(subject, 1, blocks, [1; 5]).outcome else {
             unreachable!("a measured trial")
         };
         measured(subject, 1, Measurement { templates: drawn.templates, ..costing(cpu) })
@@ -142,7 +144,9 @@ fn page_points_to_the_cheapest_of_those_that_block_most() {
 fn with_corpus() -> RunRecords {
     let verdicts = |subject: &str, corpus: &str| {
         let mut trial = drawn(subject, 1, &["xss", "sql", "shell"], [1; 5]);
-        let Outcome::Measured(measurement) = &mut trial.outcome else { unreachable!("measured") };
+        let TrialOutcome::Measured(measurement) = &mut trial.outcome else {
+            unreachable!("measured")
+        };
         measurement.corpus = corpus.to_owned();
         trial
     };

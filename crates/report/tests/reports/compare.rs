@@ -10,7 +10,7 @@ use tollgate_records::subject::SubjectState;
 use tollgate_report::compare::{
     Change, Comparison, Line, check_layouts, compare, render, render_markdown,
 };
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
 use tollgate_traffic::load_shape::{CaseArrivals, WarmUp};
@@ -71,7 +71,7 @@ fn lower_throughput_costs_more() {
     let old = priced(&[10; 6], &[20; 6]);
     let mut new = priced(&[10; 6], &[20; 6]);
     for trial in new.trials.iter_mut().filter(|trial| trial.subject == "full") {
-        if let tollgate_records::trial::Outcome::Measured(measurement) = &mut trial.outcome {
+        if let tollgate_records::trial::TrialOutcome::Measured(measurement) = &mut trial.outcome {
             measurement.throughput_per_s = 500.0;
         }
     }
@@ -113,7 +113,7 @@ fn different_baselines_are_refused() {
         run(&["full", "nginx"], [blocks("nginx", &[10; 6]), blocks("full", &[20; 6])].concat());
     let error = compare(&old, &new).unwrap_err().to_string();
     assert!(error.contains("against `nginx`, the new one against `full`"), "{error}");
-    let [old, new] = [old, new].map(|run| Source::from(run).over("full").unwrap());
+    let [old, new] = [old, new].map(|run| ReportSource::from(run).over("full").unwrap());
     assert_eq!(compared(&old.records, &new.records).old.baseline, "full");
 }
 

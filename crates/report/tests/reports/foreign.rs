@@ -6,7 +6,7 @@ use tollgate_records::run_dir::RunRecords;
 use tollgate_records::trial::Measurement;
 use tollgate_records::validity::Invalid;
 use tollgate_report::export::write_hgrm;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_report::{Format, NoFigure, render};
 use tollgate_stats::text::Screen;
 
@@ -86,7 +86,7 @@ fn github_has_figures_where_less_is_better() {
 #[test]
 fn github_gets_no_empty_array() {
     let silent = Measurement { invalid: vec![Invalid::NoResponse], ..costing(10) };
-    let source = Source::from(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
+    let source = ReportSource::from(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
     let error = render(&source, Format::Github, Screen::PLAIN).unwrap_err();
     assert!(error.is::<NoFigure>(), "{error}");
     assert!(error.to_string().contains("no subject of this run has a valid trial"), "{error}");
@@ -125,7 +125,8 @@ fn hgrm_has_one_file_per_subject() {
     let mut silent = costing(10);
     silent.invalid.push(Invalid::NoResponse);
     trials.push(measured("full", 1, silent));
-    let paths = write_hgrm(&Source::from(run(&["nginx", "full"], trials)), dir.path()).unwrap();
+    let paths =
+        write_hgrm(&ReportSource::from(run(&["nginx", "full"], trials)), dir.path()).unwrap();
     assert_eq!(paths, [dir.path().join("hgrm/browse/nginx.hgrm")]);
     let text = std::fs::read_to_string(&paths[0]).unwrap();
     assert!(text.contains("Total count    =         2000]"), "{text}");

@@ -6,7 +6,7 @@ use crate::records::{
 use tollgate_records::trial::{Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::document::File;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::load_shape::{CaseArrivals, CaseRate, Protocol, Spacing};
@@ -365,7 +365,7 @@ fn escapes_foreign_text() {
     run.manifest.experiment.text = evil.to_owned();
     run.manifest.command = evil.to_owned();
     run.manifest.environment.cpu_model = Some(evil.to_owned());
-    let mut source = Source::from(run);
+    let mut source = ReportSource::from(run);
     source.configs.push(File { name: evil.to_owned(), text: evil.to_owned(), left_out: 12 });
     let page = render(&source, Format::Html, Screen::PLAIN).unwrap();
     assert!(!page.contains("<script"), "{page}");
@@ -384,7 +384,7 @@ fn renders_a_run_without_trials() {
 #[test]
 fn a_damaged_record_is_named() {
     let error = |subjects: &[&str], trials| -> anyhow::Error {
-        render(&Source::from(run(subjects, trials)), Format::Html, Screen::PLAIN).unwrap_err()
+        render(&ReportSource::from(run(subjects, trials)), Format::Html, Screen::PLAIN).unwrap_err()
     };
     let mut trials = two();
     trials[0].started_at = "yesterday".to_owned();

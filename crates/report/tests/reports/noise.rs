@@ -5,11 +5,11 @@ use tollgate_records::metric::Metric;
 use tollgate_records::trial::TrialRecord;
 use tollgate_records::validity::Invalid;
 use tollgate_report::noise::{Noise, findings, render};
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_stats::text::Screen;
 
 fn found(trials: Vec<TrialRecord>) -> Noise {
-    findings(&Source::from(run(&["nginx", "nginx-again"], trials)))
+    findings(&ReportSource::from(run(&["nginx", "nginx-again"], trials)))
 }
 
 fn rendered(noise: &Noise) -> String {
@@ -77,7 +77,7 @@ fn reports_throughput_without_a_proxy() {
         (1..=6).map(move |block| measured(subject, block, without_processes()))
     };
     let trials = of("direct").chain(of("direct-again")).collect();
-    let noise = findings(&Source::from(run(&["direct", "direct-again"], trials)));
+    let noise = findings(&ReportSource::from(run(&["direct", "direct-again"], trials)));
     let metrics: Vec<Metric> = noise.figures.iter().map(|figure| figure.metric).collect();
     assert_eq!(metrics, [Metric::ThroughputPerS, Metric::LatencyP50Ms]);
     assert!(rendered(&noise).contains("detects a difference in requests/s of 0 % or more"));

@@ -6,7 +6,7 @@ use crate::records::{
 use std::time::Duration;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
-use tollgate_records::trial::{ClientRecord, Measurement, Step, TrialRecord, WarmUpRecord};
+use tollgate_records::trial::{ClientRecord, Measurement, TrialRecord, TrialStep, WarmUpRecord};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};
 use tollgate_traffic::load_shape::{LoadProgram, WarmUp};
@@ -46,7 +46,7 @@ fn notes_why_a_subject_was_refused() {
 #[test]
 fn notes_last_output_of_a_subject_that_did_not_start() {
     let log = ["nginx: loading", "nginx: no such module"];
-    let run = with_full(vec![failed("full", 1, Step::Start, "it ended with 1", &log)]);
+    let run = with_full(vec![failed("full", 1, TrialStep::Start, "it ended with 1", &log)]);
     let reason = "it did not start: it ended with 1 (nginx: no such module)";
     assert_eq!(status(&run), SubjectStatus::Failed(reason.to_owned()));
     assert_eq!(notes(&run), [format!("full failed: {reason}.")]);
@@ -55,15 +55,15 @@ fn notes_last_output_of_a_subject_that_did_not_start() {
 #[test]
 fn only_failed_starts_have_their_last_output() {
     for (step, reason) in [
-        (Step::Configure, "it could not be configured: why"),
-        (Step::Origin, "the origin ended: why"),
-        (Step::Probe, "the probe failed: why"),
-        (Step::Load, "the load could not be sent: why"),
+        (TrialStep::Configure, "it could not be configured: why"),
+        (TrialStep::Origin, "the origin ended: why"),
+        (TrialStep::Probe, "the probe failed: why"),
+        (TrialStep::Load, "the load could not be sent: why"),
     ] {
         let run = with_full(vec![failed("full", 1, step, "why", &["a line about other things"])]);
         assert_eq!(status(&run), SubjectStatus::Failed(reason.to_owned()));
     }
-    let run = with_full(vec![failed("full", 1, Step::Start, "why", &[])]);
+    let run = with_full(vec![failed("full", 1, TrialStep::Start, "why", &[])]);
     assert_eq!(status(&run), SubjectStatus::Failed("it did not start: why".to_owned()));
 }
 
@@ -112,7 +112,7 @@ fn counts_invalid_trials_by_reason() {
         heaviest: Some(HeavyProcess { name: "rustc".to_owned(), pid: 77, percent: 11.4 }),
     };
     trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, background]));
-    trials.push(failed("full", 5, Step::Start, "the port was taken", &[]));
+    trials.push(failed("full", 5, TrialStep::Start, "the port was taken", &[]));
     trials.push(refused("full", 6, "xss got 200"));
     let run = with_full(trials);
     assert_eq!(status(&run), SubjectStatus::Measured);
@@ -132,7 +132,7 @@ fn counts_invalid_trials_by_reason() {
 #[test]
 fn a_baseline_that_failed_leaves_the_others_without_a_price() {
     let trials =
-        [vec![failed("nginx", 1, Step::Start, "why", &[])], blocks("full", &[30; 6])].concat();
+        [vec![failed("nginx", 1, TrialStep::Start, "why", &[])], blocks("full", &[30; 6])].concat();
     let run = run(&["nginx", "full"], trials);
     assert_eq!(
         analysed(&run, "nginx").status,

@@ -4,7 +4,7 @@ use crate::records::{CASE, case, costing, flat, measured, open_loop, run};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
 use tollgate_records::trial::{
-    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
+    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, TrialOutcome, TrialRecord,
 };
 use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::analyse;
@@ -83,7 +83,7 @@ fn notes_a_lowered_rate_with_its_block() {
     let expected = "the rate was 5000/s at first and 1200/s from block 2 on";
     assert!(!table(&run).contains("at first"), "{}", table(&run));
     for trial in run.trials.iter_mut().filter(|trial| trial.block > 1) {
-        let Outcome::Measured(measurement) = &mut trial.outcome else { panic!("{trial:?}") };
+        let TrialOutcome::Measured(measurement) = &mut trial.outcome else { panic!("{trial:?}") };
         measurement.open_loop.as_mut().unwrap().rate_per_s = 1_200.0;
     }
     let text = table(&run);
@@ -132,7 +132,7 @@ fn notes_a_late_generator() {
 #[test]
 fn invalid_trials_have_only_their_reason() {
     let mut invalid = trial(1, 2_000, 9.0);
-    let Outcome::Measured(measurement) = &mut invalid.outcome else { panic!("not measured") };
+    let TrialOutcome::Measured(measurement) = &mut invalid.outcome else { panic!("not measured") };
     measurement.invalid = vec![Invalid::NoResponse];
     assert_eq!(
         notes(vec![invalid, trial(2, 0, 0.1)]),

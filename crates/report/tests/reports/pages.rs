@@ -9,14 +9,14 @@ use tollgate_records::stop::Stop;
 use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{Bottleneck, Measurement, TrialRecord};
 use tollgate_records::validity::Invalid;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::load_shape::{CaseRate, Spacing};
 
 fn table_at(run: &RunRecords, columns: usize) -> String {
     let screen = Screen { columns, color: false };
-    render(&Source::from(run.clone()), Format::Table, screen).unwrap()
+    render(&ReportSource::from(run.clone()), Format::Table, screen).unwrap()
 }
 
 /// Checks that the text has a line of these words, with any spaces between them.
@@ -325,7 +325,7 @@ fn without_styles(text: &str) -> String {
 
 #[test]
 fn color_changes_only_escape_sequences() {
-    let source = Source::from(wide(8));
+    let source = ReportSource::from(wide(8));
     let plain = render(&source, Format::Table, Screen::PLAIN).unwrap();
     let colored = render(&source, Format::Table, Screen { color: true, ..Screen::PLAIN }).unwrap();
     assert!(!plain.contains('\u{1b}'));

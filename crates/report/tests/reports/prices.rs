@@ -10,7 +10,7 @@ use tollgate_records::trial::TrialRecord;
 use tollgate_records::validity::Invalid;
 use tollgate_report::Format;
 use tollgate_report::analysis::Range;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 
 fn spoil(trials: &mut [TrialRecord], subject: &str, block: u32) {
     let mut trials = trials.iter_mut();
@@ -40,7 +40,7 @@ fn prices_relative_to_another_subject() {
     let trials = [drifting("nginx", 2), drifting("haproxy", 4), drifting("gateway", 1)].concat();
     let mut run = run(&["nginx", "haproxy", "gateway"], trials);
     run.manifest.experiment.aa_subject = Some("gateway".to_owned());
-    let source = Source::from(run.clone()).over("haproxy").unwrap();
+    let source = ReportSource::from(run.clone()).over("haproxy").unwrap();
     assert_eq!(source.analysis.baseline, "haproxy");
     for (name, ratio) in [("nginx", 0.5), ("gateway", 0.25)] {
         let price = cpu_price(&source.records, name);
@@ -51,12 +51,12 @@ fn prices_relative_to_another_subject() {
     // The former baseline's repetition is no A/A comparison with the new one.
     assert_eq!((source.analysis.aa_subject, source.analysis.cases[0].noise_floor), (None, None));
 
-    let unknown = Source::from(run.clone()).over("haprox").unwrap_err();
+    let unknown = ReportSource::from(run.clone()).over("haprox").unwrap_err();
     let expected = "--baseline haprox: the run has no such subject; did you mean `haproxy`?";
     assert_eq!(unknown.to_string(), expected);
     // The run's own baseline changes nothing.
     assert_eq!(
-        Source::from(run).over("nginx").unwrap().analysis.aa_subject.as_deref(),
+        ReportSource::from(run).over("nginx").unwrap().analysis.aa_subject.as_deref(),
         Some("gateway")
     );
 }

@@ -10,12 +10,12 @@ use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::Stop;
 use tollgate_records::subject::{Installed, SubjectManifest, SubjectState};
 use tollgate_records::trial::{
-    self, Bottleneck, CpuRecord, CpuTime, Failure, LatencyRecord, Measurement, Noise, Outcome,
-    Refusal, Step, TemplateRecord, TrialRecord,
+    self, Bottleneck, CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, Refusal,
+    TemplateRecord, TrialFailure, TrialOutcome, TrialRecord, TrialStep,
 };
 use tollgate_records::validity::Limits;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 use tollgate_stats::{Failures, LatencyHistogram};
@@ -133,7 +133,7 @@ pub(crate) fn set_state(run: &mut RunRecords, name: &str, state: SubjectState) {
     subjects.find(|subject| subject.name == name).unwrap().state = state;
 }
 
-pub(crate) fn trial(subject: &str, block: u32, outcome: Outcome) -> TrialRecord {
+pub(crate) fn trial(subject: &str, block: u32, outcome: TrialOutcome) -> TrialRecord {
     TrialRecord {
         schema: trial::SCHEMA,
         case: CASE.to_owned(),
@@ -149,23 +149,27 @@ pub(crate) fn trial(subject: &str, block: u32, outcome: Outcome) -> TrialRecord 
 }
 
 pub(crate) fn measured(subject: &str, block: u32, measurement: Measurement) -> TrialRecord {
-    trial(subject, block, Outcome::Measured(Box::new(measurement)))
+    trial(subject, block, TrialOutcome::Measured(Box::new(measurement)))
 }
 
 pub(crate) fn refused(subject: &str, block: u32, reason: &str) -> TrialRecord {
     let refusal = Refusal { reason: reason.to_owned(), responses: Vec::new() };
-    trial(subject, block, Outcome::Refused(refusal))
+    trial(subject, block, TrialOutcome::Refused(refusal))
 }
 
 pub(crate) fn failed(
     subject: &str,
     block: u32,
-    step: Step,
+    step: TrialStep,
     reason: &str,
     log: &[&str],
 ) -> TrialRecord {
     let log = log.iter().map(|&line| line.to_owned()).collect();
-    trial(subject, block, Outcome::Failed(Failure { step, reason: reason.to_owned(), log }))
+    trial(
+        subject,
+        block,
+        TrialOutcome::Failed(TrialFailure { step, reason: reason.to_owned(), log }),
+    )
 }
 
 /// One trial per block, from block 1 on, with these microseconds of CPU per request.
@@ -276,7 +280,7 @@ pub(crate) fn template(class: Class, blocked: u64, responses: u64) -> TemplateRe
 
 /// A report without color, 80 columns wide.
 pub(crate) fn report(run: &RunRecords, format: Format) -> String {
-    render(&Source::from(run.clone()), format, Screen::PLAIN).unwrap()
+    render(&ReportSource::from(run.clone()), format, Screen::PLAIN).unwrap()
 }
 
 pub(crate) fn table(run: &RunRecords) -> String {

@@ -6,10 +6,10 @@ use crate::records::{
 use tollgate_records::metric::Metric;
 use tollgate_records::run_dir::{RunDir, RunRecords};
 use tollgate_records::stop::{EndedBy, Stop};
-use tollgate_records::trial::{Step, TrialRecord};
+use tollgate_records::trial::{TrialRecord, TrialStep};
 use tollgate_records::validity::Invalid;
 use tollgate_report::analysis::{RunStatus, analyse};
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_stats::Verdict;
 use tollgate_traffic::load_shape::{CaseRate, Spacing};
 
@@ -132,7 +132,8 @@ fn derives_the_end_of_a_run_from_its_records() {
     run.trials.pop();
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     // All subjects were given up.
-    let failures = (1..=2).map(|block| failed("nginx", block, Step::Start, "why", &[])).collect();
+    let failures =
+        (1..=2).map(|block| failed("nginx", block, TrialStep::Start, "why", &[])).collect();
     let mut run = ended(&["nginx"], failures);
     run.manifest.experiment.stop = Stop::after(6);
     assert_eq!(analyse(&run).ended_by, EndedBy::Exhausted);
@@ -268,7 +269,7 @@ fn duplicated_and_missing_records_are_refused() {
         let mut run_dir = RunDir::create(&path).unwrap();
         run_dir.write_manifest(&ended(&["nginx", "full"], trials.to_vec()).manifest).unwrap();
         trials.iter().for_each(|trial| run_dir.append(trial).unwrap());
-        Source::read(&path).map(|_| ()).map_err(|error| error.to_string())
+        ReportSource::read(&path).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(read(&complete), Ok(()));
     let duplicated = [&complete[..], &complete[3..4]].concat();

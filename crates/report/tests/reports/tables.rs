@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate_records::replay::ended_by;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::stop::EndedBy;
-use tollgate_records::trial::{Measurement, Outcome};
+use tollgate_records::trial::{Measurement, TrialOutcome};
 use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, analyse};
 use tollgate_traffic::load_shape::Window;
@@ -110,7 +110,7 @@ fn assert_in_no_report(run: &RunRecords, text: &str) {
 
 fn measurement(run: &mut RunRecords, trial: usize) -> &mut Measurement {
     match &mut run.trials[trial].outcome {
-        Outcome::Measured(measurement) => measurement,
+        TrialOutcome::Measured(measurement) => measurement,
         other => panic!("not measured: {other:?}"),
     }
 }

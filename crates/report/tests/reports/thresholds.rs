@@ -8,20 +8,22 @@ use tollgate_records::subject::{Missing, SubjectState};
 use tollgate_records::trial::{Bottleneck, Measurement, TemplateRecord};
 use tollgate_records::validity::Invalid;
 use tollgate_report::junit;
-use tollgate_report::source::Source;
-use tollgate_report::threshold::{Judged, Outcome, Threshold, overall, render, render_markdown};
+use tollgate_report::source::ReportSource;
+use tollgate_report::threshold::{
+    Judged, Threshold, ThresholdOutcome, overall, render, render_markdown,
+};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
 
 /// Judges a threshold in the only case of the run.
 fn judged(run: &RunRecords, text: &str) -> Judged {
-    let mut all = text.parse::<Threshold>().unwrap().judge(&Source::from(run.clone()));
+    let mut all = text.parse::<Threshold>().unwrap().judge(&ReportSource::from(run.clone()));
     assert_eq!(all.len(), 1, "{text}");
     all.remove(0)
 }
 
 #[track_caller]
-fn assert_outcomes(run: &RunRecords, expected: &[(&str, Outcome)]) {
+fn assert_outcomes(run: &RunRecords, expected: &[(&str, ThresholdOutcome)]) {
     for (text, outcome) in expected {
         let judged = judged(run, text);
         assert_eq!(judged.outcome, *outcome, "{judged:?}");
@@ -35,12 +37,12 @@ fn ends_of_the_interval_decide() {
     assert_outcomes(
         &run,
         &[
-            ("cpu(full/nginx)<33", Outcome::Pass),
-            ("cpu(full/nginx)<31", Outcome::NotSettled),
-            ("cpu(full/nginx)<0.9", Outcome::Fail),
-            ("cpu(full/nginx)>0.9", Outcome::Pass),
-            ("cpu(full/nginx)>1.1", Outcome::NotSettled),
-            ("cpu(full/nginx)>33", Outcome::Fail),
+            ("cpu(full/nginx)<33", ThresholdOutcome::Pass),
+            ("cpu(full/nginx)<31", ThresholdOutcome::NotSettled),
+            ("cpu(full/nginx)<0.9", ThresholdOutcome::Fail),
+            ("cpu(full/nginx)>0.9", ThresholdOutcome::Pass),
+            ("cpu(full/nginx)>1.1", ThresholdOutcome::NotSettled),
+            ("cpu(full/nginx)>33", ThresholdOutcome::Fail),
         ],
     );
     let judged = judged(&run, "cpu(full/nginx)<31");
@@ -58,12 +60,12 @@ fn equality_satisfies_only_inclusive_relations() {
     assert_outcomes(
         &run,
         &[
-            ("cpu(nginx)<=10us", Outcome::Pass),
-            ("cpu(nginx)<10us", Outcome::Fail),
-            ("cpu(nginx)>=10us", Outcome::Pass),
-            ("cpu(nginx)>10us", Outcome::Fail),
-            ("false_positives(nginx)<=0%", Outcome::Pass),
-            ("false_positives(nginx)>0%", Outcome::Fail),
+            ("cpu(nginx)<=10us", ThresholdOutcome::Pass),
+            ("cpu(nginx)<10us", ThresholdOutcome::Fail),
+            ("cpu(nginx)>=10us", ThresholdOutcome::Pass),
+            ("cpu(nginx)>10us", ThresholdOutcome::Fail),
+            ("false_positives(nginx)<=0%", ThresholdOutcome::Pass),
+            ("false_positives(nginx)>0%", ThresholdOutcome::Fail),
         ],
     );
 }
@@ -73,9 +75,9 @@ fn any_two_subjects_are_paired_by_block() {
     let trials = [drifting("nginx", 1), drifting("light", 2), drifting("full", 3)].concat();
     let run = run(&["nginx", "light", "full"], trials);
     let judged = judged(&run, "cpu(full/light)<1.51");
-    assert_eq!(judged.outcome, Outcome::Pass);
+    assert_eq!(judged.outcome, ThresholdOutcome::Pass);
     assert_close(judged.value.unwrap().high, 1.5);
-    assert_outcomes(&run, &[("cpu(full/light)<149%", Outcome::Fail)]);
+    assert_outcomes(&run, &[("cpu(full/light)<149%", ThresholdOutcome::Fail)]);
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn invalid_trials_are_left_out() {
     trials.push(measured("nginx", 7, costing(10)));
     trials.push(measured("full", 7, invalid));
     let judged = judged(&run(&["nginx", "full"], trials), "cpu(full/nginx)<3.01");
-    assert_eq!((judged.outcome, judged.n), (Outcome::Pass, 6));
+    assert_eq!((judged.outcome, judged.n), (ThresholdOutcome::Pass, 6));
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn fewer_than_six_blocks_settle_nothing() {
         ["cpu(full/nginx)<100", "cpu(full/nginx)<2", "cpu(full)<1", "detection_rate(full)>=0%"]
     {
         let judged = judged(&run, text);
-        assert_eq!(judged.outcome, Outcome::NotSettled, "{text}");
+        assert_eq!(judged.outcome, ThresholdOutcome::NotSettled, "{text}");
         let note = judged.note.unwrap();
         assert!(note.contains("fewer than 6 blocks") || note.contains("no attack"), "{note}");
     }
@@ -109,7 +111,7 @@ fn invalid_trials_that_leave_too_few_blocks_are_named() {
     let invalid = (3..=6).map(|block| measured("full", block, invalid.clone())).collect();
     let trials = [blocks("nginx", &[10; 6]), blocks("full", &[30; 2]), invalid].concat();
     let judged = judged(&run(&["nginx", "full"], trials), "cpu(full/nginx)<100");
-    assert_eq!((judged.outcome, judged.n), (Outcome::NotSettled, 2));
+    assert_eq!((judged.outcome, judged.n), (ThresholdOutcome::NotSettled, 2));
     assert_eq!(
         judged.note.unwrap(),
         "fewer than 6 valid blocks give no 95 % interval; invalid: 4 trials (no response was received)"
@@ -130,7 +132,7 @@ fn metrics_are_in_their_units() {
         ("false_positives(nginx)<1%", 0.0),
     ] {
         let judged = judged(&run, text);
-        assert_eq!(judged.outcome, Outcome::Pass, "{judged:?}");
+        assert_eq!(judged.outcome, ThresholdOutcome::Pass, "{judged:?}");
         assert_close(judged.value.unwrap().estimate, value);
     }
 }
@@ -148,9 +150,9 @@ fn one_missed_attack_counts() {
     assert_outcomes(
         &run,
         &[
-            ("detection_rate(full)>=100%", Outcome::NotSettled),
-            ("detection_rate(full)>=90%", Outcome::Pass),
-            ("detection_rate(full)<90%", Outcome::Fail),
+            ("detection_rate(full)>=100%", ThresholdOutcome::NotSettled),
+            ("detection_rate(full)>=90%", ThresholdOutcome::Pass),
+            ("detection_rate(full)<90%", ThresholdOutcome::Fail),
         ],
     );
     assert_close(judged(&run, "detection_rate(full)>=100%").value.unwrap().estimate, 239.0 / 240.0);
@@ -171,15 +173,15 @@ fn throughput_limited_by_another_role_is_a_bound() {
         &run,
         &[
             // At least 1,000.
-            ("throughput(nginx)>900", Outcome::Pass),
-            ("throughput(nginx)<1100", Outcome::NotSettled),
-            ("throughput(nginx)<900", Outcome::Fail),
+            ("throughput(nginx)>900", ThresholdOutcome::Pass),
+            ("throughput(nginx)<1100", ThresholdOutcome::NotSettled),
+            ("throughput(nginx)<900", ThresholdOutcome::Fail),
             // At most 1.
-            ("throughput(full/nginx)<1.1", Outcome::Pass),
-            ("throughput(full/nginx)>0.9", Outcome::NotSettled),
-            ("throughput(full/nginx)>1.1", Outcome::Fail),
+            ("throughput(full/nginx)<1.1", ThresholdOutcome::Pass),
+            ("throughput(full/nginx)>0.9", ThresholdOutcome::NotSettled),
+            ("throughput(full/nginx)>1.1", ThresholdOutcome::Fail),
             // Other figures are not affected.
-            ("cpu(nginx)<11", Outcome::Pass),
+            ("cpu(nginx)<11", ThresholdOutcome::Pass),
         ],
     );
     let note = judged(&run, "throughput(full/nginx)>0.9").note.unwrap();
@@ -193,7 +195,7 @@ fn missing_values_have_a_reason() {
         [blocks("nginx", &[10; 6]), vec![refused("full", 1, "it lets attacks through")]].concat(),
     );
     let judged_full = judged(&refused_twice, "cpu(full/nginx)<60");
-    assert_eq!((judged_full.outcome, judged_full.n), (Outcome::NotSettled, 0));
+    assert_eq!((judged_full.outcome, judged_full.n), (ThresholdOutcome::NotSettled, 0));
     assert_eq!(judged_full.note.unwrap(), "full was refused: it lets attacks through");
 
     let missing = Missing { message: "no program `nginx`".to_owned(), hint: None };
@@ -205,7 +207,10 @@ fn missing_values_have_a_reason() {
     let zero = [blocks("nginx", &[10; 6]), blocks("direct", &[0; 6])].concat();
     let zero = judged(&run(&["nginx", "direct"], zero), "cpu(nginx/direct)<60");
     let expected = "no ratio, because cpu of nginx or direct is zero or missing";
-    assert_eq!((zero.outcome, zero.note.as_deref()), (Outcome::NotSettled, Some(expected)));
+    assert_eq!(
+        (zero.outcome, zero.note.as_deref()),
+        (ThresholdOutcome::NotSettled, Some(expected))
+    );
 
     // There were responses, but none shows whether the request was blocked.
     for (class, text, expected) in [
@@ -229,16 +234,22 @@ fn applies_to_every_case_by_default() {
     let mut run = run(&["nginx", "full"], trials);
     run.manifest.experiment.cases.push(case("search"));
     let outcomes = |text: &str| {
-        let judged = text.parse::<Threshold>().unwrap().judge(&Source::from(run.clone()));
-        let each: Vec<(String, Outcome)> =
+        let judged = text.parse::<Threshold>().unwrap().judge(&ReportSource::from(run.clone()));
+        let each: Vec<(String, ThresholdOutcome)> =
             judged.iter().map(|judged| (judged.case.clone(), judged.outcome)).collect();
         (each, overall(&judged))
     };
     let (each, all) = outcomes("cpu(full/nginx)<4");
-    assert_eq!(each, [("browse".to_owned(), Outcome::Pass), ("search".to_owned(), Outcome::Fail)]);
-    assert_eq!(all, Outcome::Fail);
+    assert_eq!(
+        each,
+        [
+            ("browse".to_owned(), ThresholdOutcome::Pass),
+            ("search".to_owned(), ThresholdOutcome::Fail)
+        ]
+    );
+    assert_eq!(all, ThresholdOutcome::Fail);
     let (each, all) = outcomes("cpu(full/nginx @ browse)<4");
-    assert_eq!((each.len(), all), (1, Outcome::Pass));
+    assert_eq!((each.len(), all), (1, ThresholdOutcome::Pass));
 }
 
 #[test]
@@ -249,10 +260,10 @@ fn overall_outcome_is_the_worst() {
         judged(&run, "cpu(full/nginx)<4"),
         judged(&run, "cpu(full/nginx)<0.9"),
     );
-    assert_eq!(overall(&[pass.clone(), open.clone(), fail]), Outcome::Fail);
-    assert_eq!(overall(&[pass.clone(), open]), Outcome::NotSettled);
-    assert_eq!(overall(&[pass]), Outcome::Pass);
-    assert_eq!(overall(&[]), Outcome::Pass);
+    assert_eq!(overall(&[pass.clone(), open.clone(), fail]), ThresholdOutcome::Fail);
+    assert_eq!(overall(&[pass.clone(), open]), ThresholdOutcome::NotSettled);
+    assert_eq!(overall(&[pass]), ThresholdOutcome::Pass);
+    assert_eq!(overall(&[]), ThresholdOutcome::Pass);
 }
 
 #[test]
@@ -286,7 +297,7 @@ cpu(full)<40us: the interval contains the limit; more --blocks narrow it.
 fn interval_of_a_change_decides() {
     let priced = |full: &[u64; 6]| {
         let trials = [blocks("nginx", &[10; 6]), blocks("full", full)].concat();
-        Source::from(run(&["nginx", "full"], trials))
+        ReportSource::from(run(&["nginx", "full"], trials))
     };
     // Prices 2, then 3 and 4: the change is 1.73 from 1.5 to 2.
     let (old, new) = (priced(&[20; 6]), priced(&[30, 30, 30, 40, 40, 40]));
@@ -297,13 +308,13 @@ fn interval_of_a_change_decides() {
         all.remove(0)
     };
     for (text, outcome) in [
-        ("cpu(full)<201%", Outcome::Pass),
-        ("cpu(full/nginx)<2.01", Outcome::Pass),
-        ("cpu(full)<1.9", Outcome::NotSettled),
-        ("cpu(full)<1.4", Outcome::Fail),
+        ("cpu(full)<201%", ThresholdOutcome::Pass),
+        ("cpu(full/nginx)<2.01", ThresholdOutcome::Pass),
+        ("cpu(full)<1.9", ThresholdOutcome::NotSettled),
+        ("cpu(full)<1.4", ThresholdOutcome::Fail),
         // The price of nginx over full falls.
-        ("cpu(nginx/full)<0.7", Outcome::Pass),
-        ("startup(full)<1.4", Outcome::Pass),
+        ("cpu(nginx/full)<0.7", ThresholdOutcome::Pass),
+        ("startup(full)<1.4", ThresholdOutcome::Pass),
     ] {
         assert_eq!(judged(text).outcome, outcome, "{text}: {:?}", judged(text));
     }
@@ -322,13 +333,13 @@ fn interval_of_a_change_decides() {
 fn thresholds_and_goals_take_the_same_quantiles() {
     let mut run = run(&["nginx"], blocks("nginx", &[10; 6]));
     for trial in &mut run.trials {
-        if let tollgate_records::trial::Outcome::Measured(measurement) = &mut trial.outcome {
+        if let tollgate_records::trial::TrialOutcome::Measured(measurement) = &mut trial.outcome {
             measurement.latency.p95_ms = Some(4.0);
             measurement.latency.p999_ms = None;
         }
     }
     let p95 = judged(&run, "p95(nginx)<5ms");
-    assert_eq!(p95.outcome, Outcome::Pass, "{p95:?}");
+    assert_eq!(p95.outcome, ThresholdOutcome::Pass, "{p95:?}");
     let rare = judged(&run, "p99.9(nginx)<5ms");
     assert_eq!(rare.note.unwrap(), "too few requests per trial for p99.9");
 }
@@ -343,7 +354,7 @@ fn junit_has_a_test_case_per_threshold_and_case() {
     trials.extend(second);
     let mut run = run(&["nginx", "full", "light"], trials);
     run.manifest.experiment.cases.push(case("search"));
-    let source = Source::from(run);
+    let source = ReportSource::from(run);
     let thresholds = [
         "p99(full @ browse)<5ms",
         "memory(nginx)<4MiB",
@@ -389,10 +400,10 @@ fn generator_cpu_is_that_of_the_sender() {
     assert_outcomes(
         &run,
         &[
-            ("generator_cpu(full)<3.1us", Outcome::Pass),
-            ("generator_cpu(full)<2900ns", Outcome::Fail),
-            ("generator_cpu(full/nginx)<=1.01", Outcome::Pass),
-            ("generator_cpu(full/nginx)>1.01", Outcome::Fail),
+            ("generator_cpu(full)<3.1us", ThresholdOutcome::Pass),
+            ("generator_cpu(full)<2900ns", ThresholdOutcome::Fail),
+            ("generator_cpu(full/nginx)<=1.01", ThresholdOutcome::Pass),
+            ("generator_cpu(full/nginx)>1.01", ThresholdOutcome::Fail),
         ],
     );
 }

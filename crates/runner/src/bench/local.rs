@@ -32,7 +32,7 @@ use tollgate_net::{available_cpus, pin_current_thread};
 use tollgate_records::error::io_error;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::SubjectState;
-use tollgate_records::trial::{Failure, Measurement, Noise, Step};
+use tollgate_records::trial::{Measurement, Noise, TrialFailure, TrialStep};
 use tollgate_tls::SelfSigned;
 use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
 
@@ -83,7 +83,7 @@ impl<'a> LocalBench<'a> {
         request: &StartRequest<'_>,
     ) -> Result<Started, TrialEnd> {
         let site = external::site(external, request.case.load.protocol());
-        let site = site.map_err(TrialEnd::failed(Step::Reach))?;
+        let site = site.map_err(TrialEnd::failed(TrialStep::Reach))?;
         let within = request.subject.recipe.file.ready.timeout.0;
         self.system.reach(external, &site, request.ready, within, request.interrupt)?;
         Ok(Started { site, ports: BTreeMap::new(), startup: None })
@@ -94,7 +94,7 @@ impl<'a> LocalBench<'a> {
         let recipe = &subject.recipe.file;
         let certificate = render::certificate_file(&files.dir);
         if case.load.protocol().is_tls() {
-            write_certificate(&certificate).map_err(TrialEnd::failed(Step::Configure))?;
+            write_certificate(&certificate).map_err(TrialEnd::failed(TrialStep::Configure))?;
         }
         // An origin behind a system gets HTTP/1.1 in the clear.
         let is_direct = recipe.process.is_empty();
@@ -281,9 +281,11 @@ impl Bench for LocalBench<'_> {
 
     fn check(&mut self) -> Result<(), TrialEnd> {
         // Without its origin, responses of the system mean nothing.
-        for (role, step) in [(&mut self.origin, Step::Origin), (&mut self.system, Step::Probe)] {
+        for (role, step) in
+            [(&mut self.origin, TrialStep::Origin), (&mut self.system, TrialStep::Probe)]
+        {
             if let Some((reason, log)) = role.exit() {
-                return Err(TrialEnd::Failed(Failure { step, reason, log }));
+                return Err(TrialEnd::Failed(TrialFailure { step, reason, log }));
             }
         }
         Ok(())
@@ -296,9 +298,9 @@ impl Bench for LocalBench<'_> {
     fn measure(&mut self, request: &MeasureRequest<'_>) -> Result<Measurement, TrialEnd> {
         let measured = self.window(request);
         if let Some((reason, log)) = self.origin.exit() {
-            return Err(TrialEnd::Failed(Failure { step: Step::Origin, reason, log }));
+            return Err(TrialEnd::Failed(TrialFailure { step: TrialStep::Origin, reason, log }));
         }
-        measured.map_err(|error| TrialEnd::at(Step::Load, &error, self.system.log_tail()))
+        measured.map_err(|error| TrialEnd::at(TrialStep::Load, &error, self.system.log_tail()))
     }
 
     fn stop(&mut self) {

@@ -18,7 +18,7 @@ use tollgate_load::{Request, Summary};
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::{Installed, SubjectState};
 use tollgate_records::trial::{
-    CpuTime, Failure, Measurement, Noise, ProbeOutcome, ProbeResponse, Step, WarmUpRecord,
+    CpuTime, Measurement, Noise, ProbeOutcome, ProbeResponse, TrialFailure, TrialStep, WarmUpRecord,
 };
 
 /// Events of a trial.
@@ -66,8 +66,8 @@ impl MockBench {
         interrupt.check()
     }
 
-    fn fail(step: Step, reason: &str) -> TrialEnd {
-        TrialEnd::Failed(Failure { step, reason: reason.to_owned(), log: Vec::new() })
+    fn fail(step: TrialStep, reason: &str) -> TrialEnd {
+        TrialEnd::Failed(TrialFailure { step, reason: reason.to_owned(), log: Vec::new() })
     }
 }
 
@@ -111,7 +111,7 @@ impl Bench for MockBench {
         self.call("start", request.interrupt)?;
         self.play = (self.script)(&request.files.log_prefix);
         if self.play == Play::NotStarted {
-            return Err(Self::fail(Step::Start, "no such program"));
+            return Err(Self::fail(TrialStep::Start, "no such program"));
         }
         let site = Site::plain("127.0.0.1:1".parse().unwrap());
         Ok(Started { site, ports: BTreeMap::new(), startup: Some(Duration::from_millis(7)) })
@@ -119,8 +119,8 @@ impl Bench for MockBench {
 
     fn check(&mut self) -> Result<(), TrialEnd> {
         match self.play {
-            Play::OriginDies => Err(Self::fail(Step::Origin, "the origin ended")),
-            Play::HostLost => Err(Self::fail(Step::Host, "lost node-1")),
+            Play::OriginDies => Err(Self::fail(TrialStep::Origin, "the origin ended")),
+            Play::HostLost => Err(Self::fail(TrialStep::Host, "lost node-1")),
             _ => Ok(()),
         }
     }
@@ -180,7 +180,7 @@ impl Bench for MockBench {
             heaviest: None,
             lateness: Duration::ZERO,
         };
-        assemble(&request.expected, readings).map_err(TrialEnd::failed(Step::Load))
+        assemble(&request.expected, readings).map_err(TrialEnd::failed(TrialStep::Load))
     }
 
     fn stop(&mut self) {

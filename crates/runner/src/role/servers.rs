@@ -10,7 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tollgate_load::Request;
-use tollgate_records::trial::{Failure, Step};
+use tollgate_records::trial::{TrialFailure, TrialStep};
 
 /// The processes of one role. Dropping stops them in reverse order.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Servers {
 /// Reason for a trial without measurement.
 #[derive(Debug)]
 pub enum TrialEnd {
-    Failed(Failure),
+    Failed(TrialFailure),
     Interrupted(Interrupted),
 }
 
@@ -37,32 +37,32 @@ impl From<Interrupted> for TrialEnd {
 
 impl TrialEnd {
     /// The failure of a step, or the interruption in the chain of the error.
-    pub fn at(step: Step, error: &anyhow::Error, log: Vec<String>) -> Self {
+    pub fn at(step: TrialStep, error: &anyhow::Error, log: Vec<String>) -> Self {
         match error.downcast_ref() {
             Some(interrupted) => Self::Interrupted(*interrupted),
-            None => Self::Failed(Failure { step, reason: format!("{error:#}"), log }),
+            None => Self::Failed(TrialFailure { step, reason: format!("{error:#}"), log }),
         }
     }
 
     /// Converts errors to the failure of a step.
-    pub fn failed<E: Into<anyhow::Error>>(step: Step) -> impl Fn(E) -> Self {
+    pub fn failed<E: Into<anyhow::Error>>(step: TrialStep) -> impl Fn(E) -> Self {
         move |error| Self::at(step, &error.into(), Vec::new())
     }
 
     pub(super) fn not_started(error: io::Error) -> Self {
-        Self::at(Step::Start, &error.into(), Vec::new())
+        Self::at(TrialStep::Start, &error.into(), Vec::new())
     }
 
     /// The same reason, in another step.
-    pub(super) fn in_step(self, step: Step) -> Self {
+    pub(super) fn in_step(self, step: TrialStep) -> Self {
         match self {
-            Self::Failed(failure) => Self::Failed(Failure { step, ..failure }),
+            Self::Failed(failure) => Self::Failed(TrialFailure { step, ..failure }),
             Self::Interrupted(interrupted) => Self::Interrupted(interrupted),
         }
     }
 
     fn before_response(reason: String, log: Vec<String>) -> Self {
-        Self::Failed(Failure { step: Step::Start, reason, log })
+        Self::Failed(TrialFailure { step: TrialStep::Start, reason, log })
     }
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn run_to_end(
 }
 
 fn launched(launch: &Launch<'_>) -> Result<ProcessGroup, TrialEnd> {
-    ProcessGroup::start(launch).map_err(|error| TrialEnd::at(Step::Start, &error, Vec::new()))
+    ProcessGroup::start(launch).map_err(|error| TrialEnd::at(TrialStep::Start, &error, Vec::new()))
 }
 
 fn tail(group: &ProcessGroup) -> Vec<String> {

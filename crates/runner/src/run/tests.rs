@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::loading::WrittenExperiment;
-use tollgate_experiment::toml_file::{self, Source};
+use tollgate_experiment::toml_file::{self, NamedText};
 use tollgate_traffic::units::Percent;
 
 const EXPERIMENT: &str = r#"
@@ -38,7 +38,7 @@ fn memory_folder() -> TempDir {
 
 fn experiment() -> Experiment {
     let catalog = Catalog::new(vec![]);
-    let source = Source { name: "x.toml".to_owned(), text: EXPERIMENT.to_owned() };
+    let source = NamedText { name: "x.toml".to_owned(), text: EXPERIMENT.to_owned() };
     let written = WrittenExperiment::new("x", "x.toml", toml_file::parse(&source).unwrap());
     Experiment::from_written(&catalog, written.unwrap(), &Adjustments::default()).unwrap()
 }
@@ -65,8 +65,8 @@ fn run_in(
     };
     let mut events = Vec::new();
     let ending = run(bench, &request, &mut |event| match event {
-        Event::GivenUp { subject, .. } => events.push(format!("{subject} is given up")),
-        Event::Waiting(text) => events.push(text.to_owned()),
+        RunEvent::GivenUp { subject, .. } => events.push(format!("{subject} is given up")),
+        RunEvent::Waiting(text) => events.push(text.to_owned()),
         _ => {}
     });
     (ending.map(|ending| ending.ended_by), events)

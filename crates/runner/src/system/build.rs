@@ -205,10 +205,10 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> anyhow::Result
 mod tests {
     use super::*;
     use tollgate_experiment::recipe::BuildFile;
-    use tollgate_experiment::toml_file::Source;
+    use tollgate_experiment::toml_file::NamedText;
 
     fn build(sources: &[(&str, &str)]) -> Build {
-        let source = |(name, text): &(&str, &str)| Source {
+        let source = |(name, text): &(&str, &str)| NamedText {
             name: (*name).to_owned(),
             text: (*text).to_owned(),
         };

@@ -182,7 +182,7 @@ fn unknown(command: &str, reason: impl fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_experiment::toml_file::Source;
+    use tollgate_experiment::toml_file::NamedText;
 
     const LINUX: &str = r#"{"GOFLAGS": "", "GOOS": "linux", "GOTOOLCHAIN": "local"}"#;
 
@@ -209,7 +209,7 @@ mod tests {
         let module = |text: &str| {
             let text = text.to_owned();
             let file = toml::from_str("title = 'a build'\n[programs]").unwrap();
-            let sources = vec![Source { name: "go.mod".to_owned(), text }];
+            let sources = vec![NamedText { name: "go.mod".to_owned(), text }];
             needed(&Build { name: "a".to_owned(), file, sources })
         };
         assert_eq!(
@@ -223,7 +223,7 @@ mod tests {
     fn modules_are_direct_dependencies_only() {
         let file = toml::from_str("title = 'a build'\n[programs]").unwrap();
         let source =
-            |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
+            |name: &str, text: &str| NamedText { name: name.to_owned(), text: text.to_owned() };
         let module = "module a\n\ngo 1.25\n\nrequire b.example/b v1.2.3\n\nrequire (\n\t// a comment\n\tc.example/c v0.1.0\n\t\
             d.example/d v0.2.0 // indirect\n)\n\nexclude (\n\te.example/e v0.3.0\n)\n";
         let build = Build { name: "a".to_owned(), file, sources: vec![source("go.mod", module)] };

@@ -22,7 +22,7 @@ use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]
-pub struct Place<'a> {
+pub struct RenderPlace<'a> {
     /// Folder for the configuration files.
     pub dir: &'a Path,
     /// Address of the system.
@@ -61,7 +61,11 @@ pub struct RenderedProcess {
 
 /// Renders the configuration files of a subject into `place.dir`, copies its other files there, and renders its
 /// commands.
-pub fn render(catalog: &Catalog, subject: &Subject, place: &Place<'_>) -> anyhow::Result<Rendered> {
+pub fn render(
+    catalog: &Catalog,
+    subject: &Subject,
+    place: &RenderPlace<'_>,
+) -> anyhow::Result<Rendered> {
     let failed = |part: &str| failed(subject, part);
     let referenced = Arc::new(Mutex::new(BTreeMap::new()));
     let [mut environment, mut own_environment] =
@@ -262,7 +266,7 @@ pub fn certificate_file(dir: &Path) -> PathBuf {
 }
 
 /// The names in templates, described in docs/systems.md.
-fn variables(subject: &Subject, place: &Place<'_>) -> Value {
+fn variables(subject: &Subject, place: &RenderPlace<'_>) -> Value {
     context! {
         dir => place.dir.display().to_string(),
         listen => address(place.listen),

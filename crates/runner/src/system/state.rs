@@ -1,6 +1,6 @@
 //! State of the system of a subject on this machine: its parts, and its configuration with fixed ports.
 
-use super::render::{self, Place};
+use super::render::{self, RenderPlace};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,7 @@ pub fn state(
     let origins: Vec<SocketAddr> = (0..fixed.origins)
         .map(|number| SocketAddr::from((Ipv4Addr::LOCALHOST, 2 + 1_000 * number)))
         .collect();
-    let place = Place {
+    let place = RenderPlace {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origins: &origins,

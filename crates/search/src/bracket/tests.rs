@@ -6,10 +6,10 @@ use rand_chacha::ChaCha8Rng;
 
 const OPTIONS: BracketOptions =
     BracketOptions { start: 1_000.0, min: 1.0, max: 10_000_000.0, width: 0.05, confirmations: 3 };
-const FAIL: Verdict = Verdict::Fail { by_system: true };
+const FAIL: RateVerdict = RateVerdict::Fail { by_system: true };
 
 /// Tries the lowest candidate until the search is finished; returns the rates in order.
-fn search(bracket: &mut Bracket, mut verdict: impl FnMut(f64) -> Verdict) -> Vec<f64> {
+fn search(bracket: &mut Bracket, mut verdict: impl FnMut(f64) -> RateVerdict) -> Vec<f64> {
     let mut rates = Vec::new();
     while let Some(rate) = bracket.candidates().first().copied() {
         bracket.record(rate, verdict(rate));
@@ -26,8 +26,8 @@ fn ends(bracket: &Bracket) -> (Short, Short) {
     (bracket.passed().map(short), bracket.failed().map(short))
 }
 
-fn holds(capacity: f64) -> impl FnMut(f64) -> Verdict {
-    move |rate| if rate <= capacity { Verdict::Pass } else { FAIL }
+fn holds(capacity: f64) -> impl FnMut(f64) -> RateVerdict {
+    move |rate| if rate <= capacity { RateVerdict::Pass } else { FAIL }
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn confirms_the_lowest_rate_if_nothing_passes() {
 #[test]
 fn confirms_the_highest_rate_if_everything_passes() {
     let mut bracket = Bracket::new(BracketOptions { max: 3_000.0, confirmations: 1, ..OPTIONS });
-    let rates = search(&mut bracket, |_| Verdict::Pass);
+    let rates = search(&mut bracket, |_| RateVerdict::Pass);
     assert_eq!(rates, [1_000.0, 2_000.0, 3_000.0, 3_000.0]);
     assert_eq!(bracket.progress(), Progress::AlwaysPassed);
     assert_eq!(ends(&bracket), (Some((3_000.0, 2)), None));
@@ -75,14 +75,14 @@ fn confirms_the_highest_rate_if_everything_passes() {
 #[test]
 fn contradicted_ends_move_out_in_doubling_steps() {
     let mut bracket = Bracket::new(BracketOptions { start: 4_968.0, confirmations: 1, ..OPTIONS });
-    let mut note = |rates: &[(f64, Verdict)]| {
+    let mut note = |rates: &[(f64, RateVerdict)]| {
         for (rate, verdict) in rates {
             assert!(bracket.candidates().contains(rate), "{rate}: {:?}", bracket.candidates());
             bracket.record(*rate, *verdict);
         }
         bracket.candidates()
     };
-    let passed = Verdict::Pass;
+    let passed = RateVerdict::Pass;
     note(&[(4_968.0, passed), (9_936.0, FAIL), (7_026.0, FAIL), (5_908.0, FAIL)]);
     let left = note(&[(5_418.0, FAIL), (5_188.0, FAIL)]);
     assert_eq!(left, [4_968.0, 5_188.0]);
@@ -103,13 +103,13 @@ fn contradicted_ends_move_out_in_doubling_steps() {
 
 #[test]
 fn gives_up_after_too_many_indecisive_trials_in_a_row() {
-    for (nothing, times) in [(Verdict::Invalid, 10), (Verdict::NotMeasured, 2)] {
+    for (nothing, times) in [(RateVerdict::Invalid, 10), (RateVerdict::NotMeasured, 2)] {
         let mut bracket = Bracket::new(OPTIONS);
         for _ in 1..times {
             bracket.record(1_000.0, nothing);
         }
         assert_eq!(bracket.candidates(), [1_000.0]);
-        bracket.record(1_000.0, Verdict::Pass);
+        bracket.record(1_000.0, RateVerdict::Pass);
         for _ in 1..times {
             bracket.record(2_000.0, nothing);
         }
@@ -130,7 +130,7 @@ fn stops_at_the_trial_limit_unless_the_last_trial_settles_it() {
         while let Some(rate) = bracket.candidates().first().copied() {
             trials += 1;
             let is_invalid = trials <= 2 * disturbed && trials % 2 == 0;
-            bracket.record(rate, if is_invalid { Verdict::Invalid } else { verdict(rate) });
+            bracket.record(rate, if is_invalid { RateVerdict::Invalid } else { verdict(rate) });
         }
         (trials, bracket.progress())
     };
@@ -146,10 +146,10 @@ fn upper_end_is_attributed_to_the_majority_of_its_trials() {
         let mut left = unclear;
         search(&mut bracket, |rate| {
             if rate < 400.0 {
-                return Verdict::Pass;
+                return RateVerdict::Pass;
             }
             left -= 1;
-            Verdict::Fail { by_system: left < 0 }
+            RateVerdict::Fail { by_system: left < 0 }
         });
         assert_eq!(bracket.progress(), Progress::Settled);
         assert_eq!(ends(&bracket), (Some((200.0, 4)), Some((400.0, 4))));
@@ -159,12 +159,12 @@ fn upper_end_is_attributed_to_the_majority_of_its_trials() {
 }
 
 /// A simulated system whose capacity varies from trial to trial by `percent`.
-fn noisy(capacity: f64, percent: f64, seed: u64) -> impl FnMut(f64) -> Verdict {
+fn noisy(capacity: f64, percent: f64, seed: u64) -> impl FnMut(f64) -> RateVerdict {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     move |rate| {
         // The sum of twelve uniform numbers is nearly normal with a standard deviation of 1.
         let z: f64 = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
-        if rate <= capacity * (percent / 100.0 * z).exp() { Verdict::Pass } else { FAIL }
+        if rate <= capacity * (percent / 100.0 * z).exp() { RateVerdict::Pass } else { FAIL }
     }
 }
 
@@ -184,7 +184,7 @@ fn simulate(percent: f64, seed: u64) -> (bool, f64, usize) {
     let (passed, failed) =
         (bracket.passed().unwrap().rate_per_s, bracket.failed().unwrap().rate_per_s);
     for (rate, verdict) in bracket.trials {
-        let is_outside = if verdict == Verdict::Pass { rate < failed } else { rate > passed };
+        let is_outside = if verdict == RateVerdict::Pass { rate < failed } else { rate > passed };
         assert!(is_outside, "{rate}: {verdict:?}, seed {seed}: contradicts the interval");
     }
     (passed <= capacity && capacity <= failed, failed / passed, trials)

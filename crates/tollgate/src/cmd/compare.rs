@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tollgate_records::files;
 use tollgate_report as report;
 use tollgate_report::compare;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_stats::number::counted;
 
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let read = |dir: &Path| {
-        let source = Source::read(dir)?;
+        let source = ReportSource::read(dir)?;
         match &args.baseline {
             Some(baseline) => source.over(baseline).with_context(|| dir.display().to_string()),
             None => Ok(source),

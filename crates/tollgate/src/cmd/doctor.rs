@@ -22,11 +22,11 @@ use tollgate_records::stop::EndedBy;
 use tollgate_records::trial::TrialRecord;
 use tollgate_report as report;
 use tollgate_report::noise;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
-use tollgate_runner::run::{self, Event, RunRequest};
+use tollgate_runner::run::{self, RunEvent, RunRequest};
 use tollgate_runner::system;
 
 /// The experiment of the check, and the one for machines without nginx.
@@ -176,14 +176,14 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
             resumes: false,
         },
         &mut |event| {
-            if let Event::Recorded(record) = event {
+            if let RunEvent::Recorded(record) = event {
                 eprint_line(&trial_line(record, started.elapsed()));
             }
         },
     )?;
     drop(bench);
 
-    let source = Source::read(dir)?;
+    let source = ReportSource::read(dir)?;
     if out.is_some() {
         report::write_all(&source, dir)?;
     }

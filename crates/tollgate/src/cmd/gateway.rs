@@ -69,7 +69,7 @@ pub(crate) struct Args {
 const EXAMPLE: &str = include_str!("../../../../examples/gateway.yaml");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum SignalEvent {
     Reload,
     ReopenLogs,
     Terminate,
@@ -104,16 +104,16 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     notify(&[NotifyState::Ready]);
     loop {
         match events.recv_timeout(CHECK_INTERVAL) {
-            Ok(Event::Reload) => reload(&mut gateway, path),
-            Ok(Event::ReopenLogs) => reopen_logs(&gateway),
-            Ok(Event::Ignored(signal)) => log(&format!("{signal} ignored")),
+            Ok(SignalEvent::Reload) => reload(&mut gateway, path),
+            Ok(SignalEvent::ReopenLogs) => reopen_logs(&gateway),
+            Ok(SignalEvent::Ignored(signal)) => log(&format!("{signal} ignored")),
             Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {
                 if let Err(error) = gateway.update_addresses() {
                     let error = anyhow::Error::from(error);
                     log(&format!("cannot change the addresses of backends: {error:#}"));
                 }
             }
-            Ok(Event::Terminate) | Err(_) => break,
+            Ok(SignalEvent::Terminate) | Err(_) => break,
         }
     }
     notify(&[NotifyState::Stopping]);
@@ -136,7 +136,7 @@ fn check(config: &Config, path: &Path) -> Result<Exit, Failure> {
     Err(Failure::bad_input(anyhow::anyhow!(lines.join("\n"))))
 }
 
-fn signal_events() -> std::io::Result<Receiver<Event>> {
+fn signal_events() -> std::io::Result<Receiver<SignalEvent>> {
     let handled = signals::not_ignored(&SIGNALS);
     let mut signals = Signals::new(handled.iter().map(|signal| *signal as i32))?;
     let (sender, events) = mpsc::channel();
@@ -144,10 +144,10 @@ fn signal_events() -> std::io::Result<Receiver<Event>> {
         for number in signals.forever() {
             let Some(signal) = handled.iter().find(|it| **it as i32 == number) else { continue };
             let event = match signal {
-                Signal::SIGHUP => Event::Reload,
-                Signal::SIGUSR1 => Event::ReopenLogs,
-                Signal::SIGUSR2 => Event::Ignored(*signal),
-                _ => Event::Terminate,
+                Signal::SIGHUP => SignalEvent::Reload,
+                Signal::SIGUSR1 => SignalEvent::ReopenLogs,
+                Signal::SIGUSR2 => SignalEvent::Ignored(*signal),
+                _ => SignalEvent::Terminate,
             };
             // The receiver is gone only at the end of the process.
             sender.send(event).ok();
@@ -193,9 +193,9 @@ fn notify(state: &[NotifyState]) {
     }
 }
 
-fn exit_on_second_signal(events: Receiver<Event>) -> std::io::Result<()> {
+fn exit_on_second_signal(events: Receiver<SignalEvent>) -> std::io::Result<()> {
     std::thread::Builder::new().name("second-signal".to_owned()).spawn(move || {
-        if events.iter().any(|event| event == Event::Terminate) {
+        if events.iter().any(|event| event == SignalEvent::Terminate) {
             log("second signal; active requests aborted");
             stderr_log::finish();
             std::process::exit(Exit::Interrupted as i32);

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
 use tollgate_experiment::experiment::Experiment;
 use tollgate_records::stop::Stop;
-use tollgate_records::trial::{Outcome, TrialRecord};
+use tollgate_records::trial::{TrialOutcome, TrialRecord};
 use tollgate_records::validity::Invalid;
-use tollgate_runner::run::{Event, shortest_time};
+use tollgate_runner::run::{RunEvent, shortest_time};
 use tollgate_stats::number::{counted, share};
 
 pub(crate) struct Progress {
@@ -46,28 +46,28 @@ impl Progress {
         }
     }
 
-    pub(crate) fn show(&mut self, event: &Event<'_>) {
+    pub(crate) fn show(&mut self, event: &RunEvent<'_>) {
         match event {
-            Event::NotInstalled(subject) => self.line(&subject.to_string()),
-            Event::Changed(difference) => {
+            RunEvent::NotInstalled(subject) => self.line(&subject.to_string()),
+            RunEvent::Changed(difference) => {
                 self.line(&format!(
                     "the machine has changed since the start of the run: {difference}"
                 ));
             }
-            Event::Waiting(text) => self.line(text),
-            Event::Begun { trials, done } => self.begin(*trials, done),
-            Event::Block { half_width: Some(half), .. } => {
+            RunEvent::Waiting(text) => self.line(text),
+            RunEvent::Begun { trials, done } => self.begin(*trials, done),
+            RunEvent::Block { half_width: Some(half), .. } => {
                 self.line(&format!("widest interval: ±{}", share(*half)));
             }
-            Event::Block { half_width: None, .. } => {}
-            Event::Trial { block, case, subject } => {
+            RunEvent::Block { half_width: None, .. } => {}
+            RunEvent::Trial { block, case, subject } => {
                 self.bar.set_message(format!("{}: {subject} ({case})", self.place(*block)));
             }
-            Event::Recorded(record) => {
+            RunEvent::Recorded(record) => {
                 self.advance(record);
                 self.record(record);
             }
-            Event::GivenUp { case, subject } => {
+            RunEvent::GivenUp { case, subject } => {
                 self.line(&format!("{subject} is skipped in the rest of the run ({case})"));
             }
         }
@@ -148,7 +148,7 @@ impl Progress {
         }
         let reasons = record.outcome.why_not_valid().join("; ");
         let what = match &record.outcome {
-            Outcome::Measured(measurement) => {
+            TrialOutcome::Measured(measurement) => {
                 let rate = format!("{:.0} responses/s", measurement.throughput_per_s);
                 let cpu = measurement.system_cpu_us_per_request();
                 let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} µs CPU/request"));
@@ -165,8 +165,8 @@ impl Progress {
                     format!("invalid: {reasons}")
                 }
             }
-            Outcome::Refused(_) => reasons,
-            Outcome::Failed(failure) => {
+            TrialOutcome::Refused(_) => reasons,
+            TrialOutcome::Failed(failure) => {
                 failure.log.iter().fold(reasons, |text, line| text + &format!("\n    | {line}"))
             }
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tollgate_records::files;
 use tollgate_records::run_dir;
 use tollgate_report::export;
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_report::{self as report, NoFigure};
 use tollgate_search::report::SearchReport;
 
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
         return search(&args.dir, args.format);
     }
-    let source = Source::read(&args.dir);
+    let source = ReportSource::read(&args.dir);
     let source = match &args.baseline {
         Some(baseline) => source.and_then(|source| source.over(baseline)),
         None => source,

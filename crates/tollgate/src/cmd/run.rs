@@ -25,7 +25,7 @@ use tollgate_records::stop::EndedBy;
 use tollgate_report as report;
 use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
-use tollgate_report::source::Source;
+use tollgate_report::source::ReportSource;
 use tollgate_runner::ablation::{self, Selection as Ablate};
 use tollgate_runner::bench::Bench;
 use tollgate_runner::bench::local::LocalBench;
@@ -267,7 +267,7 @@ fn start(args: &Args, arguments: &[String], resumes: bool) -> Result<Exit, Failu
     // Gives the hosts back before the reports are made.
     drop(bench);
 
-    let source = Source::read(&ending.dir)?;
+    let source = ReportSource::read(&ending.dir)?;
     let analysis = &source.analysis;
     // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
     let printed = console::print(&report::render(&source, Format::Table, console::screen())?);
@@ -303,7 +303,7 @@ fn run_error(error: anyhow::Error, out: &Path) -> anyhow::Error {
     let resume = resume_command(out);
     match error.downcast_ref() {
         Some(NoPrices::NeverQuiet { .. }) => {
-            match Source::read(out).and_then(|source| write_reports(&source, out)) {
+            match ReportSource::read(out).and_then(|source| write_reports(&source, out)) {
                 Ok(()) => error.context(format!("`{resume}` continues the run")),
                 Err(unwritten) => unwritten.context(error),
             }
@@ -315,7 +315,7 @@ fn run_error(error: anyhow::Error, out: &Path) -> anyhow::Error {
     }
 }
 
-fn write_reports(source: &Source, out: &Path) -> anyhow::Result<()> {
+fn write_reports(source: &ReportSource, out: &Path) -> anyhow::Result<()> {
     report::write_all(source, out).with_context(|| {
         let resume = resume_command(out);
         format!(

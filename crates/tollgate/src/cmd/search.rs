@@ -12,11 +12,11 @@ use std::slice;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::manifest::Invocation;
 use tollgate_records::files;
-use tollgate_search::bracket::{Progress, Verdict};
+use tollgate_search::bracket::{Progress, RateVerdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
 use tollgate_search::report::{SearchReport, Status};
-use tollgate_search::run::{Event, SearchRequest, search};
+use tollgate_search::run::{SearchEvent, SearchRequest, search};
 use tollgate_stats::number::in_full;
 use tollgate_traffic::units::{Percent, Span};
 
@@ -175,17 +175,17 @@ fn exit(report: &SearchReport) -> Exit {
     }
 }
 
-fn in_words(event: &Event<'_>) -> String {
+fn in_words(event: &SearchEvent<'_>) -> String {
     match event {
-        Event::NotInstalled(subject) => subject.to_string(),
-        Event::Waiting(text) => (*text).to_owned(),
-        Event::Trial { step, case, subject, rate_per_s, judgement, progress } => {
+        SearchEvent::NotInstalled(subject) => subject.to_string(),
+        SearchEvent::Waiting(text) => (*text).to_owned(),
+        SearchEvent::Trial { step, case, subject, rate_per_s, judgement, progress } => {
             let verdict = match judgement.verdict {
-                Verdict::Pass => "pass",
-                Verdict::Fail { by_system: true } => "fail",
-                Verdict::Fail { by_system: false } => "fail, not by the system alone",
-                Verdict::Invalid => "invalid",
-                Verdict::NotMeasured => "not measured",
+                RateVerdict::Pass => "pass",
+                RateVerdict::Fail { by_system: true } => "fail",
+                RateVerdict::Fail { by_system: false } => "fail, not by the system alone",
+                RateVerdict::Invalid => "invalid",
+                RateVerdict::NotMeasured => "not measured",
             };
             let reasons = if judgement.reasons.is_empty() {
                 String::new()

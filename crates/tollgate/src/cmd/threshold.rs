@@ -8,8 +8,8 @@ use tollgate_report as report;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;
 use tollgate_report::junit;
-use tollgate_report::source::Source;
-use tollgate_report::threshold::{self, Judged, Outcome, Threshold};
+use tollgate_report::source::ReportSource;
+use tollgate_report::threshold::{self, Judged, Threshold, ThresholdOutcome};
 use tollgate_stats::text::Screen;
 
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ impl ThresholdArgs {
     pub(crate) fn judge(
         &self,
         thresholds: &[Threshold],
-        source: &Source,
+        source: &ReportSource,
         format: report::Format,
         exit: Exit,
     ) -> Result<Exit, Failure> {
@@ -142,8 +142,8 @@ pub(crate) fn finish(
     }
     junit.write(&analysis.title, judged)?;
     Ok(match threshold::overall(judged) {
-        Outcome::Fail => Exit::ThresholdFailed,
-        Outcome::NotSettled => Exit::NotSettled,
-        Outcome::Pass => exit,
+        ThresholdOutcome::Fail => Exit::ThresholdFailed,
+        ThresholdOutcome::NotSettled => Exit::NotSettled,
+        ThresholdOutcome::Pass => exit,
     })
 }

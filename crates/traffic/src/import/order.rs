@@ -16,7 +16,7 @@ const ORDER_US_MAX: u64 = MAX_OFFSET_US - MICROS_PER_S as u64;
 /// The requests of an import in the order of their times. A request takes 16 bytes, a client about 20.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    events: Vec<Event>,
+    events: Vec<OrderEvent>,
     /// Numbers of clients by the hash of their name. Two of a million have the same hash once in thirty million imports,
     /// and would then share a session.
     clients: HashMap<u64, u32>,
@@ -27,7 +27,7 @@ pub(super) struct Order {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Event {
+struct OrderEvent {
     unix_us: i64,
     client: u32,
     request: u32,
@@ -46,7 +46,7 @@ impl Order {
         let next = self.clients.len() as u32;
         let client = *self.clients.entry(hasher.finish()).or_insert(next);
         self.has_fractions |= !time.is_whole_second;
-        self.events.push(Event { unix_us: time.unix_us, client, request });
+        self.events.push(OrderEvent { unix_us: time.unix_us, client, request });
     }
 
     /// Number of requests in the list.

@@ -17,7 +17,7 @@ use crate::worker::keys::{Http2Key, Key as _, UpstreamKey};
 use crate::worker::link::Link;
 use crate::worker::scratch::INPUT_BYTES;
 use crate::worker::shared::Shared;
-use crate::worker::upstreams::{Place, Upstream, Work};
+use crate::worker::upstreams::{BackendPlace, Upstream, Work};
 use tollgate_tls::Received;
 
 /// Receive window of a stream. A response has at most as many bytes in this process that its client has not taken.
@@ -45,7 +45,7 @@ impl Shared {
     /// Adds a stream for a request, on a connection that has room or on a new one.
     pub(in crate::worker) fn take_stream(
         &mut self,
-        place: Place,
+        place: BackendPlace,
         streams_max: u32,
         request: &RequestSummary,
         must_be_new: bool,
@@ -73,7 +73,7 @@ impl Shared {
     /// `must_be_open`: reads an idle one first, so that the request is not sent if the backend has closed it.
     fn find_connection(
         &mut self,
-        place: Place,
+        place: BackendPlace,
         streams_max: u32,
         must_be_new: bool,
         must_be_open: bool,
@@ -123,7 +123,7 @@ impl Shared {
     /// Opens a connection. It is registered with the poller when its settings are sent.
     fn connect_http2(
         &mut self,
-        place: Place,
+        place: BackendPlace,
         streams_max: u32,
     ) -> io::Result<(UpstreamKey, Http2Key)> {
         let at = self.connect(place)?;

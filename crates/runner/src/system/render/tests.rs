@@ -44,8 +44,8 @@ fn place<'a>(
     dir: &'a Path,
     ports: &'a BTreeMap<String, SocketAddr>,
     installed: &'a Installed,
-) -> Place<'a> {
-    Place {
+) -> RenderPlace<'a> {
+    RenderPlace {
         dir,
         listen: "127.0.0.1:18080".parse().unwrap(),
         origins: &ORIGINS[..1],
@@ -92,7 +92,8 @@ fn load_balancer_configuration_has_every_origin() {
         let (installed, ports) = (all_installed(&subject.recipe, dir.path()), BTreeMap::new());
         for origins in [1, 2] {
             let place = place(dir.path(), &ports, &installed);
-            render(&catalog, subject, &Place { origins: &ORIGINS[..origins], ..place }).unwrap();
+            render(&catalog, subject, &RenderPlace { origins: &ORIGINS[..origins], ..place })
+                .unwrap();
             let config = fs::read_to_string(dir.path().join(file)).unwrap();
             let found = lines.map(|line| config.matches(line).count());
             assert_eq!(found, [1, origins - 1], "{system}, {origins}: {config}");
@@ -106,7 +107,8 @@ fn system_without_origin_gets_its_files_unchanged() {
     let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (installed, ports) = (programs(), BTreeMap::new());
-    let place = Place { origins: &[], connections: 128, ..place(dir.path(), &ports, &installed) };
+    let place =
+        RenderPlace { origins: &[], connections: 128, ..place(dir.path(), &ports, &installed) };
     render(&catalog, &experiment.subjects[0], &place).unwrap();
     let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
     assert!(config.contains("worker_connections 768;"), "{config}");
@@ -132,7 +134,7 @@ fn every_built_in_recipe_renders_with_defaults() {
         let ports = ports.collect();
         let place = place(dir.path(), &ports, &installed);
         let origins = if recipe.file.balances { 2 } else { usize::from(recipe.file.origin) };
-        let place = Place { origins: &ORIGINS[..origins], ..place };
+        let place = RenderPlace { origins: &ORIGINS[..origins], ..place };
         let subject = Subject { name, recipe, options, ..subject("nginx") };
         if let Err(error) = render(&catalog, &subject, &place) {
             panic!("{}: {error:#}", subject.name);

@@ -4,7 +4,7 @@ use super::args::WarmUp;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use http::uri::Authority;
 use std::time::Duration;
-use tollgate_load::{MAX_STAGES, MIN_INTERVAL, Pace, Rate, Stage};
+use tollgate_load::{MAX_STAGES, MIN_INTERVAL, Pace, Rate, RateStage};
 use tollgate_traffic::load_shape::{MAX_RATE, MAX_TIMEOUT};
 
 /// Limit of the length of a measurement or a warm-up.
@@ -137,7 +137,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
         let Some(length) = length else {
             return Err(format!("stage `{part}` has no length; write {part}/10s"));
         };
-        stages.push(Stage { from_per_s, to_per_s, length });
+        stages.push(RateStage { from_per_s, to_per_s, length });
     }
     if stages.len() > MAX_STAGES {
         return Err(format!("expected at most {MAX_STAGES} stages"));
@@ -163,14 +163,14 @@ fn expected_rate(what: &str) -> String {
 mod tests {
     use super::*;
 
-    fn stage(from_per_s: f64, to_per_s: f64, seconds: u64) -> Stage {
-        Stage { from_per_s, to_per_s, length: Duration::from_secs(seconds) }
+    fn stage(from_per_s: f64, to_per_s: f64, seconds: u64) -> RateStage {
+        RateStage { from_per_s, to_per_s, length: Duration::from_secs(seconds) }
     }
 
     #[test]
     fn rates_are_constant_or_stages() {
         assert_eq!(rate("0.5"), Ok(Rate::Constant(0.5)));
-        let stages = |stages: &[Stage]| Ok(Rate::Stages(stages.to_vec()));
+        let stages = |stages: &[RateStage]| Ok(Rate::Stages(stages.to_vec()));
         assert_eq!(rate("100..5000/60s"), stages(&[stage(100.0, 5_000.0, 60)]));
         let steps = [stage(1_000.0, 1_000.0, 10), stage(2_000.0, 2_000.0, 10), stage(0.0, 0.0, 10)];
         assert_eq!(rate("1000,2000,0/10s"), stages(&steps));
