@@ -120,14 +120,14 @@ fn bisect_change(
     change: &Change,
     notify: &mut dyn FnMut(BatchEvent<'_>),
 ) -> anyhow::Result<Vec<LevelShift>> {
-    let of = |batch: &Batch<'_>, entry: usize| {
+    let revision = |batch: &Batch<'_>, entry: usize| {
         let id = &points[entries[entry].place].revision;
         let missing = || bad_input(format!("{id} is not a revision of the batch any more"));
         batch.manifest.revision(id).cloned().ok_or_else(missing)
     };
     let Change { before, after, p, .. } = *change;
     if (after / before).ln().abs() <= (1.0 + threshold(batch)?).ln() {
-        let (parent, first_bad) = (of(batch, change.at - 1)?, of(batch, change.at)?);
+        let (parent, first_bad) = (revision(batch, change.at - 1)?, revision(batch, change.at)?);
         let candidates = Vec::new();
         return Ok(vec![LevelShift {
             parent,
@@ -139,8 +139,8 @@ fn bisect_change(
             products: None,
         }]);
     }
-    let first = of(batch, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
-    let last = of(batch, (change.at + BESIDE).min(change.to - 1))?;
+    let first = revision(batch, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
+    let last = revision(batch, (change.at + BESIDE).min(change.to - 1))?;
     let range = revisions_between(batch, &first, &last)?;
     let mut open = vec![Stretch { from: 0, to: range.len() - 1, before, after, p }];
     let mut steps = Vec::new();

@@ -159,12 +159,13 @@ fn check_lines(stats: &Stats) -> Vec<String> {
         return Vec::new();
     }
     let listed = |wanted: &dyn Fn(&Check) -> bool| -> Vec<String> {
-        let of = stats.checks.iter().filter(|check| wanted(check));
-        of.map(|check| {
-            let (round, subject, same) = (check.round, &check.subject, &check.same_as);
-            format!("round {round}, {subject} over {same}: {}", interval(&check.ratio))
-        })
-        .collect()
+        let checks = stats.checks.iter().filter(|check| wanted(check));
+        checks
+            .map(|check| {
+                let (round, subject, same) = (check.round, &check.subject, &check.same_as);
+                format!("round {round}, {subject} over {same}: {}", interval(&check.ratio))
+            })
+            .collect()
     };
     let is_same = |check: &Check| is_within(&check.ratio, stats.margin);
     let same = stats.checks.iter().filter(|check| is_same(check)).count();

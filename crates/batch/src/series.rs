@@ -159,7 +159,9 @@ pub fn points(records: &BatchRecords<'_>) -> Vec<Point> {
             own.into_iter().flatten().copied().filter(counts).collect();
         let trials: Vec<&TrialRecord> = runs
             .iter()
-            .flat_map(|(run, name)| run.run.trials.iter().filter(move |it| it.subject == *name))
+            .flat_map(|(run, name)| {
+                run.run.trials.iter().filter(move |trial| trial.subject == *name)
+            })
             .collect();
         let pairs = runs.iter().flat_map(|(run, name)| pairs(records, run, name, ANCHOR));
         let pairs = latest(pairs.collect());

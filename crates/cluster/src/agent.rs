@@ -74,10 +74,7 @@ impl Folder {
 
     /// Removes the folder. Supervisor and agent both do; the second finds nothing.
     pub fn remove(&self) -> anyhow::Result<()> {
-        match self.path.exists() {
-            true => remove_folder(&self.path),
-            false => Ok(()),
-        }
+        if self.path.exists() { remove_folder(&self.path) } else { Ok(()) }
     }
 }
 

@@ -216,12 +216,13 @@ impl Agent {
                     self.put(Outgoing::Binary(binary.clone()));
                 }
                 Ok(Arrival::Message(FromAgent::Hello(hello), _)) => {
-                    return match hello.protocol == PROTOCOL {
-                        true => Ok(hello),
-                        false => Err(Fail::Reason(format!(
+                    return if hello.protocol == PROTOCOL {
+                        Ok(hello)
+                    } else {
+                        Err(Fail::Reason(format!(
                             "its protocol has version {}, but this is {PROTOCOL}; remove it from the staging folder",
                             hello.protocol
-                        ))),
+                        )))
                     };
                 }
                 Ok(Arrival::Message(..)) => {

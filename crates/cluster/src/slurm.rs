@@ -170,7 +170,7 @@ fn parse_listed(line: &str) -> Option<(&str, ListedNode)> {
     let mut words = line.split_whitespace();
     let (name, state) = (words.next()?.to_owned(), words.next()?.to_owned());
     let partition = words.next()?;
-    let features = words.next().filter(|it| *it != "(null)").unwrap_or_default().to_owned();
+    let features = words.next().filter(|text| *text != "(null)").unwrap_or_default().to_owned();
     Some((partition, ListedNode { name, state, features }))
 }
 
@@ -328,8 +328,8 @@ fn parse_node(line: &str) -> Option<(String, Option<&str>, Vec<String>)> {
         words.filter_map(|word| word.split_once('=')).find(|(key, _)| *key == name)
     };
     let (_, name) = field("NodeName")?;
-    let features = field("ActiveFeatures").map(|(_, value)| value).filter(|it| *it != "(null)");
-    let features = features.unwrap_or_default().split(',').filter(|it| !it.is_empty());
+    let features = field("ActiveFeatures").map(|(_, value)| value).filter(|text| *text != "(null)");
+    let features = features.unwrap_or_default().split(',').filter(|name| !name.is_empty());
     Some((
         name.to_owned(),
         field("NodeAddr").map(|(_, address)| address),

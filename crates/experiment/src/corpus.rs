@@ -67,16 +67,16 @@ impl Corpus {
             mix.listed().for_each(|(template, _)| counts[template] += 1);
             let mut numbers = BTreeMap::new();
             for (template, listed) in mix.listed() {
-                let of = &templates[template];
+                let known = &templates[template];
                 let number = numbers.entry(template).or_insert(0);
                 *number += 1;
                 all.push(CorpusRequest {
                     name: match counts[template] {
-                        1 => format!("{list}: {}", of.name),
-                        _ => format!("{list}: {} #{number}", of.name),
+                        1 => format!("{list}: {}", known.name),
+                        _ => format!("{list}: {} #{number}", known.name),
                     },
-                    class: of.class,
-                    family: of.family.clone(),
+                    class: known.class,
+                    family: known.family.clone(),
                     request: workload::in_one_line(&listed.message),
                 });
             }

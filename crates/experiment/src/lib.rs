@@ -1,6 +1,6 @@
 //! Inputs of runs: experiments, the catalog of systems and mixes, and the requests of their load.
 //!
-//! An experiment is loaded by a pipeline, each step a function from one type to the next: a [`toml_file::Source`] is parsed
+//! An experiment is loaded by a pipeline, each step a function from one type to the next: a [`toml_file::NamedText`] is parsed
 //! into a [`file::ExperimentFile`], adjusted by the command line (`adjust`), expanded by its matrix (`matrix`), and resolved
 //! by the catalog (`loading`) into an [`experiment::Experiment`]. Experiments without a file are made as the same type and
 //! written as TOML. `manifest` describes an experiment for the records.

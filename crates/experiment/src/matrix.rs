@@ -29,12 +29,12 @@ const CASE_KEYS: [&str; 2] = ["connections", "rate"];
 
 impl Axis {
     fn is_of_cases(&self, subjects: &[&str]) -> bool {
-        let is_subject = self.of.as_deref().is_some_and(|of| subjects.contains(&of));
+        let is_subject = self.of.as_deref().is_some_and(|names| subjects.contains(&names));
         CASE_KEYS.contains(&self.key.as_str()) && !is_subject
     }
 
     fn is_of(&self, name: &str) -> bool {
-        self.of.as_deref().is_none_or(|of| of == name)
+        self.of.as_deref().is_none_or(|names| names == name)
     }
 }
 
@@ -42,9 +42,9 @@ pub(crate) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> R
     for axis in axes {
         let (kind, known) =
             if axis.is_of_cases(subjects) { ("case", cases) } else { ("subject", subjects) };
-        if let Some(of) = axis.of.as_deref().filter(|of| !known.contains(of)) {
-            let hint = suggestion(of, known.iter().copied());
-            return Err(format!("--matrix {axis}: unknown {kind} `{of}`{hint}"));
+        if let Some(unknown) = axis.of.as_deref().filter(|unknown| !known.contains(unknown)) {
+            let hint = suggestion(unknown, known.iter().copied());
+            return Err(format!("--matrix {axis}: unknown {kind} `{unknown}`{hint}"));
         }
     }
     Ok(())

@@ -77,10 +77,10 @@ fn chosen_cases_keep_their_subjects_and_the_case_of_their_rate() {
                 (cases.join(" "), subjects.collect::<Vec<_>>().join(" "))
             })
     };
-    let of = |cases: &str, subjects: &str| (cases.to_owned(), subjects.to_owned());
-    assert_eq!(load(&["alone"], &[]).unwrap(), of("alone", "nginx caddy"));
-    assert_eq!(load(&["half"], &[]).unwrap(), of("full half", "nginx haproxy caddy"));
-    assert_eq!(load(&["half"], &["haproxy"]).unwrap(), of("full half", "nginx haproxy"));
+    let parts = |cases: &str, subjects: &str| (cases.to_owned(), subjects.to_owned());
+    assert_eq!(load(&["alone"], &[]).unwrap(), parts("alone", "nginx caddy"));
+    assert_eq!(load(&["half"], &[]).unwrap(), parts("full half", "nginx haproxy caddy"));
+    assert_eq!(load(&["half"], &["haproxy"]).unwrap(), parts("full half", "nginx haproxy"));
     let error = load(&["halv"], &[]).unwrap_err().to_string();
     assert_eq!(error, "--case halv: unknown case; did you mean `half`?");
     let error = load(&["alone"], &["haproxy"]).unwrap_err().to_string();
@@ -309,14 +309,14 @@ fn case_may_have_some_subjects_and_always_has_the_baseline() {
 
 #[test]
 fn subjects_of_cases_exist_and_each_subject_is_in_a_case() {
-    let of = |names: &str| error_of(|_| with_subjects(names));
+    let error = |names: &str| error_of(|_| with_subjects(names));
     assert_eq!(
-        of("\"light\", \"ful\""),
+        error("\"light\", \"ful\""),
         "mine.toml:10:22: unknown subject `ful`; did you mean `full`?"
     );
-    assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is listed twice");
+    assert_eq!(error("\"full\", \"full\""), "mine.toml:10:21: `full` is listed twice");
     assert_eq!(
-        of("\"light\", \"full\""),
+        error("\"light\", \"full\""),
         "mine.toml:19:10: no case includes `direct`; add it to the `subjects` of one"
     );
 }
@@ -433,13 +433,13 @@ fn rate_may_depend_on_another_case_with_a_closed_loop() {
         let error = load(from, to).unwrap_err();
         error.source().map_or(error.to_string(), ToString::to_string)
     };
-    let of = "rate_of = { case = \"capacity\"";
+    let rate_of = "rate_of = { case = \"capacity\"";
     assert_eq!(
-        error(of, "rate_of = { case = \"capasity\""),
+        error(rate_of, "rate_of = { case = \"capasity\""),
         "unknown case `capasity`; did you mean `capacity`?"
     );
     assert_eq!(
-        error(of, "rate_of = { case = \"latency\""),
+        error(rate_of, "rate_of = { case = \"latency\""),
         "case `latency` is an open loop, whose rate is given; name a closed loop"
     );
     assert_eq!(

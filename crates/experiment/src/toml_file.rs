@@ -160,7 +160,8 @@ fn wrong_kind(value: &DeValue<'_>, schema: &Schema) -> Option<String> {
 
 fn is_in_range(value: &DeValue<'_>, schema: &Schema) -> bool {
     let number = value.as_integer();
-    let number = number.and_then(|it| i64::from_str_radix(it.as_str(), it.radix()).ok());
+    let number =
+        number.and_then(|number| i64::from_str_radix(number.as_str(), number.radix()).ok());
     let low = schema["minimum"].as_i64().unwrap_or(i64::MIN);
     number.is_some_and(|number| (low..=maximum(schema).unwrap_or(i64::MAX)).contains(&number))
 }

@@ -146,7 +146,7 @@ pub fn replay(
     let listed = mix.listed().map(|(template, one)| listed_request(mix, template, one, delivery));
     let workload = Workload::new(listed.collect::<Result<_, _>>()?, vec![0])?;
     let events = list.events().iter();
-    let events = events.map(|it| ReplayEvent { session: it.client, request: it.request });
+    let events = events.map(|event| ReplayEvent { session: event.client, request: event.request });
     let variables = list.variables().iter().map(variable).collect::<Result<_, _>>()?;
     let replay = Replay::new(&workload, events.collect(), variables, pace)?;
     let times = match pace {
@@ -157,7 +157,7 @@ pub fn replay(
                 // Saturates.
                 _ => (us as f64 * 1e3 / factor).round() as u64,
             };
-            Some(Rate::Recorded(list.events().iter().map(|it| scaled_ns(it.at_us)).collect()))
+            Some(Rate::Recorded(list.events().iter().map(|event| scaled_ns(event.at_us)).collect()))
         }
     };
     Ok(RecordedLoad { workload, replay, times })
@@ -218,14 +218,17 @@ fn listed_request(
     listed: &ListedRequest,
     delivery: &Delivery<'_>,
 ) -> Result<Request, WorkloadError> {
-    let of = &mix.templates()[template];
+    let known = &mix.templates()[template];
     let message = match delivery {
         Delivery { prefix: "", host: None, keep_alive: true, .. } => listed.message.clone(),
-        _ => redeliver(of, &listed.message, delivery)?,
+        _ => redeliver(known, &listed.message, delivery)?,
     };
-    let passed =
-        Expectation { status: of.status, body_bytes: listed.body_bytes, ..Expectation::default() };
-    let expect = expectation(of, passed, delivery.blocks);
+    let passed = Expectation {
+        status: known.status,
+        body_bytes: listed.body_bytes,
+        ..Expectation::default()
+    };
+    let expect = expectation(known, passed, delivery.blocks);
     Ok(Request { message, expect, template })
 }
 
@@ -273,8 +276,8 @@ fn request(
 ) -> Result<Request, WorkloadError> {
     message.path.insert_str(0, delivery.prefix);
     deliver_headers(&mut message.headers, delivery);
-    let of = &mix.templates()[template];
-    let failed = |source| WorkloadError::Template { template: of.name.clone(), source };
+    let known = &mix.templates()[template];
+    let failed = |source| WorkloadError::Template { template: known.name.clone(), source };
     let rendered = message.text().render().map_err(failed)?;
     let passed = Expectation {
         status: Some(message.expect.status),
@@ -282,7 +285,7 @@ fn request(
         body_contains: message.expect.body_contains.map(|text| Arc::from(text.into_bytes())),
         or_status: None,
     };
-    Ok(Request { message: rendered, expect: expectation(of, passed, delivery.blocks), template })
+    Ok(Request { message: rendered, expect: expectation(known, passed, delivery.blocks), template })
 }
 
 /// `passed` is the expected response if nothing blocks the request.

@@ -93,9 +93,10 @@ impl Http2 {
     /// Limit of requests in flight, at most `concurrency`; 0 if no further stream can be opened. A server that allows no
     /// stream for now gets one request that waits and shows as a timeout.
     pub(crate) fn room(&self, concurrency: usize) -> usize {
-        match self.framing.is_spent() {
-            true => 0,
-            false => concurrency.min((self.framing.peer_streams() as usize).max(1)),
+        if self.framing.is_spent() {
+            0
+        } else {
+            concurrency.min((self.framing.peer_streams() as usize).max(1))
         }
     }
 

@@ -248,9 +248,9 @@ mod tests {
 
     #[test]
     fn threads_of_a_constant_schedule_take_turns() {
-        let of = |thread| due_times_ns(&mut constant(1000.0, thread, 2), 3);
-        assert_eq!(of(0), [0, 2_000_000, 4_000_000]);
-        assert_eq!(of(1), [1_000_000, 3_000_000, 5_000_000]);
+        let due = |thread| due_times_ns(&mut constant(1000.0, thread, 2), 3);
+        assert_eq!(due(0), [0, 2_000_000, 4_000_000]);
+        assert_eq!(due(1), [1_000_000, 3_000_000, 5_000_000]);
     }
 
     #[test]
@@ -276,11 +276,11 @@ mod tests {
 
     #[test]
     fn seeds_and_threads_draw_different_gaps_and_clones_equal_ones() {
-        let of = |seed, thread| poisson(10.0, seed, thread, 2);
-        let first = due_times_ns(&mut of(1, 0), 5);
-        assert_eq!(first, due_times_ns(&mut of(1, 0).clone(), 5));
-        assert_ne!(first, due_times_ns(&mut of(2, 0), 5));
-        assert_ne!(first, due_times_ns(&mut of(1, 1), 5));
+        let due = |seed, thread| poisson(10.0, seed, thread, 2);
+        let first = due_times_ns(&mut due(1, 0), 5);
+        assert_eq!(first, due_times_ns(&mut due(1, 0).clone(), 5));
+        assert_ne!(first, due_times_ns(&mut due(2, 0), 5));
+        assert_ne!(first, due_times_ns(&mut due(1, 1), 5));
     }
 
     /// Due times of generators of two threads each, together, until a time.

@@ -125,11 +125,10 @@ impl Rate {
                     return Err("cannot use stages of this length: choose shorter ones".to_owned());
                 };
                 // The first request is due at the start.
-                match self.requests_until(length) > 0.0 {
-                    true => Ok(()),
-                    false => {
-                        Err("cannot use stages without a request: choose a rate above 0".to_owned())
-                    }
+                if self.requests_until(length) > 0.0 {
+                    Ok(())
+                } else {
+                    Err("cannot use stages without a request: choose a rate above 0".to_owned())
                 }
             }
             Self::Recorded(times) if times.is_empty() || !times.is_sorted() => {

@@ -146,10 +146,10 @@ impl Replay {
         let boxed = |map: HashMap<u32, Vec<usize>>| {
             map.into_iter().map(|(request, indices)| (request, indices.into())).collect()
         };
-        let variable = |it: ReplayVariable| Variable {
-            placeholder: placeholder(&it.name),
-            name: it.name,
-            source: it.source,
+        let variable = |variable: ReplayVariable| Variable {
+            placeholder: placeholder(&variable.name),
+            name: variable.name,
+            source: variable.source,
         };
         Ok(Self {
             events,
@@ -359,9 +359,9 @@ mod tests {
         );
         assert!(!replay.needs_body(0) && replay.needs_body(2));
         assert_eq!(replay.requests, [2, 1]);
-        let of = |thread, from| replay.next_of(thread, 2, from);
+        let next = |thread, from| replay.next_of(thread, 2, from);
         assert_eq!(
-            [of(0, 0), of(0, 1), of(0, 3), of(1, 0), of(1, 2)],
+            [next(0, 0), next(0, 1), next(0, 3), next(1, 0), next(1, 2)],
             [Some(0), Some(2), None, Some(1), None]
         );
     }

@@ -256,7 +256,8 @@ impl Series {
         let mut sum =
             Interval { start: end_of(index, self.length) - self.length, ..Interval::default() };
         let parts = self.pending.remove(&index).unwrap_or_default();
-        let is_last = self.pending.is_empty() && self.finished.iter().all(|it| *it == u64::MAX);
+        let is_last =
+            self.pending.is_empty() && self.finished.iter().all(|thread| *thread == u64::MAX);
         let closed_at = parts.iter().filter_map(|part| part.closed_at).max().filter(|_| is_last);
         sum.end = closed_at.unwrap_or_else(|| end_of(index, self.length));
         for part in parts {

@@ -95,9 +95,12 @@ impl Jar {
     /// it has set, of longer paths first.
     fn header(&self, recorded: &str, site: Site<'_>, now: SystemTime) -> String {
         let host = site.host.to_ascii_lowercase();
-        let is_of_host = |cookie: &&StoredCookie| match cookie.is_host_only {
-            true => *cookie.domain == *host,
-            false => is_in_domain(&host, &cookie.domain),
+        let is_of_host = |cookie: &&StoredCookie| {
+            if cookie.is_host_only {
+                *cookie.domain == *host
+            } else {
+                is_in_domain(&host, &cookie.domain)
+            }
         };
         let known: Vec<&StoredCookie> = self.cookies.iter().filter(is_of_host).collect();
         let is_kept = |pair: &&str| {

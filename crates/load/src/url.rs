@@ -49,10 +49,7 @@ impl ServerUrl {
     ///
     /// The URL is not valid, has another scheme, or has a part that is not sent: a user or a fragment.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let url = match url.contains("://") {
-            true => url.to_owned(),
-            false => format!("http://{url}"),
-        };
+        let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let part = |reason: String| UrlError::Part { url: url.clone(), reason };
         let uri: Uri = url.parse().map_err(|source| {
             // The last two are valid in a path or a query.

@@ -71,13 +71,14 @@ fn compare(path: &[String], before: &Value, after: &Value, differences: &mut Vec
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             for name in names {
-                let part = |of: &serde_json::Map<_, _>| of.get(name).cloned().unwrap_or_default();
+                let part =
+                    |object: &serde_json::Map<_, _>| object.get(name).cloned().unwrap_or_default();
                 compare(&below(name), &part(a), &part(b), differences);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.iter().chain(b).any(Value::is_object) => {
             for index in 0..a.len().max(b.len()) {
-                let part = |of: &[Value]| of.get(index).cloned().unwrap_or_default();
+                let part = |object: &[Value]| object.get(index).cloned().unwrap_or_default();
                 let (a, b) = (part(a), part(b));
                 let name = a.get("name").or(b.get("name")).and_then(Value::as_str);
                 let name = name.map_or_else(|| index.to_string(), str::to_owned);

@@ -85,7 +85,7 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let judged = subjects.iter().filter(|subject| !is_again(subject));
     let run_status = RunStatus::of(judged, noise_floor.as_ref());
     let ablation = experiment.ablation.as_ref();
-    let ablation = ablation.map(|it| ablation::figures(it, run, &case.name, &subjects));
+    let ablation = ablation.map(|ablation| ablation::figures(ablation, run, &case.name, &subjects));
     let case = notes::with_rate(case, &run.trials);
     let differences = match ablation {
         Some(_) => Vec::new(),

@@ -215,8 +215,8 @@ impl<'a> Scanner<'a> {
         let unit = units.iter().find(|(name, _)| given.is_empty() || *name == given);
         let Some((name, factor)) = unit else {
             let hint = suggestion(given, units.iter().map(|(name, _)| *name));
-            let of = if is_ratio { "a ratio" } else { metric };
-            return Err(self.error_at(column, format!("`{given}` is not a unit of {of}{hint}")));
+            let figure = if is_ratio { "a ratio" } else { metric };
+            return Err(self.error_at(column, format!("`{given}` is not a unit of {figure}{hint}")));
         };
         Ok(Limit { text: format!("{digits}{name}"), value: number * factor })
     }

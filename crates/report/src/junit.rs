@@ -33,7 +33,8 @@ pub fn render(title: &str, judged: &[Judged]) -> anyhow::Result<String> {
 }
 
 fn suite(writer: &mut Writer<Vec<u8>>, case: &str, judged: &[Judged]) -> io::Result<()> {
-    let of_case: Vec<Judged> = judged.iter().filter(|it| it.case == case).cloned().collect();
+    let of_case: Vec<Judged> =
+        judged.iter().filter(|judged| judged.case == case).cloned().collect();
     let element = writer.create_element("testsuite").with_attribute(("name", case));
     let element = element.with_attributes(counts(&of_case).each_ref().map(attribute));
     element.write_inner_content(|writer| {
@@ -86,7 +87,8 @@ impl Status {
 
 /// The attributes with numbers of test cases.
 fn counts(judged: &[Judged]) -> [(&'static str, String); 4] {
-    let count = |status| judged.iter().filter(|it| Status::of(it) == status).count().to_string();
+    let count =
+        |status| judged.iter().filter(|judged| Status::of(judged) == status).count().to_string();
     [
         ("tests", judged.len().to_string()),
         ("failures", count(Status::Failed)),

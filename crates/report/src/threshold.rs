@@ -432,7 +432,8 @@ fn blocks(judged: &[Judged]) -> [Block; 2] {
         _ => judged.threshold.text.clone(),
     };
     let row = |judged: &Judged| {
-        let value = judged.value.map_or(NONE.to_owned(), |it| value_text(&judged.threshold, &it));
+        let value =
+            judged.value.map_or(NONE.to_owned(), |range| value_text(&judged.threshold, &range));
         vec![name(judged), value, judged.n.to_string(), judged.outcome.to_string()]
     };
     let header = ["threshold", "value [95 %]", "n", "outcome"];

@@ -75,14 +75,13 @@ pub fn ablate(
     };
     for file in &folder.files {
         let kept_reason = reason_to_keep(file, &folder.files, &folder.setup);
-        let (subject, exceptions) = match kept_reason.is_none() && is_selected(file) {
-            true => {
-                removed.push(file);
-                let about = format!("{} without {}", whole.name, file.name);
-                let (name, exceptions) = without(subject_name(&file.name), &[file], about)?;
-                (Some(name), exceptions)
-            }
-            false => (None, 0),
+        let (subject, exceptions) = if kept_reason.is_none() && is_selected(file) {
+            removed.push(file);
+            let about = format!("{} without {}", whole.name, file.name);
+            let (name, exceptions) = without(subject_name(&file.name), &[file], about)?;
+            (Some(name), exceptions)
+        } else {
+            (None, 0)
         };
         files.push(AblatedFile { file: file.name.clone(), subject, kept_reason, exceptions });
     }
@@ -158,11 +157,10 @@ impl FromStr for Selection {
             Some((subject, files)) => (subject, files.split(',').map(str::to_owned).collect()),
             None => (text, Vec::new()),
         };
-        match subject.is_empty() || files.iter().any(String::is_empty) {
-            true => {
-                Err("expected SUBJECT or SUBJECT=FILE,FILE,... with parts of file names, such as full=941,942".to_owned())
-            }
-            false => Ok(Self { subject: subject.to_owned(), files }),
+        if subject.is_empty() || files.iter().any(String::is_empty) {
+            Err("expected SUBJECT or SUBJECT=FILE,FILE,... with parts of file names, such as full=941,942".to_owned())
+        } else {
+            Ok(Self { subject: subject.to_owned(), files })
         }
     }
 }
@@ -170,10 +168,7 @@ impl FromStr for Selection {
 impl fmt::Display for Selection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.subject.fmt(formatter)?;
-        match self.files.is_empty() {
-            true => Ok(()),
-            false => write!(formatter, "={}", self.files.join(",")),
-        }
+        if self.files.is_empty() { Ok(()) } else { write!(formatter, "={}", self.files.join(",")) }
     }
 }
 
@@ -258,12 +253,11 @@ impl RuleSetFolder {
                 continue;
             }
             let (source, target) = (self.folder.join(RULES).join(&name), rules.join(&name));
-            let (text, changed) = match name.ends_with(".conf") {
-                true => {
-                    let text = fs::read_to_string(&source).map_err(io_error("read", &source))?;
-                    remove_exceptions(&name, &text, &ids)?
-                }
-                false => (String::new(), 0),
+            let (text, changed) = if name.ends_with(".conf") {
+                let text = fs::read_to_string(&source).map_err(io_error("read", &source))?;
+                remove_exceptions(&name, &text, &ids)?
+            } else {
+                (String::new(), 0)
             };
             match changed {
                 0 => symlink(&source, &target).map_err(io_error("link", &target))?,

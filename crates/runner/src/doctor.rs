@@ -176,27 +176,30 @@ fn noise_checks() -> Vec<Check> {
         Err(reason) => return vec![impossible("noise", reason, "mount /proc")],
     };
     let steal = format!("{:.1} % of the last second", noise.steal_percent);
-    let steal = match noise.steal_percent > Limits::default().steal.in_percent() {
-        true => poor(
+    let steal = if noise.steal_percent > Limits::default().steal.in_percent() {
+        poor(
             "steal",
             steal,
             "wait, or use a machine with dedicated CPUs: trials with so much steal are invalid",
-        ),
-        false => good("steal", steal),
+        )
+    } else {
+        good("steal", steal)
     };
     let background = format!("{:.1} % of the last second", noise.background_cpu_percent);
-    let background = match noise.background_cpu_percent > MAX_BACKGROUND_CPU_PERCENT {
-        true => poor("other processes", background, "stop other processes: they use the same CPUs"),
-        false => good("other processes", background),
+    let background = if noise.background_cpu_percent > MAX_BACKGROUND_CPU_PERCENT {
+        poor("other processes", background, "stop other processes: they use the same CPUs")
+    } else {
+        good("other processes", background)
     };
     let name = "CPU pressure";
     let pressure = match cpu_pressure() {
         Ok(Some(pressure)) => {
             let average = f64::from(pressure.some.avg10);
             let found = format!("{average:.1} % of the last ten seconds");
-            match average > MAX_PRESSURE_PERCENT {
-                true => poor(name, found, "wait until other processes have ended"),
-                false => good(name, found),
+            if average > MAX_PRESSURE_PERCENT {
+                poor(name, found, "wait until other processes have ended")
+            } else {
+                good(name, found)
             }
         }
         Ok(None) => poor(name, "not counted by the kernel".to_owned(), "boot with psi=1"),

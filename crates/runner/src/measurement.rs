@@ -122,9 +122,10 @@ pub fn assemble(expected: &Expected<'_>, readings: Readings) -> anyhow::Result<M
         is_whole_load: load.is_in_one_window(),
         lateness,
         // Expected if the system fell behind its schedule, which is reported separately.
-        oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
-            true => None,
-            false => summary.oldest_in_flight,
+        oldest_in_flight: if open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
+            None
+        } else {
+            summary.oldest_in_flight
         },
     };
     Ok(Measurement {

@@ -514,11 +514,11 @@ hits 5
 
     #[test]
     fn sums_samples_with_all_labels() {
-        let of = |labels: &[(&str, &str)]| count(&log(labels), PAGE).unwrap();
-        assert_eq!(of(&[("rule", "949110"), ("type", "outofband")]), 13);
-        assert_eq!(of(&[("type", "outofband")]), 113);
-        assert_eq!(of(&[("type", "nowhere")]), 0);
-        assert_eq!(of(&[]), 153);
+        let counted = |labels: &[(&str, &str)]| count(&log(labels), PAGE).unwrap();
+        assert_eq!(counted(&[("rule", "949110"), ("type", "outofband")]), 13);
+        assert_eq!(counted(&[("type", "outofband")]), 113);
+        assert_eq!(counted(&[("type", "nowhere")]), 0);
+        assert_eq!(counted(&[]), 153);
         assert_eq!(count(&log(&[]), "").unwrap(), 0);
     }
 

@@ -187,19 +187,20 @@ fn not_built(subject: &Subject, build: &Build) -> Missing {
             let hint = go::hint(go::needed(build));
             let folders = build::ambiguous(build);
             let folders: Vec<_> = folders.iter().map(|one| one.display().to_string()).collect();
-            match folders.is_empty() {
-                true => (
+            if folders.is_empty() {
+                (
                     format!("{title} is not built and cannot be built: {reason}"),
                     format!("{hint}; then: {line}"),
-                ),
-                false => (
+                )
+            } else {
+                (
                     format!(
                         "{title} was built by several tool chains, and without Go it is unknown \
                          which result to use ({reason}): {}",
                         folders.join(", ")
                     ),
                     format!("{hint}; or remove all of these folders but one"),
-                ),
+                )
             }
         }
     };

@@ -24,10 +24,7 @@ const MAX_DECIMALS: i32 = 8;
 /// Formats as [`significant`], with a sign in front of positive values too.
 pub fn signed(value: f64) -> String {
     let text = significant(value);
-    match value > 0.0 && text != "0" {
-        true => format!("+{text}"),
-        false => text,
-    }
+    if value > 0.0 && text != "0" { format!("+{text}") } else { text }
 }
 
 /// Formats a ratio as a change in percent: 1.05 is `+5.00 %`.

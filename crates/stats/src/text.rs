@@ -26,17 +26,15 @@ impl Screen {
 
     /// Wraps a text at white space. Indented lines are commands and are not wrapped.
     pub fn wrapped(self, text: &str) -> String {
-        let line = |line: &str| match line.starts_with(' ') {
-            true => format!("{line}\n"),
-            false => self.paragraph("", line),
+        let line = |line: &str| {
+            if line.starts_with(' ') { format!("{line}\n") } else { self.paragraph("", line) }
         };
         text.lines().map(line).collect()
     }
 
     pub fn heading(self, text: &str) -> String {
-        let bold = |line: &str| match self.color {
-            true => format!("\u{1b}[1m{line}\u{1b}[0m\n"),
-            false => format!("{line}\n"),
+        let bold = |line: &str| {
+            if self.color { format!("\u{1b}[1m{line}\u{1b}[0m\n") } else { format!("{line}\n") }
         };
         self.paragraph("", text).lines().map(bold).collect()
     }
@@ -46,9 +44,10 @@ impl Screen {
 pub fn escape_controls(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
-        match character.is_control() {
-            true => escaped.extend(character.escape_default()),
-            false => escaped.push(character),
+        if character.is_control() {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
         }
     }
     escaped

@@ -283,10 +283,10 @@ fn read_order(
 }
 
 fn variables(head: &ListHead) -> Result<Vec<ResponseVariable>, String> {
-    let of = |(name, member): (&String, &VariableMember)| {
+    let variable = |(name, member): (&String, &VariableMember)| {
         variable(name, member).map_err(|reason| format!("variable `{name}`: {reason}"))
     };
-    head.variables.iter().map(of).collect()
+    head.variables.iter().map(variable).collect()
 }
 
 fn variable(name: &str, member: &VariableMember) -> Result<ResponseVariable, String> {
@@ -575,7 +575,9 @@ mod tests {
                 .replace(r#""requests":2"#, &head)
                 .replace(r#"{"name":"GET 200","class":"benign","status":200},"#, "");
             let text = [&[head.as_str(), fine], lines].concat().join("\n");
-            RequestList::read(text.as_bytes()).map(|list| list.events).map_err(|it| it.to_string())
+            RequestList::read(text.as_bytes())
+                .map(|list| list.events)
+                .map_err(|error| error.to_string())
         };
         let event = |at_us, client| ListedEvent { at_us, client, request: 0 };
         let three = [r#"{"order":[0,2,0,1500,0,0]}"#, r#"{"order":[7,2,0]}"#];

@@ -158,9 +158,10 @@ impl Mix {
             return Err(unknown_template(unknown, &self.templates));
         }
         self.templates.retain(|template| names.contains(&template.name));
-        match self.templates.iter().any(|template| template.weight > 0) {
-            true => Ok(self),
-            false => fail!("{WEIGHTS_ZERO}"),
+        if self.templates.iter().any(|template| template.weight > 0) {
+            Ok(self)
+        } else {
+            fail!("{WEIGHTS_ZERO}")
         }
     }
 
@@ -335,9 +336,6 @@ impl<'a> Candidates<'a> {
             format!("`{}` = `{}`", self.names[*index], values[*index].escape_debug())
         };
         let texts: Vec<String> = template.variables.iter().map(text).collect();
-        match texts.is_empty() {
-            true => String::new(),
-            false => format!(" with {}", texts.join(", ")),
-        }
+        if texts.is_empty() { String::new() } else { format!(" with {}", texts.join(", ")) }
     }
 }

@@ -213,11 +213,14 @@ fn unknown_variable(template: &str, variable: &str, names: &[String]) -> MixErro
 /// Returns the text of the body. `names` are the variables of the file.
 fn body<'a>(file: &'a TemplateFile, names: &[String]) -> Result<Cow<'a, str>, MixError> {
     let template = &file.name;
-    let check_limit = |key, bytes| match bytes > MAX_BODY_BYTES {
-        true => fail!(
-            "template `{template}`: `{key}` makes {bytes} bytes, but the limit is {MAX_BODY_BYTES}"
-        ),
-        false => Ok(()),
+    let check_limit = |key, bytes| {
+        if bytes > MAX_BODY_BYTES {
+            fail!(
+                "template `{template}`: `{key}` makes {bytes} bytes, but the limit is {MAX_BODY_BYTES}"
+            )
+        } else {
+            Ok(())
+        }
     };
     let has_text = !file.body.is_empty();
     match (has_text, file.body_bytes, &file.body_repeat) {

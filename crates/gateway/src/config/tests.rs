@@ -105,7 +105,7 @@ admin: 127.0.0.1:9900
     assert_eq!((any, any.pool), (&Route::all_to(PoolId(0)), PoolId(0)));
     let one = &config.pools[0];
     assert_eq!(one.balance, Balance::LeastConnections);
-    assert_eq!(one.backends.iter().map(|it| it.weight).collect::<Vec<_>>(), [3, 0]);
+    assert_eq!(one.backends.iter().map(|backend| backend.weight).collect::<Vec<_>>(), [3, 0]);
     // The share of one of four threads: rounded up for idle connections, rounded down for the limit.
     assert_eq!((one.keepalive_max, one.connections_max), (3, NonZeroU32::new(2)));
     assert_eq!((one.queue_max, one.queue_timeout), (0, Duration::from_millis(400)));

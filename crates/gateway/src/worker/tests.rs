@@ -295,7 +295,13 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
     let mut client = scene.client();
     client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let streams = |worker: &Worker| {
-        worker.shared.upstreams.connections().values().filter(|it| it.link.is_stream()).count()
+        worker
+            .shared
+            .upstreams
+            .connections()
+            .values()
+            .filter(|upstream| upstream.link.is_stream())
+            .count()
     };
     scene.run_until(|worker| streams(worker) == 1 && !worker.shared.http2.needs_flush());
     let (mut peer, _) = scene.backend.accept().unwrap();
@@ -306,7 +312,7 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
     peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
     let is_open = |link: &Link| matches!(link, Link::Stream(stream) if stream.is_open());
     scene.run_until(|worker| {
-        worker.shared.upstreams.connections().values().any(|it| is_open(&it.link))
+        worker.shared.upstreams.connections().values().any(|upstream| is_open(&upstream.link))
     });
 }
 
@@ -354,7 +360,7 @@ fn responses_that_a_client_does_not_take_stay_in_the_sockets_of_backends() {
     let waits = |exchange: &&Exchange| exchange.client.link.is_waiting();
     scene.run_until(|worker| worker.exchanges.values().filter(waits).count() == 2);
     let Worker { exchanges, shared, .. } = &mut scene.worker;
-    for stream in exchanges.values_mut().filter(|it| it.client.link.is_stream()) {
+    for stream in exchanges.values_mut().filter(|exchange| exchange.client.link.is_stream()) {
         let Exchange { id, client, stage: Stage::Transaction(transaction), .. } = stream else {
             panic!("{stream:?}")
         };

@@ -229,8 +229,11 @@ fn replay(report: &Report<'_>) -> String {
     let first = first(replay.failed_extraction_example.as_ref());
     let failed = replay.failed_extractions;
     if replay.extractions + failed > 0 {
-        let of = count(replay.extractions);
-        text += &labelled("extracted", &format!("{of} values, {} failed{first}", count(failed)));
+        let extractions = count(replay.extractions);
+        text += &labelled(
+            "extracted",
+            &format!("{extractions} values, {} failed{first}", count(failed)),
+        );
     }
     let lines = [
         ("rejected", replay.rejected_cookies, "cookies: invalid, or for another domain"),
@@ -447,9 +450,10 @@ fn threads(threads: &[ThreadUsage]) -> String {
     for (index, thread) in busiest {
         let window_s = thread.window.as_secs_f64().max(1e-6);
         let of_window = |time: Duration| percent(time.as_secs_f64() / window_s);
-        let polled = match thread.polled.is_zero() {
-            true => String::new(),
-            false => format!(", without {} of idle polling", of_window(thread.polled)),
+        let polled = if thread.polled.is_zero() {
+            String::new()
+        } else {
+            format!(", without {} of idle polling", of_window(thread.polled))
         };
         let used = format!(
             "{} of a CPU (user {}, system {}, waited {}{polled})",
@@ -522,9 +526,10 @@ fn ms(value: Option<f64>) -> String {
 
 /// Truncates a text to a number of characters, the last of which is then an ellipsis.
 fn truncate(text: &str, columns: usize) -> String {
-    match text.chars().count() > columns {
-        true => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),
-        false => text.to_owned(),
+    if text.chars().count() > columns {
+        text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+    } else {
+        text.to_owned()
     }
 }
 

@@ -72,9 +72,10 @@ impl Worker {
             return Parsed::Open;
         };
         if http2.is_over() {
-            return match connection.is_unanswered() {
-                true => Parsed::Failed(RequestFailure::ClosedEarly),
-                false => Parsed::Ended,
+            return if connection.is_unanswered() {
+                Parsed::Failed(RequestFailure::ClosedEarly)
+            } else {
+                Parsed::Ended
             };
         }
         // A server that has closed its side accepts no more requests; the end of the stream is read next.

@@ -113,9 +113,10 @@ impl Worker {
             self.metrics.replay().without_value += 1;
         }
         let changes = !session.jar.is_empty() || !values.is_empty();
-        let message = match changes {
-            true => render(recorded, &session.jar, &values, SystemTime::now()),
-            false => recorded.clone(),
+        let message = if changes {
+            render(recorded, &session.jar, &values, SystemTime::now())
+        } else {
+            recorded.clone()
         };
         let http2 = match self.plan.clients.protocol {
             Protocol::Http2 { .. } => Some(Http2Head::new(&message)),
@@ -277,9 +278,10 @@ impl Worker {
         }
         if is_complete {
             for header in replayed.response.all("set-cookie") {
-                match session.jar.set(header, Site::of(message), SystemTime::now()) {
-                    true => counts.cookies += 1,
-                    false => counts.rejected_cookies += 1,
+                if session.jar.set(header, Site::of(message), SystemTime::now()) {
+                    counts.cookies += 1;
+                } else {
+                    counts.rejected_cookies += 1;
                 }
             }
         }

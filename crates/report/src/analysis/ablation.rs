@@ -25,7 +25,7 @@ pub(super) fn figures(
     // Requests blocked in every probe.
     let always = probes(run, case, &ablation.subject).reduce(|one, other| &one & &other);
     let always = always.unwrap_or_default();
-    let of = |file: &str, name: &str, exceptions: usize| {
+    let figure = |file: &str, name: &str, exceptions: usize| {
         // Requests blocked in any probe. Without a probe, nothing is known.
         let ever = probes(run, case, name).reduce(|one, other| &one | &other);
         let lost = |class: Class| -> Vec<String> {
@@ -47,7 +47,7 @@ pub(super) fn figures(
         }
     };
     let removed =
-        |file: &AblatedFile| Some(of(&file.file, file.subject.as_ref()?, file.exceptions));
+        |file: &AblatedFile| Some(figure(&file.file, file.subject.as_ref()?, file.exceptions));
     let mut files: Vec<FileFigures> = ablation.files.iter().filter_map(removed).collect();
     let cost = |file: &FileFigures| file.price.map_or(f64::NEG_INFINITY, |p| p.cpu_us.estimate);
     files.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
@@ -59,7 +59,7 @@ pub(super) fn figures(
         rule_set: ablation.rule_set.clone(),
         all: ablation.without_all.as_ref().map(|all| {
             let exceptions = files.iter().map(|file| file.exceptions).sum();
-            of(&format!("all {} together", files.len()), all, exceptions)
+            figure(&format!("all {} together", files.len()), all, exceptions)
         }),
         files,
         kept: kept.collect(),

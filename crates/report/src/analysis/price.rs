@@ -158,8 +158,8 @@ pub(super) fn by_block(
     baseline: &ByBlock<'_>,
     is_baseline: bool,
 ) -> Vec<BlockFigure> {
-    let cpu = |of: &ByBlock<'_>, block: &u32| {
-        of.get(block).and_then(|m| Metric::CpuUsPerRequest.of(m)).filter(|cpu| *cpu > 0.0)
+    let cpu = |figures: &ByBlock<'_>, block: &u32| {
+        figures.get(block).and_then(|m| Metric::CpuUsPerRequest.of(m)).filter(|cpu| *cpu > 0.0)
     };
     let mut figures: Vec<BlockFigure> = subject
         .iter()

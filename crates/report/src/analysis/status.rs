@@ -292,16 +292,16 @@ pub(crate) fn blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) -> Option<
 
 fn blocked_of_all(caught: &SubjectCatch) -> Option<String> {
     let blocks = |share: &Share| share.blocked > 0;
-    let of = |share: Share, noun: &str| {
+    let text = |share: Share, noun: &str| {
         if share.blocked == share.of && caught.undecided == 0 {
             format!("every {noun}")
         } else {
             format!("{} of {}", share.blocked, counted(share.of as usize, noun))
         }
     };
-    let attacks = of(caught.attacks.filter(blocks)?, "attack");
+    let attacks = text(caught.attacks.filter(blocks)?, "attack");
     Some(match caught.benign.filter(blocks) {
-        Some(benign) => format!("{attacks} and {}", of(benign, "benign request")),
+        Some(benign) => format!("{attacks} and {}", text(benign, "benign request")),
         None => attacks,
     })
 }

@@ -194,9 +194,9 @@ fn rate(rate: &CaseRate) -> String {
     match rate {
         CaseRate::PerS(per_s) => format!("{}/s", in_full(*per_s)),
         CaseRate::ShareOf { case, share: part, per_s } => {
-            let of =
+            let subject =
                 format!("{} of the throughput of the slowest subject in {case}", share(part.0));
-            per_s.map_or(of.clone(), |per_s| format!("{}/s ({of})", in_full(per_s)))
+            per_s.map_or(subject.clone(), |per_s| format!("{}/s ({subject})", in_full(per_s)))
         }
     }
 }

@@ -219,10 +219,10 @@ pub(super) fn figures(case: &CaseAnalysis) -> Table {
             "Unless it is the system, requests/s is a lower bound and its ratio only a hint.",
         ),
     };
-    let of = if case.catch.is_some() { " of the mix, by weight" } else { "" };
+    let share = if case.catch.is_some() { " of the mix, by weight" } else { "" };
     let legend = format!(
         "Medians over the valid trials. {latency}; a p99 needs 1000 responses. MiB: peak memory; detected: \
-         attacks blocked{of}; false pos.: benign requests blocked{of}; limit: the bottleneck. {bound}"
+         attacks blocked{share}; false pos.: benign requests blocked{share}; limit: the bottleneck. {bound}"
     );
     let columns = ["subject".into()].into_iter().chain(columns).chain(["limit".into()]);
     Table { rows: by_subject(case, cells), ..Table::new("Figures", columns).with_legend(legend) }
@@ -460,11 +460,11 @@ pub(super) fn families(catch: &Catch) -> Table {
         Row::of(None, [name].into_iter().chain(catch.subjects.iter().map(cell)))
     };
     let family = |(class, family): &(Class, &str)| {
-        let of = |subject: &SubjectCatch| {
+        let figures = |subject: &SubjectCatch| {
             let is_it = |one: &&FamilyCatch| (one.class, one.family.as_str()) == (*class, family);
             share(subject.families.iter().find(is_it).map(|one| &one.share))
         };
-        row(format!("{}: {family}", class_word(*class)), &of)
+        row(format!("{}: {family}", class_word(*class)), &figures)
     };
     let mut rows = vec![
         row("score %".to_owned(), &|subject| {
@@ -569,11 +569,11 @@ pub(super) fn difference_lines(case: &CaseAnalysis) -> Vec<String> {
     for one in &case.differences {
         let all = [TemplateVerdict::Blocked, TemplateVerdict::Passed, TemplateVerdict::Unstable];
         let clause = |verdict: TemplateVerdict| {
-            let of = case
+            let found = case
                 .subjects
                 .iter()
                 .filter(|subject| one.verdicts.get(&subject.name) == Some(&verdict));
-            let names: Vec<&str> = of.map(|subject| subject.name.as_str()).collect();
+            let names: Vec<&str> = found.map(|subject| subject.name.as_str()).collect();
             let by = if verdict == TemplateVerdict::Unstable { "with" } else { "by" };
             (!names.is_empty()).then(|| format!("{verdict} {by} {}", names.join(", ")))
         };

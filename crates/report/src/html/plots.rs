@@ -49,8 +49,8 @@ pub(super) fn draw(source: &ReportSource, plot: &Plot) -> anyhow::Result<Vec<Fig
         }
     };
     let name = &analysis.cases[*index].case.name;
-    let of = if analysis.cases.len() > 1 { name.clone() } else { String::new() };
-    Ok(figures.into_iter().map(|figure| Figure { of: of.clone(), ..figure }).collect())
+    let title = if analysis.cases.len() > 1 { name.clone() } else { String::new() };
+    Ok(figures.into_iter().map(|figure| Figure { of: title.clone(), ..figure }).collect())
 }
 
 fn legend(case: &CaseAnalysis, series: impl Iterator<Item = usize>) -> Vec<(usize, String)> {

@@ -100,12 +100,14 @@ impl RuleFile {
                 self.counts.extend(variable.filter(|_| is_count).map(str::to_owned));
             }
             "ctl" => {
-                let (what, of) = value.split_once('=').unwrap_or((value, ""));
-                let of = of.split(';').next().unwrap_or(of);
+                let (what, target) = value.split_once('=').unwrap_or((value, ""));
+                let target = target.split(';').next().unwrap_or(target);
                 match what.to_lowercase().as_str() {
-                    "ruleremovebyid" | "ruleremovetargetbyid" => self.exceptions.extend(ids(of)),
+                    "ruleremovebyid" | "ruleremovetargetbyid" => {
+                        self.exceptions.extend(ids(target));
+                    }
                     "ruleremovebytag" | "ruleremovetargetbytag" => {
-                        self.exceptions.insert(RuleSelector::Tag(of.to_owned()));
+                        self.exceptions.insert(RuleSelector::Tag(target.to_owned()));
                     }
                     _ => {}
                 }
@@ -299,13 +301,13 @@ mod tests {
     #[test]
     fn keeps_files_that_others_depend_on() {
         let files = [("start", START), ("attack", ATTACK), ("other", OTHER), ("verdict", VERDICT)];
-        let of = |name: &str| kept(&files, name);
+        let kept_of = |name: &str| kept(&files, name);
         assert_eq!(
-            of("start").unwrap(),
+            kept_of("start").unwrap(),
             "another file reads variables that only this file sets, such as tx.level"
         );
-        assert_eq!((of("attack"), of("other")), (None, None));
-        assert_eq!(of("verdict").unwrap(), "it blocks by tx.score, which other files count");
+        assert_eq!((kept_of("attack"), kept_of("other")), (None, None));
+        assert_eq!(kept_of("verdict").unwrap(), "it blocks by tx.score, which other files count");
     }
 
     #[test]

@@ -117,9 +117,10 @@ pub(crate) fn exchange_with_body(
             Err((_, error)) => return Err(failed("read from")(error)),
         }
     };
-    match site.protocol.is_http2() {
-        true => exchange_http2(site, &mut *stream, request, max_bytes, &mut read),
-        false => exchange_http1(address, &mut *stream, request, max_bytes, &mut read),
+    if site.protocol.is_http2() {
+        exchange_http2(site, &mut *stream, request, max_bytes, &mut read)
+    } else {
+        exchange_http1(address, &mut *stream, request, max_bytes, &mut read)
     }
 }
 

@@ -193,9 +193,10 @@ fn container(name: &str, interrupt: &Interrupt) -> anyhow::Result<i32> {
             Err(error) if error.is::<super::Interrupted>() => return Err(error),
             Err(error) => {
                 let is_absent = |cause: &std::io::Error| cause.kind() == ErrorKind::NotFound;
-                reasons.push(match error.downcast_ref().is_some_and(is_absent) {
-                    true => format!("{program} is not installed"),
-                    false => format!("{error:#}"),
+                reasons.push(if error.downcast_ref().is_some_and(is_absent) {
+                    format!("{program} is not installed")
+                } else {
+                    format!("{error:#}")
                 });
             }
         }

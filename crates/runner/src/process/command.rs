@@ -54,9 +54,10 @@ pub fn output(
     interrupt: &Interrupt,
 ) -> anyhow::Result<String> {
     let output = run(command, limit, interrupt)?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(failure(command, &output)),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(failure(command, &output))
     }
 }
 
@@ -77,10 +78,7 @@ pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> anyhow::Resul
             return Err(interrupted.into());
         }
     };
-    match status.success() {
-        true => Ok(()),
-        false => Err(anyhow!("`{text}` failed: {status}")),
-    }
+    if status.success() { Ok(()) } else { Err(anyhow!("`{text}` failed: {status}")) }
 }
 
 pub fn failure(command: &Command, output: &Output) -> anyhow::Error {
@@ -88,9 +86,10 @@ pub fn failure(command: &Command, output: &Output) -> anyhow::Error {
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let tail = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("; ");
     let (command, status) = (command_line(command), output.status);
-    match tail.is_empty() {
-        true => anyhow!("`{command}` failed: {status}"),
-        false => anyhow!("`{command}` failed: {status}: {tail}"),
+    if tail.is_empty() {
+        anyhow!("`{command}` failed: {status}")
+    } else {
+        anyhow!("`{command}` failed: {status}: {tail}")
     }
 }
 
@@ -139,9 +138,10 @@ fn read(stream: impl Read + Send + 'static) -> Stream {
 fn read_bounded(stream: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.take(max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!("more than {max} bytes"))),
-        false => Ok(bytes),
+    if bytes.len() as u64 > max {
+        Err(io::Error::other(format!("more than {max} bytes")))
+    } else {
+        Ok(bytes)
     }
 }
 

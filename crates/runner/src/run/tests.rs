@@ -173,8 +173,8 @@ fn failing_subject_is_given_up_and_the_others_continue() {
         |trial: &str| if trial.ends_with("-c-") { Play::NotStarted } else { Play::Measured };
     let (ended_by, trials, events) = played(script, 3);
     assert_eq!((ended_by, events), (EndedBy::Blocks, vec!["c is given up".to_owned()]));
-    let of = |name: &str| trials.iter().filter(|(.., subject)| subject == name).count();
-    assert_eq!(["a", "b", "c"].map(of), [2, 2, 2]);
+    let count = |name: &str| trials.iter().filter(|(.., subject)| subject == name).count();
+    assert_eq!(["a", "b", "c"].map(count), [2, 2, 2]);
     let (ended_by, trials, events) = played(|_| Play::Refused, 3);
     assert_eq!((ended_by, trials.len(), events.len()), (EndedBy::Exhausted, 6, 3));
 }

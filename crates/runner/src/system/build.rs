@@ -111,10 +111,7 @@ fn file_bytes(folder: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        bytes += match metadata.is_dir() {
-            true => file_bytes(&entry.path())?,
-            false => metadata.len(),
-        };
+        bytes += if metadata.is_dir() { file_bytes(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
 }
@@ -166,12 +163,13 @@ fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> anyhow::Res
 
 fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> anyhow::Result<PathBuf> {
     let needed = go::needed(build);
-    let hint = match tool_chain.must_fetch(needed) {
-        true => format!(
+    let hint = if tool_chain.must_fetch(needed) {
+        format!(
             "; {tool_chain} is installed and has to fetch a newer release; if it cannot, {}",
             go::hint(needed)
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     let run = |command: &mut Command, hint: &str| {
         let run = command::foreground(command.stdin(Stdio::null()), &Interrupt::default());

@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn parses_release_in_output_of_go_and_in_go_mod() {
-        let of = |version: &str| tool_chain(version, LINUX).to_string();
-        assert_eq!(of("go version go1.19.8 linux/amd64\n"), "Go 1.19.8");
-        assert_eq!(of("go version go1.25 linux/arm64"), "Go 1.25");
-        assert_eq!(of("go version go1.26rc1 X:nocoverageredesign linux/amd64"), "Go 1.26");
-        assert_eq!(of("go version devel go1.27-0a1b2c3 Mon Jan 1 linux/amd64"), "Go 1.27");
+        let chain = |version: &str| tool_chain(version, LINUX).to_string();
+        assert_eq!(chain("go version go1.19.8 linux/amd64\n"), "Go 1.19.8");
+        assert_eq!(chain("go version go1.25 linux/arm64"), "Go 1.25");
+        assert_eq!(chain("go version go1.26rc1 X:nocoverageredesign linux/amd64"), "Go 1.26");
+        assert_eq!(chain("go version devel go1.27-0a1b2c3 Mon Jan 1 linux/amd64"), "Go 1.27");
         let error = ToolChain::of("gccgo (Debian) 12", LINUX).unwrap_err();
         assert_eq!(
             error,
@@ -270,14 +270,14 @@ mod tests {
 
     #[test]
     fn hash_covers_release_platform_and_settings() {
-        let of = |version: &str, settings: &str| tool_chain(version, settings).hash();
-        let one = of("go version go1.25.1 linux/amd64", LINUX);
-        assert_ne!(one, of("go version go1.25.2 linux/amd64", LINUX));
-        assert_ne!(one, of("go version go1.25.1 linux/arm64", LINUX));
+        let hash = |version: &str, settings: &str| tool_chain(version, settings).hash();
+        let one = hash("go version go1.25.1 linux/amd64", LINUX);
+        assert_ne!(one, hash("go version go1.25.2 linux/amd64", LINUX));
+        assert_ne!(one, hash("go version go1.25.1 linux/arm64", LINUX));
         let flags = LINUX.replace(r#""GOFLAGS": """#, r#""GOFLAGS": "-race""#);
-        assert_ne!(one, of("go version go1.25.1 linux/amd64", &flags));
+        assert_ne!(one, hash("go version go1.25.1 linux/amd64", &flags));
         // Not part of it: GOTOOLCHAIN, and settings that the release does not know.
         let auto = LINUX.replace("local", "auto").replace('{', r#"{"GOFIPS140": "", "#);
-        assert_eq!(one, of("go version go1.25.1 linux/amd64", &auto));
+        assert_eq!(one, hash("go version go1.25.1 linux/amd64", &auto));
     }
 }

@@ -55,13 +55,14 @@ pub(super) fn render(
             missing += &format!("\n    {}", instruction(line, &source));
         }
     }
-    match missing.is_empty() {
-        true => Ok(text),
-        false => bail!(
+    if missing.is_empty() {
+        Ok(text)
+    } else {
+        bail!(
             "cannot use {name} as the configuration of system `{}`. Write these lines into it as they are; \
              tollgate fills in the {{{{ }}}} for each trial:{missing}",
             subject.recipe.name
-        ),
+        )
     }
 }
 

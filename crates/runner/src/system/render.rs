@@ -121,7 +121,7 @@ pub fn render(
         if !is_enabled(&process.when)? {
             continue;
         }
-        let of =
+        let named =
             |key: &str| failed(&format!("`{key}` of process `{}` in system.toml", process.name));
         let value = |(name, value): (&String, &String)| {
             Ok((name.clone(), environment.render_str(value, &known)?))
@@ -136,8 +136,8 @@ pub fn render(
         };
         processes.push(RenderedProcess {
             name: process.name.clone(),
-            command: words(&process.command).map_err(of("command"))?,
-            env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(of("env"))?,
+            command: words(&process.command).map_err(named("command"))?,
+            env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(named("env"))?,
             listens: process.listens.as_ref().map(port).transpose()?,
         });
     }
@@ -175,9 +175,10 @@ fn evaluate<T>(
 }
 
 fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
-    match value.is_none() {
-        true => Ok(None),
-        false => Ok(Some(value.try_iter()?.map(|item| item.to_string()).collect())),
+    if value.is_none() {
+        Ok(None)
+    } else {
+        Ok(Some(value.try_iter()?.map(|item| item.to_string()).collect()))
     }
 }
 

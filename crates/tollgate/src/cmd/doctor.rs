@@ -112,9 +112,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let machine_ok = checks.iter().all(|check| check.state != State::Impossible);
     let possible = machine_ok && missing.is_none();
-    text += match possible {
-        true => "\nA run is possible on this machine.\n",
-        false => "\nA run is not possible on this machine: see the lines with FAIL.\n",
+    text += if possible {
+        "\nA run is possible on this machine.\n"
+    } else {
+        "\nA run is not possible on this machine: see the lines with FAIL.\n"
     };
     console::print(&text)?;
     if args.noise && machine_ok {

@@ -142,7 +142,9 @@ fn signal_events() -> std::io::Result<Receiver<SignalEvent>> {
     let (sender, events) = mpsc::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for number in signals.forever() {
-            let Some(signal) = handled.iter().find(|it| **it as i32 == number) else { continue };
+            let Some(signal) = handled.iter().find(|signal| **signal as i32 == number) else {
+                continue;
+            };
             let event = match signal {
                 Signal::SIGHUP => SignalEvent::Reload,
                 Signal::SIGUSR1 => SignalEvent::ReopenLogs,

@@ -314,10 +314,8 @@ fn add(
     };
     let mut compressed = BufReader::new(plain);
     let is_gzip = compressed.fill_buf()?.starts_with(b"\x1f\x8b");
-    let plain: Box<dyn Read> = match is_gzip {
-        true => Box::new(MultiGzDecoder::new(compressed)),
-        false => Box::new(compressed),
-    };
+    let plain: Box<dyn Read> =
+        if is_gzip { Box::new(MultiGzDecoder::new(compressed)) } else { Box::new(compressed) };
     let mut reader = BufReader::with_capacity(START_BYTES, plain);
     let mut start = Vec::new();
     (&mut reader).take(START_BYTES as u64).read_to_end(&mut start)?;

@@ -180,10 +180,8 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
 
 fn install(args: &InstallArgs) -> Result<Exit, Failure> {
     let catalog = &args.catalog.open()?;
-    let systems = match args.systems.is_empty() {
-        true => catalog.names(Kind::System),
-        false => args.systems.clone(),
-    };
+    let systems =
+        if args.systems.is_empty() { catalog.names(Kind::System) } else { args.systems.clone() };
     let mut wanted: Vec<String> = Vec::new();
     for system in &systems {
         let recipe = catalog.recipe(system)?;

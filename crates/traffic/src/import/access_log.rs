@@ -117,8 +117,9 @@ impl Fields {
     fn time(&self, entry: &Value) -> Option<LogTime> {
         let ended = LogTime::from_json(self.find(entry, "time")?)?;
         // `duration` has a known unit in Caddy's log alone.
-        let of_caddy =
-            || entry.get("request").filter(|it| it.is_object()).and(entry.get("duration"));
+        let of_caddy = || {
+            entry.get("request").filter(|request| request.is_object()).and(entry.get("duration"))
+        };
         let duration = self.find(entry, "duration").or_else(of_caddy);
         let seconds = duration
             .and_then(|value| value.as_f64().or_else(|| value.as_str()?.parse().ok()))
@@ -170,9 +171,10 @@ pub fn import(
         if text.is_empty() {
             continue;
         }
-        let parsed = match is_complete {
-            true => parse(text, fields).and_then(Logged::into_recorded),
-            false => Err(Problem { column: 1, reason: "the line is longer than 1 MiB" }),
+        let parsed = if is_complete {
+            parse(text, fields).and_then(Logged::into_recorded)
+        } else {
+            Err(Problem { column: 1, reason: "the line is longer than 1 MiB" })
         };
         match parsed {
             Ok(recorded) => importer.add(recorded, label, &format_args!("{file}:{number}:1")),

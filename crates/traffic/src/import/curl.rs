@@ -194,9 +194,10 @@ fn requests(words: &[String]) -> Result<Vec<Recorded>, String> {
                     let name = letter.to_string();
                     if WITH_VALUE.contains(letter) {
                         let rest = &letters[index + 1..];
-                        let value = match rest.is_empty() {
-                            true => words.next().cloned(),
-                            false => Some(rest.to_owned()),
+                        let value = if rest.is_empty() {
+                            words.next().cloned()
+                        } else {
+                            Some(rest.to_owned())
                         };
                         request.option(&name, value.ok_or_else(|| needs_value("-", &name))?)?;
                         break;

@@ -30,18 +30,15 @@ pub fn import(text: &[u8], file: &str, name: &str, label: &Label, importer: &mut
         let place = format!("{file}:{number}:1");
         let pair = format!("text={}", percent_encode(line, NON_ALPHANUMERIC));
         let target = format!("/?{pair}");
-        match target.len() <= TARGET_BYTES_MAX {
-            true => {
-                let (method, headers) = ("GET".to_owned(), headers.clone());
-                let get = Recorded { method, target, headers, ..Recorded::default() };
-                importer.add(get, &argument, &place);
-            }
-            false => {
-                let reason = format!(
-                    "the line has more than {TARGET_BYTES_MAX} bytes as an argument; sent as a body only"
-                );
-                importer.skip(&reason, &place, &String::from_utf8_lossy(line));
-            }
+        if target.len() <= TARGET_BYTES_MAX {
+            let (method, headers) = ("GET".to_owned(), headers.clone());
+            let get = Recorded { method, target, headers, ..Recorded::default() };
+            importer.add(get, &argument, &place);
+        } else {
+            let reason = format!(
+                "the line has more than {TARGET_BYTES_MAX} bytes as an argument; sent as a body only"
+            );
+            importer.skip(&reason, &place, &String::from_utf8_lossy(line));
         }
         let post = Recorded {
             method: "POST".to_owned(),

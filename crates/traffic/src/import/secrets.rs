@@ -127,9 +127,12 @@ fn regex(pattern: &str) -> Regex {
 
 /// Masks the values of secrets by `mask`. A pattern has the groups `before`, `name` and `value`.
 fn mask_matches(text: &str, pattern: &Regex, mask: fn(&str) -> String) -> String {
-    let masked = |found: &Captures<'_>| match is_secret(&found["name"]) {
-        true => format!("{}{}", &found["before"], mask(&found["value"])),
-        false => found[0].to_owned(),
+    let masked = |found: &Captures<'_>| {
+        if is_secret(&found["name"]) {
+            format!("{}{}", &found["before"], mask(&found["value"]))
+        } else {
+            found[0].to_owned()
+        }
     };
     pattern.replace_all(text, masked).into_owned()
 }
@@ -192,10 +195,7 @@ fn mask_arguments(arguments: &str) -> String {
 
 /// Masks secret fields of a body: those of a form or, if it starts like that, of JSON.
 pub fn mask_body(body: &str) -> String {
-    match is_json(body) {
-        true => mask_matches(body, &JSON_MEMBER, mask_json),
-        false => mask_arguments(body),
-    }
+    if is_json(body) { mask_matches(body, &JSON_MEMBER, mask_json) } else { mask_arguments(body) }
 }
 
 /// Masks what may be a secret in a text that is not understood: values behind names of secrets, cookies, and the user of a

@@ -18,11 +18,11 @@ pub(super) static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
     let alphabets = ADDED.iter().flat_map(|added| {
         alphabets().map(|alphabet| alphabet.union(Bytes::of(added))).collect::<Vec<_>>()
     });
-    let mut of = [0; 256];
+    let mut classes = [0; 256];
     for (bit, alphabet) in alphabets.enumerate() {
-        alphabet.iter().for_each(|byte| of[usize::from(byte)] |= 1 << bit);
+        alphabet.iter().for_each(|byte| classes[usize::from(byte)] |= 1 << bit);
     }
-    of
+    classes
 });
 
 /// Byte sets of harmless values, from small to large.

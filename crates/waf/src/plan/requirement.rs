@@ -153,8 +153,8 @@ impl Requirement {
     /// Conditions of a regex.
     fn of_structure(structures: &Structures, id: Id) -> Self {
         let literals = structures.literals(id).map(Iterator::collect);
-        let literals =
-            literals.filter(|found: &Vec<Anchor>| found.iter().all(|it| it.literal.len() > 1));
+        let literals = literals
+            .filter(|found: &Vec<Anchor>| found.iter().all(|anchor| anchor.literal.len() > 1));
         Self {
             length_min: structures.facts(id).length_min as usize,
             sets: structures.sets(id).collect(),

@@ -224,9 +224,9 @@ impl Evaluation<'_> {
             self.exceed(Limit::Matches);
             return;
         }
-        let expanded = |of: fn(&Link) -> Option<&Template>| {
+        let expanded = |template: fn(&Link) -> Option<&Template>| {
             let mut text = Vec::new();
-            if let Some(template) = rule.links.iter().find_map(of) {
+            if let Some(template) = rule.links.iter().find_map(template) {
                 self.expand(Some(rule), template, &mut text);
                 text.truncate(LOGGED_VALUE_MAX);
             }

@@ -200,7 +200,7 @@ fn frequent_reloads_neither_delay_nor_hasten_checks() {
 fn reload_checks_changed_backend_at_once_and_removed_one_no_more() {
     let status = Arc::new(AtomicU16::new(200));
     let ((first, of_first), (second, of_second)) = (backend(&status), backend(&status));
-    let of = |addresses: &[SocketAddr], path: &str| {
+    let pool = |addresses: &[SocketAddr], path: &str| {
         let mut pool = pool(addresses);
         if let Some(check) = &mut pool.health {
             check.request = Some(HealthRequest::get(path));
@@ -214,13 +214,13 @@ fn reload_checks_changed_backend_at_once_and_removed_one_no_more() {
         let request = requests.recv_timeout(PATIENCE).unwrap();
         request.split(' ').nth(1).unwrap().to_owned()
     };
-    let (pools, health) = of(&[first], "/a");
+    let (pools, health) = pool(&[first], "/a");
     let checks = HealthChecks::start(&pools, &health).unwrap().unwrap();
     assert_eq!(path_of(&of_first), "/a");
-    let (pools, health) = of(&[second, first], "/a");
+    let (pools, health) = pool(&[second, first], "/a");
     checks.reload(&pools, &health).unwrap();
     assert_eq!(path_of(&of_second), "/a");
-    let (pools, health) = of(&[second], "/b");
+    let (pools, health) = pool(&[second], "/b");
     checks.reload(&pools, &health).unwrap();
     assert_eq!(path_of(&of_second), "/b");
     assert!(of_first.try_recv().is_err());

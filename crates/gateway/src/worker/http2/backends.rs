@@ -201,9 +201,10 @@ impl Shared {
             if !transport.is_readable() {
                 return Ok(());
             }
-            let (closed, failed) = match upstream.is_connecting {
-                true => (Reason::ConnectFailed, "cannot connect"),
-                false => (Reason::BackendClosed, "a connection failed"),
+            let (closed, failed) = if upstream.is_connecting {
+                (Reason::ConnectFailed, "cannot connect")
+            } else {
+                (Reason::BackendClosed, "a connection failed")
             };
             let count = match transport.receive(input) {
                 Ok(Received::Bytes(count)) => count,

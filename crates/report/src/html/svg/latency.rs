@@ -249,13 +249,13 @@ mod tests {
     fn labels(svg: &str) -> Vec<(f64, f64)> {
         let texts = svg.split("<text class=\"tick\" ").skip(1);
         let level = texts.filter(|text| text.contains("text-anchor=\"middle\""));
-        let of = |text: &str| {
+        let count = |text: &str| {
             let x: f64 = text.split('"').nth(1).unwrap().parse().unwrap();
             let label = text.split_once('>').unwrap().1.split('<').next().unwrap();
             let half = label.chars().count() as f64 * 7.63 / 2.0;
             (x - half, x + half)
         };
-        level.map(of).collect()
+        level.map(count).collect()
     }
 
     #[test]
