@@ -4,7 +4,7 @@
 //! Each thread owns one [`Poller`], and connections in a slab. There is no loop here, since each program has turns of its
 //! own, but the parts of one:
 //!
-//! - A [`EventSource`] names a waker, listener or connection to the poller, by its [token](Source::token). Each connection gets
+//! - A [`EventSource`] names a waker, listener or connection to the poller, by its [token](EventSource::token). Each connection gets
 //!   the next [`Serial`], so that an event of its predecessor with the same key is recognised.
 //! - An [`Acceptor`] holds the listeners of the thread: it pauses when a limit is reached or no descriptors are left, and
 //!   closes listeners after the last queued connection.
