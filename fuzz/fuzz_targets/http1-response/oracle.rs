@@ -264,7 +264,9 @@ fn is_stricter(bytes: &[u8], message: &Message<'_>, error: &ParseError) -> bool 
         | ParseError::Host(_)
         | ParseError::Target(_)
         | ParseError::UnknownCoding(_)
-        | ParseError::Version => false,
+        | ParseError::Version
+        // Lists of HTTP/2 only.
+        | ParseError::FieldList => false,
     }
 }
 
