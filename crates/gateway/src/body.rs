@@ -41,7 +41,7 @@ enum Decoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     None,
-    /// That of the received body.
+    /// Coding of the received body.
     Kept,
     /// The gateway's, for a body that was received on a stream.
     Added,

@@ -31,7 +31,7 @@ impl<'a> FieldList<'a> {
         is_marked.then(|| self.bytes.len() - rest.bytes.len() + END.len())
     }
 
-    /// True if there is no field.
+    /// True for a list without fields.
     pub fn is_empty(mut self) -> bool {
         self.next_field().is_none()
     }

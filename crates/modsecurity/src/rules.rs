@@ -347,7 +347,7 @@ mod tests {
         for own in ["SecAction \"id:3,phase:1,pass\"", "SecRuleUpdateActionById 2 \"nolog\""] {
             let place = merged(own, &location);
             assert!(!is_shared(&place, &location), "{own}");
-            // What the places around exclude stays excluded.
+            // Exclusions of the places around remain.
             assert!(!ids(&place).contains(&1), "{own}");
         }
     }

@@ -1,6 +1,6 @@
 //! Rule sets: loaded once, immutable, shared by threads.
 //!
-//! What rules are compiled into is behind `Arc`: a set that only changes settings, or excludes rules, shares it.
+//! Compiled rules are behind `Arc`: a set that only changes settings, or excludes rules, shares them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

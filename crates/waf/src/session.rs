@@ -12,7 +12,7 @@ mod tests;
 /// content codings, and applies the limits. It opens no socket, reads no clock and waits for nothing.
 ///
 /// For the request and then for the response: give it the head, line and headers first; then the body as it arrives; then its end.
-/// Each call returns what is [`Next`].
+/// Each call returns the [`Next`] step.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -96,7 +96,7 @@ pub enum Compression {
 /// Length of a body as the head of its message announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is no body.
+    /// The message has no body.
     None,
     /// Bytes of the body.
     Known(u64),
@@ -104,7 +104,7 @@ pub enum BodyLength {
     Unknown,
 }
 
-/// What a server does after a call of a [`Session`].
+/// Next step of a server after a call of a [`Session`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Forward this part of the message and what was held.
@@ -153,7 +153,7 @@ struct Collected {
     extent: BodyExtent,
 }
 
-/// What a session has of a body.
+/// Part of a body that a session has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum BodyExtent {
     /// More may follow.
@@ -493,7 +493,7 @@ impl Session {
         body: &Collected,
     ) -> Option<(u16, &'static str)> {
         let refused = self.take_decoded(direction, body);
-        // What was decoded, and the limit of the transaction, may be below the limit that cut the body.
+        // The decoded bytes, and the limit of the transaction, may be below the limit that cut the body.
         if body.extent == BodyExtent::Cut {
             match direction {
                 Direction::Request => self.transaction.limit_request_body(),

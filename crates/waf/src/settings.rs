@@ -47,7 +47,7 @@ pub struct Settings {
     pub inspection_limit_action: LimitAction,
     /// `SecArgumentSeparator`
     pub argument_separator: u8,
-    /// What an argument without `=` is
+    /// Meaning of an argument without `=`.
     pub(crate) bare_argument: BareArgument,
     /// `SecUploadFileLimit`: files of a multipart body
     pub upload_file_limit: usize,

@@ -1,4 +1,4 @@
-//! Which host has which role: by the features of nodes, and otherwise in their order.
+//! Roles of hosts: by the features of nodes, and otherwise in their order.
 
 use crate::hosts::Host;
 use crate::slurm::{self, ListedNode, NodeChoice};

@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-/// What follows bytes of a response, which may have its `end`.
+/// Continuation behind bytes of a response, which may have its `end`.
 fn following(end: Option<&[u8]>, more_follows: bool) -> Following<'_> {
     match end {
         Some(trailers) => Following::End(FieldList::new(trailers)),

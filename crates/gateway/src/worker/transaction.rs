@@ -254,7 +254,7 @@ impl Transaction {
         }
     }
 
-    /// What follows the bytes of the request so far.
+    /// Continuation behind the bytes of the request so far.
     pub(super) fn following(&self) -> Following<'_> {
         if self.request_body.is_done() && !self.summary.wants_upgrade {
             Following::End(self.request_body.trailers())

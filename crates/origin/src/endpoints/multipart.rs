@@ -188,7 +188,7 @@ impl State {
 fn parse_part_head(head: &[u8]) -> Result<Part, MultipartError> {
     let mut name = None;
     let mut filename = None;
-    // Lines that are no headers are skipped.
+    // Invalid header lines are skipped.
     for line in head.split(|&byte| byte == b'\n') {
         let Some(colon) = memchr(b':', line) else { continue };
         if !line[..colon].eq_ignore_ascii_case(b"content-disposition") {

@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str, percentiles: &str) -> anyhow::Result<Printed> {
     };
     Ok(Printed {
         responses,
-        // Those of another length than the first one.
+        // Lists of another length than the first one.
         unexpected: (non_2xx + length).min(responses),
         failures,
         per_s: number(text, "Requests per second:")?,

@@ -1,4 +1,4 @@
-//! What all foreign clients have in common: their load, and the parts of their output.
+//! Common parts of foreign clients: their load, and the parts of their output.
 
 use crate::probe::exchange::Site;
 use anyhow::{Context, bail};

@@ -68,7 +68,7 @@ pub(super) fn repeated_command(
     let mut operands = Vec::new();
     while let Some(word) = rest.next() {
         if word == "--" {
-            // Whatever follows is no option.
+            // Further words are arguments.
             operands = [word].into_iter().chain(rest).collect();
             break;
         }

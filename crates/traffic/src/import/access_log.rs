@@ -268,7 +268,7 @@ fn from_text(line: &[u8]) -> Result<Logged, Problem> {
     let time = origin.time.and_then(LogTime::from_log);
     let mut logged = Logged { time, ..Logged::default() };
     if let Some(status) = httplog_status(&line[..start]) {
-        // A backslash is no escape here.
+        // HAProxy writes a backslash as it is.
         let request = &line[start + 1..];
         let end = request.iter().position(|&byte| byte == b'"').ok_or(not_closed)?;
         logged.request_line(&unescape_haproxy(&request[..end]), start + 1)?;

@@ -722,7 +722,7 @@ mod tests {
             assert!(parsed.text.is_some_and(|text| text.starts_with(b"text")), "{name}");
             assert_eq!(parsed.error, None, "{name}");
         }
-        // What is wrong before its end is an error.
+        // An error before its end counts.
         for document in [&b"<a>&nope; <b"[..], b"<a></b><c", b"<a>\xff <b", b"x<a"] {
             assert!(parse(document, &limits).error.is_some(), "{}", document.escape_ascii());
         }

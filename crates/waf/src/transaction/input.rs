@@ -268,7 +268,7 @@ impl Transaction {
         for attribute in &document.attributes {
             self.entries.add(Variable::Xml, b"//@*", attribute);
         }
-        // What a cut hides, such as the attributes of its last tag, is in the raw body.
+        // The raw body has the bytes that a cut hides, such as the attributes of its last tag.
         self.state.is_xml = document.error.is_none() && !limits.is_cut;
         document.error.map(|error| format!("XML parsing error: {error}"))
     }

@@ -59,7 +59,7 @@ struct State {
     store: Store,
     matched: Matched,
     environment: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Those of the rule set, and of `ctl:ruleRemove...`.
+    /// Exclusions of the rule set, and of `ctl:ruleRemove...`.
     exclusions: Exclusions,
     allow: Option<AllowScope>,
     highest_severity: Option<Severity>,

@@ -26,7 +26,7 @@ struct Case<'a> {
 
 type Explains = fn(&Case<'_>) -> bool;
 
-/// What libmodsecurity 3.0.9 does otherwise: the transformation, the defect, and the cases that it explains. Each hides bytes from
+/// Differences of libmodsecurity 3.0.9: the transformation, the defect, and the cases that it explains. Each hides bytes from
 /// rules, or shows them other bytes than a backend reads.
 const DIFFERENCES: [(&str, &str, Explains); 15] = [
     ("base64Decode", "makes nothing of a value with a foreign byte or odd padding", |case| {

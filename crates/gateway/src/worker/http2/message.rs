@@ -274,7 +274,7 @@ fn move_bytes(from: &mut SendBuffer, max: usize, to: &mut [u8]) -> usize {
     count
 }
 
-/// What a sender knows of the bytes behind those that it sends.
+/// Continuation of a message behind the bytes that are sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) enum Following<'a> {
     Unknown,
