@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::ops::Range;
 
 use tollgate_http1::{
-    BodyDecoder, BodyFraming, BodyPartKind, FieldList, MAX_TRAILER_BYTES, ParseError,
+    BodyDecoder, BodyFraming, BodyPartKind, FieldList, ListedField, MAX_TRAILER_BYTES, ParseError,
 };
 
 use crate::config::{CLIENT_DESCRIPTIONS, HeaderEdits, REQUEST_OVERRIDES};
@@ -135,7 +135,7 @@ impl Body {
     pub(crate) fn end(&mut self, trailers: FieldList<'_>) -> Result<(), ParseError> {
         let Decoder::Stream { has_ended } = &mut self.decoder else { return Ok(()) };
         *has_ended = true;
-        let line_bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 4;
+        let line_bytes = |field: ListedField<'_>| field.name.len() + field.value.len() + 4;
         if trailers.iter().count() > TRAILERS_MAX {
             return Err(ParseError::TooManyHeaders);
         }
@@ -208,7 +208,7 @@ impl Body {
                 let room_bytes = room.len();
                 let mut put = |part: &[u8]| room.write_all(part).expect("there is room");
                 put(b"0\r\n");
-                for (name, value) in self.trailers().iter() {
+                for ListedField { name, value, .. } in self.trailers().iter() {
                     [name, b": ", value, b"\r\n"].into_iter().for_each(&mut put);
                 }
                 put(b"\r\n");
@@ -229,7 +229,7 @@ impl Body {
         if has_edits && !self.trailers.is_empty() {
             let is_kept = |name: &[u8]| !str::from_utf8(name).is_ok_and(|name| edits.affect(name));
             let trailers = FieldList::new(&self.trailers).iter();
-            let trailers = trailers.filter(|(name, _)| is_kept(name));
+            let trailers = trailers.filter(|field| is_kept(field.name));
             self.trailers = field_list(trailers, self.coding);
         }
     }
@@ -240,7 +240,11 @@ fn parse_trailers(section: &[u8], coding: Coding) -> Result<Vec<u8>, ParseError>
     let mut headers = [httparse::EMPTY_HEADER; TRAILERS_MAX];
     match httparse::parse_headers(section, &mut headers)? {
         httparse::Status::Complete((_, headers)) => {
-            let fields = headers.iter().map(|header| (header.name.as_bytes(), header.value));
+            let fields = headers.iter().map(|header| ListedField {
+                name: header.name.as_bytes(),
+                value: header.value,
+                is_sensitive: false,
+            });
             Ok(filter_trailers(fields, coding))
         }
         httparse::Status::Partial => Err(ParseError::ChunkEnd),
@@ -249,21 +253,18 @@ fn parse_trailers(section: &[u8], coding: Coding) -> Result<Vec<u8>, ParseError>
 
 /// Returns the trailers without those that concern framing, routing, authentication, request modifiers, response control or
 /// content format (RFC 9110, section 6.5.1).
-fn filter_trailers<'a>(
-    trailers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    coding: Coding,
-) -> Vec<u8> {
+fn filter_trailers<'a>(trailers: impl Iterator<Item = ListedField<'a>>, coding: Coding) -> Vec<u8> {
     let is_allowed = |name: &[u8]| str::from_utf8(name).is_ok_and(is_allowed_trailer);
-    field_list(trailers.filter(|(name, _)| is_allowed(name)), coding)
+    field_list(trailers.filter(|field| is_allowed(field.name)), coding)
 }
 
-fn field_list<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, coding: Coding) -> Vec<u8> {
+fn field_list<'a>(fields: impl Iterator<Item = ListedField<'a>>, coding: Coding) -> Vec<u8> {
     let mut list = Vec::new();
-    for (name, value) in fields {
-        let at = FieldList::push(&mut list, name, value);
+    for field in fields {
+        let at = FieldList::push_field(&mut list, field);
         // Trailers that are not sent in chunks are those of a stream, with names in lower case.
         if coding == Coding::None {
-            list[at - name.len()..at].make_ascii_lowercase();
+            list[at - field.name.len()..at].make_ascii_lowercase();
         }
     }
     list

@@ -8,6 +8,18 @@ const LENGTH_BYTES: usize = size_of::<Length>();
 /// Bytes of a field besides its name and value.
 const FIELD_OVERHEAD: usize = 2 * LENGTH_BYTES;
 
+/// Bit in the length of the name of a sensitive field.
+const SENSITIVE: Length = 1 << 31;
+
+/// A field of a [`FieldList`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedField<'a> {
+    pub name: &'a [u8],
+    pub value: &'a [u8],
+    /// No compression of headers may index the field (RFC 7541, section 6.2.3).
+    pub is_sensitive: bool,
+}
+
 /// A head or trailer section as a list of fields in the order received, with duplicates. The start line of a head is its
 /// first fields, with the names of HTTP/2: `:method` and `:path`, or `:status`.
 ///
@@ -47,10 +59,11 @@ impl<'a> FieldList<'a> {
 
     /// Takes the first field off the list.
     #[inline]
-    pub fn next_field(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+    pub fn next_field(&mut self) -> Option<ListedField<'a>> {
         let (name_length, rest) = self.bytes.split_first_chunk::<LENGTH_BYTES>()?;
         let (value_length, rest) = rest.split_first_chunk::<LENGTH_BYTES>()?;
-        let name_bytes = Length::from_ne_bytes(*name_length) as usize;
+        let name_length = Length::from_ne_bytes(*name_length);
+        let name_bytes = (name_length & !SENSITIVE) as usize;
         let value_bytes = Length::from_ne_bytes(*value_length) as usize;
         if name_bytes == 0 {
             return None;
@@ -58,25 +71,39 @@ impl<'a> FieldList<'a> {
         let (name, rest) = rest.split_at_checked(name_bytes)?;
         let (value, rest) = rest.split_at_checked(value_bytes)?;
         self.bytes = rest;
-        Some((name, value))
+        Some(ListedField { name, value, is_sensitive: name_length & SENSITIVE != 0 })
     }
 
-    /// Appends a field to `list`. Returns the position of the value.
+    /// Appends a field that is not sensitive to `list`. Returns the position of the value.
     ///
     /// # Panics
     ///
-    /// If the name is empty, or name or value is longer than 4 GiB.
+    /// If the name is empty or longer than 2 GiB, or the value longer than 4 GiB.
     #[inline]
     pub fn push(list: &mut Vec<u8>, name: &[u8], value: &[u8]) -> usize {
-        Self::push_with(list, name, |list| list.extend_from_slice(value))
+        Self::push_field(list, ListedField { name, value, is_sensitive: false })
+    }
+
+    /// As [`push`](Self::push), of any field.
+    #[inline]
+    pub fn push_field(list: &mut Vec<u8>, field: ListedField<'_>) -> usize {
+        let ListedField { name, value, is_sensitive } = field;
+        Self::push_with(list, name, is_sensitive, |list| list.extend_from_slice(value))
     }
 
     /// As [`push`](Self::push), with a value that `write` appends.
     #[inline]
-    pub fn push_with(list: &mut Vec<u8>, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        assert!(!name.is_empty(), "a field has a name");
+    pub fn push_with(
+        list: &mut Vec<u8>,
+        name: &[u8],
+        is_sensitive: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        let name_length = length(name);
+        assert!((1..SENSITIVE).contains(&name_length), "a field has a name of less than 2 GiB");
+        let mark = if is_sensitive { SENSITIVE } else { 0 };
         let start = list.len();
-        list.extend_from_slice(&length(name).to_ne_bytes());
+        list.extend_from_slice(&(name_length | mark).to_ne_bytes());
         list.extend_from_slice(&[0; LENGTH_BYTES]);
         list.extend_from_slice(name);
         let value = start + FIELD_OVERHEAD + name.len();
@@ -106,12 +133,12 @@ fn length(part: &[u8]) -> Length {
     Length::try_from(part.len()).expect("a part of a field is shorter than 4 GiB")
 }
 
-/// Names and values of a [`FieldList`].
+/// Fields of a [`FieldList`].
 #[derive(Clone, Debug)]
 pub struct FieldListIter<'a>(FieldList<'a>);
 
 impl<'a> Iterator for FieldListIter<'a> {
-    type Item = (&'a [u8], &'a [u8]);
+    type Item = ListedField<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -123,14 +150,20 @@ impl<'a> Iterator for FieldListIter<'a> {
 mod tests {
     use super::*;
 
+    fn listed(
+        (name, value, is_sensitive): (&'static [u8], &'static [u8], bool),
+    ) -> ListedField<'static> {
+        ListedField { name, value, is_sensitive }
+    }
+
     #[test]
     fn list_returns_its_fields_and_its_length() {
         let mut bytes = Vec::new();
         let at = FieldList::push(&mut bytes, b":path", b"/a");
         assert_eq!(&bytes[at..], b"/a");
-        let at = FieldList::push_with(&mut bytes, b"x", |out| out.extend_from_slice(b""));
+        let at = FieldList::push_with(&mut bytes, b"x", true, |out| out.extend_from_slice(b""));
         assert_eq!(at, bytes.len());
-        let fields = [(&b":path"[..], &b"/a"[..]), (b"x", b"")];
+        let fields = [(&b":path"[..], &b"/a"[..], false), (b"x", b"", true)].map(listed);
         assert!(FieldList::new(&bytes).iter().eq(fields));
         assert_eq!(FieldList::new(&bytes).len(), None, "without its end");
         FieldList::end(&mut bytes);
@@ -151,7 +184,7 @@ mod tests {
         FieldList::reopen(&mut bytes);
         FieldList::push(&mut bytes, b"b", b"2");
         FieldList::end(&mut bytes);
-        let fields = [(&b"a"[..], &b"1"[..]), (b"b", b"2")];
+        let fields = [(&b"a"[..], &b"1"[..], false), (b"b", b"2", false)].map(listed);
         assert!(FieldList::new(&bytes).iter().eq(fields));
         assert!(FieldList::default().is_empty());
     }

@@ -6,7 +6,7 @@ use httparse::{Header, Status};
 use memchr::memchr_iter;
 
 use crate::error::{MAX_HEAD_BYTES, MAX_HEADERS, ParseError};
-use crate::field_list::FieldList;
+use crate::field_list::{FieldList, ListedField};
 use crate::headers::{BodyFraming, FramingHeaders, Headers, Version, excerpt, parse_host};
 use crate::status::reason_phrase;
 
@@ -17,6 +17,8 @@ pub struct RequestHead<'a> {
     pub target: &'a str,
     /// The same target, split.
     pub target_parts: Target<'a>,
+    /// The target was received as a field that must not be indexed.
+    pub is_target_sensitive: bool,
     pub version: Version,
     /// True if the client keeps the connection open for another request.
     pub keep_alive: bool,
@@ -152,6 +154,7 @@ impl<'a> RequestParts<'a> {
             method,
             target,
             target_parts,
+            is_target_sensitive: false,
             version,
             keep_alive: framing_headers.keep_alive(version),
             body,
@@ -179,15 +182,17 @@ impl<'a> RequestHead<'a> {
         let mut fields = FieldList::new(bytes);
         let len = fields.len().ok_or(ParseError::FieldList)?;
         let method = take_field(&mut fields, b":method")?;
-        let target = take_field(&mut fields, b":path")?;
-        let (Ok(method), Ok(target)) = (str::from_utf8(method), str::from_utf8(target)) else {
-            return Err(ParseError::Target(excerpt(target)));
+        let path = take_field(&mut fields, b":path")?;
+        let (Ok(method), Ok(target)) = (str::from_utf8(method.value), str::from_utf8(path.value))
+        else {
+            return Err(ParseError::Target(excerpt(path.value)));
         };
         // As the parser of text has it.
         if !target.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
             return Err(ParseError::Target(excerpt(target.as_bytes())));
         }
-        let line_bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + ": \r\n".len();
+        let line_bytes =
+            |field: ListedField<'_>| field.name.len() + field.value.len() + ": \r\n".len();
         let lines = fields.iter().map(line_bytes).sum::<usize>();
         let text_len = method.len() + target.len() + "  HTTP/1.1\r\n\r\n".len() + lines;
         let headers = Headers::of_fields(fields);
@@ -201,13 +206,13 @@ impl<'a> RequestHead<'a> {
             len,
             text_len,
         };
-        parts.check(&FramingHeaders::collect(fields.iter())?)
+        let head = parts.check(&FramingHeaders::of_fields(fields)?)?;
+        Ok(Self { is_target_sensitive: path.is_sensitive, ..head })
     }
 }
 
-fn take_field<'a>(fields: &mut FieldList<'a>, name: &[u8]) -> Result<&'a [u8], ParseError> {
-    let field = fields.next_field().filter(|(found, _)| *found == name);
-    field.map(|(_, value)| value).ok_or(ParseError::FieldList)
+fn take_field<'a>(fields: &mut FieldList<'a>, name: &[u8]) -> Result<ListedField<'a>, ParseError> {
+    fields.next_field().filter(|field| field.name == name).ok_or(ParseError::FieldList)
 }
 
 /// Parses the response head at the start of `bytes`. Returns `None` if more bytes are needed. `to_head` is true for
@@ -331,7 +336,7 @@ impl<'a> ResponseHead<'a> {
         let mut fields = FieldList::new(bytes);
         let Some(len) = fields.len() else { return Ok(None) };
         let status = take_field(&mut fields, b":status")?;
-        let status = str::from_utf8(status).ok().and_then(|digits| digits.parse().ok());
+        let status = str::from_utf8(status.value).ok().and_then(|digits| digits.parse().ok());
         let status = status.ok_or(ParseError::FieldList)?;
         let parts = ResponseParts {
             status,
@@ -343,7 +348,7 @@ impl<'a> ResponseHead<'a> {
             header_count: fields.iter().count(),
             len,
         };
-        parts.check(&FramingHeaders::collect(fields.iter())?, to_head).map(Some)
+        parts.check(&FramingHeaders::of_fields(fields)?, to_head).map(Some)
     }
 }
 

@@ -6,7 +6,7 @@ use httparse::Header;
 use memchr::memchr;
 
 use crate::error::ParseError;
-use crate::field_list::{FieldList, FieldListIter};
+use crate::field_list::{FieldList, FieldListIter, ListedField};
 
 /// Limit in bytes for the part of an invalid value that an error shows.
 const EXCERPT_MAX_BYTES: usize = 64;
@@ -85,6 +85,11 @@ impl<'a> Headers<'a> {
 
     /// Returns names as spelt, and values without surrounding whitespace.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.fields().map(|HeaderField { name, value, .. }| (name, value))
+    }
+
+    /// As [`iter`](Self::iter), with the marks of HTTP/2.
+    pub fn fields(self) -> impl Iterator<Item = HeaderField<'a>> {
         let lines = match self.section {
             Section::Head(head) => {
                 // Empty lines may precede the start line, which is not a header.
@@ -94,7 +99,9 @@ impl<'a> Headers<'a> {
             }
             Section::Fields(fields) => Lines::Fields(fields.iter()),
         };
-        lines.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
+        lines.filter_map(|ListedField { name, value, is_sensitive }| {
+            Some(HeaderField { name: std::str::from_utf8(name).ok()?, value, is_sensitive })
+        })
     }
 
     /// Returns the values of all headers of this name, which is compared without case.
@@ -109,18 +116,30 @@ impl<'a> Headers<'a> {
     }
 }
 
+/// A header of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderField<'a> {
+    pub name: &'a str,
+    pub value: &'a [u8],
+    /// No compression of headers may index the field (RFC 7541, section 6.2.3).
+    pub is_sensitive: bool,
+}
+
 enum Lines<'a> {
     Head(HeaderLines<'a>),
     Fields(FieldListIter<'a>),
 }
 
 impl<'a> Iterator for Lines<'a> {
-    type Item = (&'a [u8], &'a [u8]);
+    type Item = ListedField<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Self::Head(lines) => lines.next(),
+            Self::Head(lines) => {
+                let (name, value) = lines.next()?;
+                Some(ListedField { name, value, is_sensitive: false })
+            }
             Self::Fields(fields) => fields.next(),
         }
     }
@@ -208,6 +227,10 @@ impl<'a> FramingHeaders<'a> {
             }
         }
         Ok(collected)
+    }
+
+    pub(crate) fn of_fields(fields: FieldList<'a>) -> Result<Self, ParseError> {
+        Self::collect(fields.iter().map(|field| (field.name, field.value)))
     }
 
     pub(crate) fn of_parsed(headers: &[Header<'a>]) -> Result<Self, ParseError> {

@@ -19,15 +19,15 @@ mod status;
 pub use body::{BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, Pattern};
 pub use error::{MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_TRAILER_BYTES, ParseError};
 pub use escape::{escape_invalid, unescape_invalid};
-pub use field_list::{FieldList, FieldListIter};
+pub use field_list::{FieldList, FieldListIter, ListedField};
 pub use head::{
     HeadFaults, RequestHead, ResponseHead, ResponseSummary, Target, parse_request_head,
     parse_response_head, parse_response_head_for_client,
 };
 pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
 pub use headers::{
-    BodyFraming, HeaderLines, Headers, Version, header_lines, is_token, is_token_byte, parse_host,
-    parse_length,
+    BodyFraming, HeaderField, HeaderLines, Headers, Version, header_lines, is_token, is_token_byte,
+    parse_host, parse_length,
 };
 pub use render::{RenderError, RequestMessage, RequestPart, RequestText};
 pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};

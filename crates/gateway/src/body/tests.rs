@@ -45,7 +45,7 @@ fn list(fields: &[(&str, &str)]) -> Vec<u8> {
 /// The fields of a list, as lines.
 fn lines(list: FieldList<'_>) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    list.iter().map(|(name, value)| format!("{}: {}\n", text(name), text(value))).collect()
+    list.iter().map(|field| format!("{}: {}\n", text(field.name), text(field.value))).collect()
 }
 
 fn whole(bytes: &[u8]) -> Result<(Vec<u8>, usize), ParseError> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use tollgate_http1::{BodyFraming, RequestHead, Version};
+use tollgate_http1::{BodyFraming, HeaderField, RequestHead, Version};
 
 use super::{
     ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
@@ -64,10 +64,12 @@ pub(crate) fn render_request(
     };
     // RFC 8441, section 4: a WebSocket opens with a CONNECT.
     let method = if websocket_key.is_some() { "CONNECT" } else { head.method };
-    writer.start_request(method, |out| match head.target_parts.path_and_query {
-        // RFC 9112, section 3.2.4: concerns the whole server.
-        "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
-        path_and_query => push_target(out, path_and_query, route, requests.path),
+    writer.start_request(method, head.is_target_sensitive, |out| {
+        match head.target_parts.path_and_query {
+            // RFC 9112, section 3.2.4: concerns the whole server.
+            "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
+            path_and_query => push_target(out, path_and_query, route, requests.path),
+        }
     });
     if websocket_key.is_some() {
         writer.push(":protocol", WEBSOCKET);
@@ -77,7 +79,8 @@ pub(crate) fn render_request(
     if !edits.affect("host") {
         writer.push("Host", host.unwrap_or(client.default_host).as_bytes());
     }
-    for (name, value) in head.headers.iter() {
+    for field in head.headers.fields() {
+        let HeaderField { name, value, .. } = field;
         if counts_hops(head.method)
             && name.eq_ignore_ascii_case(MAX_FORWARDS)
             && !edits.affect(name)
@@ -98,7 +101,7 @@ pub(crate) fn render_request(
         {
             continue;
         }
-        writer.push(name, value);
+        writer.push_field(field);
     }
     // The tunnel of an extended CONNECT is its content, and has no length.
     if websocket_key.is_none() {
@@ -287,7 +290,7 @@ fn push_list(
     element: &[u8],
     forwarded: &Forwarded,
 ) {
-    writer.push_with(name, |out| {
+    writer.push_with(name, false, |out| {
         if forwarded.trust_client {
             for value in head.headers.all(name).filter(|value| !value.is_empty()) {
                 out.extend_from_slice(value);

@@ -38,12 +38,13 @@ pub(crate) fn render_response(
     writer.start_response(head.status, head.reason);
     // A date that the route sets or removes is not missing.
     let mut is_dated = edits.affect(DATE);
-    for (name, value) in head.headers.iter() {
+    for field in head.headers.fields() {
+        let name = field.name;
         if is_hop_by_hop(name) || options.contain(name) || edits.affect(name) {
             continue;
         }
         is_dated |= name.eq_ignore_ascii_case(DATE);
-        writer.push(name, value);
+        writer.push_field(field);
     }
     match head.content_length {
         // The length that the body would have had; 204 and interim responses have none.

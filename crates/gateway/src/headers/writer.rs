@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use tollgate_http1::{BodyFraming, FieldList, Version};
+use tollgate_http1::{BodyFraming, FieldList, HeaderField, Version};
 
 use crate::config::{HeaderEdits, Protocol};
 
@@ -54,7 +54,12 @@ impl<'a> HeadWriter<'a> {
     }
 
     /// `write_target` appends the target of the request.
-    pub(crate) fn start_request(&mut self, method: &str, write_target: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn start_request(
+        &mut self,
+        method: &str,
+        is_target_sensitive: bool,
+        write_target: impl FnOnce(&mut Vec<u8>),
+    ) {
         match self.form {
             MessageForm::Text => {
                 self.out.extend_from_slice(method.as_bytes());
@@ -64,7 +69,7 @@ impl<'a> HeadWriter<'a> {
             }
             MessageForm::Fields => {
                 FieldList::push(self.out, b":method", method.as_bytes());
-                FieldList::push_with(self.out, b":path", write_target);
+                FieldList::push_with(self.out, b":path", is_target_sensitive, write_target);
             }
         }
     }
@@ -74,7 +79,7 @@ impl<'a> HeadWriter<'a> {
             MessageForm::Text => write!(self.out, "HTTP/1.1 {status:03} {reason}\r\n"),
             MessageForm::Fields => {
                 let mut written = Ok(());
-                FieldList::push_with(self.out, b":status", |out| {
+                FieldList::push_with(self.out, b":status", false, |out| {
                     written = write!(out, "{status:03}");
                 });
                 written
@@ -86,12 +91,24 @@ impl<'a> HeadWriter<'a> {
     /// Returns the position of the value. HTTP/2 has no headers of a connection or its framing.
     #[inline]
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) -> usize {
-        self.push_with(name, |out| out.extend_from_slice(value))
+        self.push_field(HeaderField { name, value, is_sensitive: false })
+    }
+
+    /// As [`push`](Self::push), with the mark of a received field.
+    #[inline]
+    pub(crate) fn push_field(&mut self, field: HeaderField<'_>) -> usize {
+        let HeaderField { name, value, is_sensitive } = field;
+        self.push_with(name, is_sensitive, |out| out.extend_from_slice(value))
     }
 
     /// As [`push`](Self::push), with a value that `write` appends.
     #[inline]
-    pub(crate) fn push_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    pub(crate) fn push_with(
+        &mut self,
+        name: &str,
+        is_sensitive: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
         match self.form {
             MessageForm::Text => {
                 self.out.extend_from_slice(name.as_bytes());
@@ -103,7 +120,7 @@ impl<'a> HeadWriter<'a> {
             }
             MessageForm::Fields if is_of_connection(name) => self.out.len(),
             MessageForm::Fields => {
-                let value = FieldList::push_with(self.out, name.as_bytes(), write);
+                let value = FieldList::push_with(self.out, name.as_bytes(), is_sensitive, write);
                 // The position of the value is behind the name.
                 self.out[value - name.len()..value].make_ascii_lowercase();
                 value
@@ -133,7 +150,7 @@ impl<'a> HeadWriter<'a> {
 
     /// Writes `Via` with the version in which the message was received (RFC 9110, section 7.6.3).
     pub(super) fn push_via(&mut self, version: Version, name: &str) {
-        self.push_with("Via", |out| {
+        self.push_with("Via", false, |out| {
             for part in [version.number(), " ", name] {
                 out.extend_from_slice(part.as_bytes());
             }
@@ -167,7 +184,7 @@ mod tests {
     fn written(form: MessageForm) -> Vec<u8> {
         let mut out = Vec::new();
         let mut writer = HeadWriter::new(form, &mut out);
-        writer.start_request("POST", |out| out.extend_from_slice(b"/a"));
+        writer.start_request("POST", false, |out| out.extend_from_slice(b"/a"));
         writer.push("Host", b"x");
         writer.push("Connection", b"close");
         writer.push_framing(BodyFraming::Chunked);
@@ -191,7 +208,7 @@ mod tests {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let fields: Vec<_> = FieldList::new(&bytes)
             .iter()
-            .map(|(name, value)| format!("{}={}", text(name), text(value)))
+            .map(|field| format!("{}={}", text(field.name), text(field.value)))
             .collect();
         assert_eq!(fields, [":method=POST", ":path=/a", "host=x", "x-id=7"]);
     }

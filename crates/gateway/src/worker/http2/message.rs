@@ -2,11 +2,21 @@
 
 use std::io;
 
-use tollgate_http1::{BodyFraming, FieldList};
+use tollgate_http1::{BodyFraming, FieldList, ListedField};
 use tollgate_http2::{Connection, Field, Fields};
 use tollgate_net::SendBuffer;
 
 use crate::headers::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
+
+/// The field with its mark (RFC 7541, section 6.2.3), which is forwarded.
+fn listed(Field { name, value, is_sensitive }: Field<'_>) -> ListedField<'_> {
+    ListedField { name, value, is_sensitive }
+}
+
+/// The inverse of [`listed`].
+fn field(ListedField { name, value, is_sensitive }: ListedField<'_>) -> Field<'_> {
+    Field { name, value, is_sensitive }
+}
 
 /// True if a request opens a WebSocket (RFC 8441).
 pub(super) fn is_websocket(fields: &Fields) -> bool {
@@ -32,26 +42,31 @@ pub(super) fn list_request(
         (None, method) => (method, fields.path()),
     };
     FieldList::push(out, b":method", method.as_bytes());
-    FieldList::push(out, b":path", path.or(authority).unwrap_or_default().as_bytes());
+    let value = path.or(authority).unwrap_or_default().as_bytes();
+    let is_sensitive = fields.iter().any(|field| field.name == b":path" && field.is_sensitive);
+    FieldList::push_field(out, ListedField { name: b":path", value, is_sensitive });
     if let Some(authority) = authority {
         FieldList::push(out, b"host", authority.as_bytes());
     }
-    let mut crumbs = 0;
-    for Field { name, value, .. } in fields.headers() {
-        match name {
+    let (mut crumbs, mut is_cookie_sensitive) = (0, false);
+    for field in fields.headers() {
+        match field.name {
             // Equal to the authority.
             b"host" if authority.is_some() => {}
-            b"cookie" => crumbs += 1,
+            b"cookie" => {
+                crumbs += 1;
+                is_cookie_sensitive |= field.is_sensitive;
+            }
             // The stream has no length, and the key is the gateway's.
             b"content-length" if websocket.is_some() => {}
-            _ if websocket.is_some() && name == KEY.as_bytes() => {}
+            name if websocket.is_some() && name == KEY.as_bytes() => {}
             _ => {
-                FieldList::push(out, name, value);
+                FieldList::push_field(out, listed(field));
             }
         }
     }
     if crumbs > 0 {
-        FieldList::push_with(out, b"cookie", |out| {
+        FieldList::push_with(out, b"cookie", is_cookie_sensitive, |out| {
             for (at, crumb) in fields.all(b"cookie").enumerate() {
                 let separator: &[u8] = if at == 0 { b"" } else { b"; " };
                 out.extend_from_slice(separator);
@@ -78,8 +93,8 @@ pub(super) fn list_request(
 fn list_response(fields: &Fields, framing: Option<BodyFraming>, out: &mut Vec<u8>) {
     let mut digits = itoa::Buffer::new();
     FieldList::push(out, b":status", digits.format(fields.status()).as_bytes());
-    for Field { name, value, .. } in fields.headers() {
-        FieldList::push(out, name, value);
+    for field in fields.headers() {
+        FieldList::push_field(out, listed(field));
     }
     match framing {
         Some(BodyFraming::Chunked) => {
@@ -98,8 +113,8 @@ fn list_switch(fields: &Fields, key: WebSocketKey, out: &mut Vec<u8>) {
     FieldList::push(out, b":status", b"101");
     // RFC 9110, section 8.6: to be ignored in this response.
     let is_forwarded = |name: &[u8]| name != b"content-length" && name != ACCEPT.as_bytes();
-    for Field { name, value, .. } in fields.headers().filter(|field| is_forwarded(field.name)) {
-        FieldList::push(out, name, value);
+    for field in fields.headers().filter(|field| is_forwarded(field.name)) {
+        FieldList::push_field(out, listed(field));
     }
     FieldList::push(out, b"connection", b"upgrade");
     FieldList::push(out, b"upgrade", WEBSOCKET);
@@ -239,8 +254,8 @@ impl Incoming {
         self.has_ended = true;
         if self.kind == IncomingKind::Stream {
             let list = self.end.insert(Vec::new());
-            for Field { name, value, .. } in trailers {
-                FieldList::push(list, name, value);
+            for field in trailers {
+                FieldList::push_field(list, listed(field));
             }
         }
     }
@@ -374,7 +389,7 @@ impl MessageWriter {
         }
         if let Some(trailers) = trailers {
             if !ends {
-                let fields = trailers.iter().map(|(name, value)| Field::new(name, value));
+                let fields = trailers.iter().map(field);
                 to.framing.send_trailers(*to.id, fields, to.out).map_err(io::Error::other)?;
             }
             self.state = WriteState::Ended;
@@ -426,7 +441,6 @@ fn write_request(
     scheme: &[u8],
     end_stream: bool,
 ) -> bool {
-    let field = |(name, value)| Field::new(name, value);
     let method = list.next_field().map(field);
     let is_pseudo = |field: &Field<'_>| field.name.starts_with(b":");
     let others = list.iter().map(field).take_while(is_pseudo);
@@ -453,16 +467,16 @@ fn write_response(
     is_to_head: bool,
     is_all: bool,
 ) -> io::Result<(bool, bool)> {
-    let status = list.next_field().filter(|(name, _)| *name == b":status");
-    let status = status.and_then(|(_, digits)| str::from_utf8(digits).ok()?.parse::<u16>().ok());
+    let status = list.next_field().filter(|field| field.name == b":status");
+    let status = status.and_then(|field| str::from_utf8(field.value).ok()?.parse::<u16>().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
     // RFC 8441, section 5: a WebSocket opens with 200, and without a proof.
     let is_switch = status == 101;
     let is_final = is_switch || status >= 200;
     let is_bodyless = is_to_head || is_all || matches!(status, 204 | 304);
     let ends = is_final && !is_switch && is_bodyless;
-    let fields = list.iter().filter(|(name, _)| !(is_switch && *name == ACCEPT.as_bytes()));
-    let fields = fields.map(|(name, value)| Field::new(name, value));
+    let fields = list.iter().map(field);
+    let fields = fields.filter(|field| !(is_switch && field.name == ACCEPT.as_bytes()));
     let status = if is_switch { 200 } else { status };
     let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
     sent.map_err(io::Error::other)?;

@@ -2,7 +2,10 @@
 
 use super::{OK, OK_TEXT, accept, client, pairs, scene, scene_with};
 use crate::support::GET;
-use crate::support::http2::{GET_FIELDS, Http2Peer, INITIAL_WINDOW_SIZE, WINDOW_UPDATE};
+use crate::support::http2::{
+    END_HEADERS, END_STREAM, GET_FIELDS, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, WINDOW_UPDATE,
+    block,
+};
 
 #[test]
 fn request_and_response_are_translated() {
@@ -56,6 +59,43 @@ fn clients_over_http2_and_their_trailers_reach_backends_over_http2() {
     upstream.request(1, true, &[("x-sum", "3"), ("set-cookie", "a")]);
     let response = client.response(1);
     assert_eq!((pairs(&response.trailers), response.reset), (vec![("x-sum", "3")], None));
+}
+
+#[test]
+fn fields_that_must_not_be_indexed_keep_their_mark() {
+    let (gateway, backend) = scene_with(|config| config.listeners[0].http2 = true);
+    // RFC 7541, section 6.2.3. The texts are shorter than in Huffman's code.
+    let secret = |name, value| {
+        let mut literal = block(&[(name, value)]);
+        literal[0] = 0x10;
+        literal
+    };
+    let others = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), ("~|", "{}")];
+    let crumbs = [secret("cookie", "~~~~~~~~~"), block(&[("cookie", "~~~~~~~~~")])].concat();
+    let request = [secret(":path", "/~~"), block(&others), secret("~~", "{}"), crumbs].concat();
+    let mut client = Http2Peer::connect(gateway.address());
+    client.frame(HEADERS, END_HEADERS | END_STREAM, 1, &request);
+    let mut upstream = accept(&backend, &[]);
+    let forwarded = |peer: &mut Http2Peer, expected: &[&[u8]]| {
+        let head = loop {
+            let frame = peer.turn().expect("a frame");
+            if frame.kind == HEADERS {
+                break frame.payload;
+            }
+        };
+        for field in expected {
+            let is_there = head.windows(field.len()).any(|window| window == *field);
+            assert!(is_there, "{} in {}", field.escape_ascii(), head.escape_ascii());
+        }
+    };
+    let plain = b"\x40\x02~|\x02{}";
+    let marked = b"\x10\x02~~\x02{}";
+    forwarded(&mut upstream, &[b"\x14\x03/~~", plain, marked, b"\x1f\x11\x14~~~~~~~~~; ~~~~~~~~~"]);
+    let response = [block(&[(":status", "200"), ("~|", "{}")]), secret("~~", "{}")].concat();
+    upstream.frame(HEADERS, END_HEADERS, 1, &response);
+    forwarded(&mut client, &[plain, marked]);
+    upstream.frame(HEADERS, END_HEADERS | END_STREAM, 1, &secret("~-", "{}"));
+    forwarded(&mut client, &[b"\x10\x02~-\x02{}"]);
 }
 
 #[test]
