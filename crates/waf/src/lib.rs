@@ -60,6 +60,6 @@ pub use load::{Builder, source};
 pub use plan::Lemma;
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{RuleInfo, RuleSet};
-pub use session::{BodyLength, Compression, Extent, Next, Session, SessionOptions};
+pub use session::{BodyLength, Compression, Direction, Extent, Next, Session, SessionOptions};
 pub use settings::{LimitAction, Settings};
 pub use transaction::{Connection, Intervention, Match, MatchDetails, Transaction, Worker};

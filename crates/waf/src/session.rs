@@ -11,12 +11,14 @@ mod tests;
 /// A request with its response, whose bodies arrive in pieces: it says what the server may forward and when rules run, decodes
 /// content codings, and applies the limits. It opens no socket, reads no clock and waits for nothing.
 ///
-/// For the request and then for the response: give it the head, line and headers first; then the body as it arrives; then its end.
-/// Each call returns the [`Next`] step.
+/// For the request and then for the response: give it the line and the headers, end the head, give it the body as it arrives, and
+/// end the message. From the end of the head on, each call returns the [`Next`] step.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tollgate_waf::{BodyLength, Next, RuleSet, Session, SessionOptions, Transaction, Worker};
+/// use tollgate_waf::{
+///     BodyLength, Direction, Next, RuleSet, Session, SessionOptions, Transaction, Worker,
+/// };
 ///
 /// let rules = "SecRuleEngine On
 ///     SecRequestBodyAccess On
@@ -25,18 +27,18 @@ mod tests;
 /// let mut worker = Worker::new();
 /// let mut session = Session::new(Transaction::new(rules), SessionOptions::default());
 /// session.request_line(b"POST", b"/login", b"HTTP/1.1");
-/// session.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
-/// let mut next = session.request_head(BodyLength::Known(8), &mut worker);
+/// session.header(Direction::Request, b"Content-Type", b"application/x-www-form-urlencoded");
+/// let mut next = session.end_head(Direction::Request, BodyLength::Known(8), &mut worker);
 /// for piece in [b"q=at", b"tack"] {
 ///     assert_eq!(next, Next::Hold);
-///     next = session.request_body(piece);
+///     next = session.body(Direction::Request, piece);
 /// }
 /// if let Next::Hold = next {
-///     next = session.request_end();
+///     next = session.end(Direction::Request);
 /// }
 /// // A server may run rules of long messages on another thread.
 /// let Next::Run(_) = next else { panic!("{next:?}") };
-/// let Next::Block(block) = session.run_request(&mut worker) else { panic!("not blocked") };
+/// let Next::Block(block) = session.run(Direction::Request, &mut worker) else { panic!("not blocked") };
 /// assert_eq!((block.status, block.rule), (403, Some(1)));
 /// # Ok::<(), tollgate_waf::LoadError>(())
 /// ```
@@ -111,7 +113,7 @@ pub enum Next {
     Pass,
     /// Forward nothing of the message yet, and give the session more of it.
     Hold,
-    /// Forward nothing, and call [`Session::run_request`] or [`Session::run_response`].
+    /// Forward nothing, and call [`Session::run`].
     Run(Extent),
     /// Send this in place of the message. A limit that is not one of the rules is in [`Session::refusal`].
     Block(Intervention),
@@ -126,9 +128,12 @@ pub enum Extent {
     Long,
 }
 
+/// Message of a transaction, by the way that it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub enum Direction {
+    /// From the client to the server.
     Request,
+    /// From the server to the client.
     Response,
 }
 
@@ -226,63 +231,102 @@ impl Session {
         self.transaction.request_line(method, target, protocol);
     }
 
-    /// Adds a header of the request.
-    pub fn request_header(&mut self, name: &[u8], value: &[u8]) {
-        self.head_bytes += name.len() + value.len();
-        self.note_coding(Direction::Request, name, value);
-        self.transaction.request_header(name, value);
+    /// Sets the status line, as of [`Transaction::response_line`].
+    pub fn response_line(&mut self, protocol: &[u8], status: u16) {
+        self.transaction.response_line(protocol, status);
     }
 
-    fn note_coding(&mut self, direction: Direction, name: &[u8], value: &[u8]) {
+    /// Adds a header.
+    pub fn header(&mut self, direction: Direction, name: &[u8], value: &[u8]) {
         if name.eq_ignore_ascii_case(b"content-encoding") {
             let coding = &mut self.codings[direction as usize];
             *coding = ContentCoding::with_header(*coding, value);
         }
+        match direction {
+            Direction::Request => {
+                self.head_bytes += name.len() + value.len();
+                self.transaction.request_header(name, value);
+            }
+            Direction::Response => self.transaction.response_header(name, value),
+        }
     }
 
-    /// Ends the head of the request. Runs its rules, unless it is long.
-    pub fn request_head(&mut self, body: BodyLength, worker: &mut Worker) -> Next {
-        const DIRECTION: Direction = Direction::Request;
-        *self.stage(DIRECTION) = MessageStage::WaitForEnd;
-        if self.head_bytes <= self.options.short_bytes {
-            self.run_head(worker);
-            if let Some(block) = self.blocked(DIRECTION) {
+    /// Ends the head of the request, or of the final response. Runs its rules, unless it is the head of a long request.
+    pub fn end_head(
+        &mut self,
+        direction: Direction,
+        body: BodyLength,
+        worker: &mut Worker,
+    ) -> Next {
+        *self.stage(direction) = MessageStage::WaitForEnd;
+        let runs_now = match direction {
+            Direction::Request => self.head_bytes <= self.options.short_bytes,
+            Direction::Response => true,
+        };
+        if runs_now {
+            self.run_head(direction, worker);
+            if let Some(block) = self.blocked(direction) {
                 return block;
             }
         }
-        if body == BodyLength::None {
+        let inspects_body = match direction {
+            Direction::Request => !self.has_run_head || self.transaction.request_body_limit() > 0,
+            Direction::Response => self.transaction.inspects_response_body(),
+        };
+        if body == BodyLength::None && (inspects_body || direction == Direction::Request) {
             return Next::Pass;
         }
-        let limit = self.transaction.request_body_limit();
-        if self.has_run_head && limit == 0 {
-            return self.run(0);
-        }
-        match self.inspects_coding(DIRECTION, 415) {
+        match if inspects_body { self.inspects_coding(direction) } else { Ok(false) } {
             Ok(true) => {}
-            Ok(false) => return self.run(0),
+            Ok(false) => return self.run_without_body(direction, worker),
             Err(block) => return block,
         }
-        let rejects =
-            self.transaction.rules().settings().request_body_limit_action == LimitAction::Reject;
         if let BodyLength::Known(length) = body
-            && self.has_run_head
-            && length > limit as u64
-            && rejects
-            && let Some(block) = self.refuse(DIRECTION, 413, "request body limit")
+            && self.rejects_length(direction, length)
+            && let Some(block) = self.refuse(direction, 413, "request body limit")
         {
             return block;
         }
-        *self.stage(DIRECTION) = MessageStage::Collect(Collected::default());
+        *self.stage(direction) = MessageStage::Collect(Collected::default());
         Next::Hold
     }
 
+    /// Runs the rules of a head.
+    fn run_head(&mut self, direction: Direction, worker: &mut Worker) {
+        match direction {
+            Direction::Request => {
+                self.transaction.process_request_headers(worker);
+                self.has_run_head = true;
+            }
+            Direction::Response => {
+                self.transaction.process_response_headers(worker);
+            }
+        }
+    }
+
+    /// Has the rules of a body run without it: those of a response at once, as its head is not sent yet.
+    fn run_without_body(&mut self, direction: Direction, worker: &mut Worker) -> Next {
+        match direction {
+            Direction::Request => self.extent(direction, 0),
+            Direction::Response => self.run(direction, worker),
+        }
+    }
+
+    /// True if a body of this length is refused before it arrives.
+    fn rejects_length(&self, direction: Direction, length: u64) -> bool {
+        direction == Direction::Request
+            && self.has_run_head
+            && length > self.transaction.request_body_limit() as u64
+            && self.transaction.rules().settings().request_body_limit_action == LimitAction::Reject
+    }
+
     /// True if a body of the message's content coding is inspected, false if it passes.
-    fn inspects_coding(&mut self, direction: Direction, status: u16) -> Result<bool, Next> {
+    fn inspects_coding(&mut self, direction: Direction) -> Result<bool, Next> {
         let Some(coding) = self.codings[direction as usize] else { return Ok(true) };
         let refused = match self.compression(direction) {
             Compression::Pass => None,
             Compression::Inflate { .. } if coding != ContentCoding::Unknown => return Ok(true),
-            _ => self.refuse(direction, status, "content coding"),
+            _ => self.refuse(direction, refusal_status(direction, 415), "content coding"),
         };
         self.is_partial |= refused.is_none();
         refused.map_or(Ok(false), Err)
@@ -295,71 +339,12 @@ impl Session {
         }
     }
 
-    /// Runs the rules of the request's head.
-    fn run_head(&mut self, worker: &mut Worker) {
-        self.transaction.process_request_headers(worker);
-        self.has_run_head = true;
-    }
-
-    /// Takes a piece of the request's body, without its transfer coding.
-    pub fn request_body(&mut self, piece: &[u8]) -> Next {
-        self.body(Direction::Request, piece)
-    }
-
-    /// Ends the request.
-    pub fn request_end(&mut self) -> Next {
-        self.end(Direction::Request)
-    }
-
-    /// Sets the status line, as of [`Transaction::response_line`].
-    pub fn response_line(&mut self, protocol: &[u8], status: u16) {
-        self.transaction.response_line(protocol, status);
-    }
-
-    /// Adds a header of the response.
-    pub fn response_header(&mut self, name: &[u8], value: &[u8]) {
-        self.note_coding(Direction::Response, name, value);
-        self.transaction.response_header(name, value);
-    }
-
-    /// Ends the head of the final response, and runs its rules.
-    pub fn response_head(&mut self, body: BodyLength, worker: &mut Worker) -> Next {
-        const DIRECTION: Direction = Direction::Response;
-        *self.stage(DIRECTION) = MessageStage::WaitForEnd;
-        self.transaction.process_response_headers(worker);
-        if let Some(block) = self.blocked(DIRECTION) {
-            return block;
-        }
-        if !self.transaction.inspects_response_body() {
-            return self.run_response(worker);
-        }
-        if body == BodyLength::None {
-            return Next::Pass;
-        }
-        match self.inspects_coding(DIRECTION, 403) {
-            Ok(true) => {}
-            Ok(false) => return self.run_response(worker),
-            Err(block) => return block,
-        }
-        *self.stage(DIRECTION) = MessageStage::Collect(Collected::default());
-        Next::Hold
-    }
-
-    /// Takes a piece of the response's body, without its transfer coding.
-    pub fn response_body(&mut self, piece: &[u8]) -> Next {
-        self.body(Direction::Response, piece)
-    }
-
-    /// Ends the response.
-    pub fn response_end(&mut self) -> Next {
-        self.end(Direction::Response)
-    }
-
     fn stage(&mut self, direction: Direction) -> &mut MessageStage {
         &mut self.stages[direction as usize]
     }
 
-    fn body(&mut self, direction: Direction, piece: &[u8]) -> Next {
+    /// Takes a piece of a body, without its transfer coding.
+    pub fn body(&mut self, direction: Direction, piece: &[u8]) -> Next {
         let limit = self.body_limit(direction);
         let is_given = self.codings[direction as usize].is_none()
             && (direction == Direction::Response || self.has_run_head);
@@ -399,7 +384,8 @@ impl Session {
         }
     }
 
-    fn end(&mut self, direction: Direction) -> Next {
+    /// Ends a message.
+    pub fn end(&mut self, direction: Direction) -> Next {
         let received = match &mut self.stages[direction as usize] {
             MessageStage::Head => return self.before_head(direction),
             MessageStage::Done => return Next::Pass,
@@ -415,20 +401,21 @@ impl Session {
         if received > 0 && self.codings[direction as usize].is_some() {
             return Next::Run(Extent::Long);
         }
-        match direction {
-            Direction::Request => self.run(received),
-            Direction::Response if received > self.options.short_bytes => Next::Run(Extent::Long),
-            Direction::Response => Next::Run(Extent::Short),
-        }
+        self.extent(direction, received)
     }
 
-    /// Runs the rules of the request, whose body has that many bytes.
-    fn run(&mut self, received: usize) -> Next {
+    /// The inspection of a message whose body has that many bytes.
+    fn extent(&mut self, direction: Direction, received: usize) -> Next {
         let short = self.options.short_bytes;
-        let is_short = self.has_run_head
-            && (received == 0
-                || self.head_bytes + received <= short
-                    && self.transaction.prepare_request_body() <= 3 * short);
+        let is_short = match direction {
+            Direction::Request => {
+                self.has_run_head
+                    && (received == 0
+                        || self.head_bytes + received <= short
+                            && self.transaction.prepare_request_body() <= 3 * short)
+            }
+            Direction::Response => received <= short,
+        };
         Next::Run(if is_short { Extent::Short } else { Extent::Long })
     }
 
@@ -439,19 +426,14 @@ impl Session {
         block.unwrap_or(Next::Pass)
     }
 
-    /// Runs the rules of the request. Returns [`Next::Pass`] or [`Next::Block`].
-    pub fn run_request(&mut self, worker: &mut Worker) -> Next {
-        let stage = std::mem::replace(self.stage(Direction::Request), MessageStage::Done);
-        if !self.has_run_head && !matches!(stage, MessageStage::Done | MessageStage::Blocked(_)) {
-            self.run_head(worker);
+    /// Runs the rules of the request, or of the body of the response. Returns [`Next::Pass`] or [`Next::Block`].
+    pub fn run(&mut self, direction: Direction, worker: &mut Worker) -> Next {
+        let stage = std::mem::replace(self.stage(direction), MessageStage::Done);
+        let is_over = matches!(stage, MessageStage::Done | MessageStage::Blocked(_));
+        if direction == Direction::Request && !self.has_run_head && !is_over {
+            self.run_head(direction, worker);
         }
-        self.finish(stage, Direction::Request, worker)
-    }
-
-    /// Runs the rules of the response's body. Returns [`Next::Pass`] or [`Next::Block`].
-    pub fn run_response(&mut self, worker: &mut Worker) -> Next {
-        let stage = std::mem::replace(self.stage(Direction::Response), MessageStage::Done);
-        self.finish(stage, Direction::Response, worker)
+        self.finish(stage, direction, worker)
     }
 
     fn finish(&mut self, stage: MessageStage, direction: Direction, worker: &mut Worker) -> Next {
@@ -526,15 +508,16 @@ impl Session {
         let append = |piece: &[u8]| self.append(direction, piece);
         let decoded =
             decode(coding, &body.bytes, body.extent != BodyExtent::Whole, limit, ratio_max, append);
-        let refused = |request: u16| if direction == Direction::Request { request } else { 403 };
         match decoded {
             Ok(Decoded::All) => None,
             Ok(Decoded::Cut) => {
                 self.is_partial = true;
                 None
             }
-            Ok(Decoded::RatioExceeded) => Some((refused(413), "compression ratio")),
-            Err(_) => Some((refused(400), "invalid content coding")),
+            Ok(Decoded::RatioExceeded) => {
+                Some((refusal_status(direction, 413), "compression ratio"))
+            }
+            Err(_) => Some((refusal_status(direction, 400), "invalid content coding")),
         }
     }
 
@@ -543,17 +526,8 @@ impl Session {
         self.transaction.process_logging(worker);
     }
 
-    /// Handles a server's lack of memory for a request: blocks it, or has the bytes so far inspected.
-    pub fn cut_request(&mut self) -> Next {
-        self.cut(Direction::Request)
-    }
-
-    /// Handles a server's lack of memory for a response: blocks it, or has the bytes so far inspected.
-    pub fn cut_response(&mut self) -> Next {
-        self.cut(Direction::Response)
-    }
-
-    fn cut(&mut self, direction: Direction) -> Next {
+    /// Handles a server's lack of memory for a message: blocks it, or has the bytes so far inspected.
+    pub fn cut(&mut self, direction: Direction) -> Next {
         if let Some(block) = self.refuse(direction, 503, "memory for held bodies") {
             return block;
         }
@@ -584,5 +558,13 @@ impl Session {
     fn block(&mut self, direction: Direction, block: Intervention) -> Next {
         *self.stage(direction) = MessageStage::Blocked(block.clone());
         Next::Block(block)
+    }
+}
+
+/// Status in place of a message that cannot be inspected: `request`, or that of a block for a response.
+fn refusal_status(direction: Direction, request: u16) -> u16 {
+    match direction {
+        Direction::Request => request,
+        Direction::Response => 403,
     }
 }

@@ -179,7 +179,7 @@ pub struct Limits {
     pub connections: usize,
     /// Connections per client network and thread. `None`: unlimited.
     pub connections_per_client: Option<usize>,
-    /// Bytes of bodies held for inspection, per thread.
+    /// Memory of bodies held for inspection, in bytes, per thread.
     pub held_body_bytes: usize,
 }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate_http1::{BodyFraming, ResponseHead, Version, reason_phrase};
 use tollgate_waf::{
-    BodyLength, Connection, Intervention, Next, Session, SessionOptions, Transaction, Worker,
+    BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
+    Worker,
 };
 
 use super::counters::Inspected;
 use super::route::Firewall;
 use super::rules::Rules;
-use super::verdict::{Direction, FirewallVerdict, Outcome, RequestContext};
+use super::verdict::{FirewallVerdict, Outcome, RequestContext};
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -42,8 +43,10 @@ pub(super) struct Inspection {
     /// Request line and headers as received, for the audit log.
     pub(super) head: Vec<u8>,
     pub(super) version: Version,
-    /// The part of the held bytes that the thread has counted.
+    /// Held bytes when the thread counted them the last time.
     pub(super) counted_bytes: usize,
+    /// Bytes of bodies that wait for a verdict, of which the transaction has a copy to forward.
+    waiting_bytes: usize,
     pub(super) engine_time: Duration,
 }
 
@@ -84,7 +87,7 @@ impl Inspection {
             protocol(head.version),
         );
         for (name, value) in head.headers.iter() {
-            session.request_header(name.as_bytes(), value);
+            session.header(Direction::Request, name.as_bytes(), value);
         }
         let mut inspection = Self {
             session,
@@ -94,9 +97,11 @@ impl Inspection {
             firewall: Arc::clone(firewall),
             version: head.version,
             counted_bytes: 0,
+            waiting_bytes: 0,
             engine_time: Duration::ZERO,
         };
-        let next = inspection.timed(|session| session.request_head(body_length(head.body), worker));
+        let length = body_length(head.body);
+        let next = inspection.timed(|session| session.end_head(Direction::Request, length, worker));
         (inspection, next)
     }
 
@@ -114,42 +119,47 @@ impl Inspection {
 
     /// Takes a piece of a body. An empty one is its end.
     pub(super) fn body(&mut self, direction: Direction, piece: &[u8]) -> Next {
-        match (direction, piece) {
-            (Direction::Request, b"") => self.session.request_end(),
-            (Direction::Request, _) => self.session.request_body(piece),
-            (Direction::Response, b"") => self.session.response_end(),
-            (Direction::Response, _) => self.session.response_body(piece),
+        let next = match piece {
+            b"" => self.session.end(direction),
+            _ => self.session.body(direction, piece),
+        };
+        self.note_waiting(&next, piece.len());
+        next
+    }
+
+    /// Notes a piece of a body that waits, or that those before it do not wait any more.
+    fn note_waiting(&mut self, next: &Next, piece_bytes: usize) {
+        match next {
+            Next::Hold | Next::Run(_) => self.waiting_bytes += piece_bytes,
+            Next::Pass | Next::Block(_) => self.waiting_bytes = 0,
         }
+    }
+
+    /// Bytes of memory that bodies take: as received, to be forwarded, and as values.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.session.held_bytes() + self.waiting_bytes
     }
 
     /// Takes the head of the final response.
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, worker: &mut Worker) -> Next {
         self.session.response_line(protocol(head.version), head.status);
         for (name, value) in head.headers.iter() {
-            self.session.response_header(name.as_bytes(), value);
+            self.session.header(Direction::Response, name.as_bytes(), value);
         }
-        self.timed(|session| session.response_head(body_length(head.body), worker))
+        let length = body_length(head.body);
+        self.timed(|session| session.end_head(Direction::Response, length, worker))
     }
 
     /// Runs the rules of a request or of the body of a response.
     pub(super) fn run(&mut self, direction: Direction, worker: &mut Worker) -> Next {
-        self.timed(|session| match direction {
-            Direction::Request => session.run_request(worker),
-            Direction::Response => session.run_response(worker),
-        })
+        let next = self.timed(|session| session.run(direction, worker));
+        self.note_waiting(&next, 0);
+        next
     }
 
     /// Runs the rules of the log, which do not block.
     pub(super) fn run_logging(&mut self, worker: &mut Worker) {
         self.timed(|session| session.run_logging(worker));
-    }
-
-    /// Handles the memory limit of inspections: blocks, or inspects the bytes so far.
-    pub(super) fn exceed_memory(&mut self, direction: Direction) -> Next {
-        match direction {
-            Direction::Request => self.session.cut_request(),
-            Direction::Response => self.session.cut_response(),
-        }
     }
 
     /// The response to the client in place of a blocked message.

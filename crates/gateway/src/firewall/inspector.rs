@@ -1,8 +1,8 @@
 //! Inspections of one thread, and the helper thread for those of long messages.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -11,12 +11,12 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tollgate_http1::{ParseError, ResponseHead};
 use tollgate_net::Waker;
-use tollgate_waf::{Extent, Next, Transaction, Worker};
+use tollgate_waf::{Direction, Extent, Next, Transaction, Worker};
 
 use super::audit::{AuditFile, AuditWriter};
 use super::inspection::Inspection;
 use super::rules::Rules;
-use super::verdict::{Direction, FirewallVerdict, Outcome, RequestContext, TransactionId};
+use super::verdict::{FirewallVerdict, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};
 
@@ -87,7 +87,8 @@ enum Slot {
 #[derive(Debug)]
 struct Helper {
     jobs: Sender<Job>,
-    done: Receiver<(Job, Next)>,
+    /// `None`: the engine panicked.
+    done: Receiver<(Job, Option<Next>)>,
 }
 
 #[derive(Debug)]
@@ -98,14 +99,23 @@ struct Job {
 }
 
 impl Helper {
-    fn start(thread: usize, waker: Waker) -> std::io::Result<Self> {
+    /// `run` runs the rules of a job.
+    fn start(
+        thread: usize,
+        waker: Waker,
+        mut run: impl FnMut(&mut Engines, &mut Job) -> Next + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (jobs, received) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name(format!("waf-{thread}")).spawn(move || {
             let mut engines = Engines::default();
             for mut job in received {
-                let engine = engines.of(job.inspection.rules());
-                let next = job.inspection.run(job.direction, &mut engine.worker);
+                // What a panic leaves behind is dropped: the workers here, the inspection by the thread of the client.
+                let run = AssertUnwindSafe(|| run(&mut engines, &mut job));
+                let next = catch_unwind(run).ok();
+                if next.is_none() {
+                    engines = Engines::default();
+                }
                 // An error means that the thread of the client has ended.
                 if finished.send((job, next)).is_err() || waker.wake().is_err() {
                     return;
@@ -152,8 +162,14 @@ impl Inspector {
         let done: Vec<_> = helper.done.try_iter().collect();
         let mut verdicts = Vec::new();
         for (Job { id, direction, mut inspection }, next) in done {
+            let slot = self.inspections.remove(&id);
+            let Some(next) = next else {
+                self.held_bytes -= inspection.counted_bytes;
+                verdicts.push((id, FirewallVerdict::Bug("the engine panicked")));
+                continue;
+            };
             count_held(&mut self.held_bytes, &mut inspection);
-            if let Some(Slot::Ended(outcome)) = self.inspections.remove(&id) {
+            if let Some(Slot::Ended(outcome)) = slot {
                 self.end(*inspection, &outcome);
             } else {
                 self.inspections.insert(id, Slot::Here(inspection));
@@ -161,6 +177,14 @@ impl Inspector {
             }
         }
         verdicts
+    }
+
+    /// The inspection of a transaction that is not lent.
+    fn inspection(&mut self, id: TransactionId) -> Option<&mut Inspection> {
+        match self.inspections.get_mut(&id) {
+            Some(Slot::Here(inspection)) => Some(inspection),
+            Some(Slot::Lent | Slot::Ended(_)) | None => None,
+        }
     }
 
     /// Adds the header with the identifier of the transaction, if it is configured, to a rendered head.
@@ -179,19 +203,14 @@ impl Inspector {
         match next {
             Next::Pass => FirewallVerdict::Pass,
             Next::Hold => FirewallVerdict::Hold,
-            Next::Block(block) => match self.inspections.get(&id) {
-                Some(Slot::Here(inspection)) => inspection.block(block),
-                _ => FirewallVerdict::Pass,
-            },
+            Next::Block(block) => self.inspection(id).map_or(MISSING, |found| found.block(block)),
             Next::Run(Extent::Short) => self.run_here(id, direction),
             Next::Run(Extent::Long) => self.lend(id, direction),
         }
     }
 
     fn run_here(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
-        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return FirewallVerdict::Pass;
-        };
+        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else { return MISSING };
         let engine = self.engines.of(inspection.rules());
         let next = inspection.run(direction, &mut engine.worker);
         count_held(&mut self.held_bytes, inspection);
@@ -200,39 +219,37 @@ impl Inspector {
 
     fn lend(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         if self.helper.is_none() {
-            self.helper = Helper::start(self.thread, self.waker.clone()).ok();
+            let run = |engines: &mut Engines, job: &mut Job| {
+                let engine = engines.of(job.inspection.rules());
+                job.inspection.run(job.direction, &mut engine.worker)
+            };
+            self.helper = Helper::start(self.thread, self.waker.clone(), run).ok();
         }
         let Some(helper) = &self.helper else { return self.run_here(id, direction) };
-        let Entry::Occupied(mut entry) = self.inspections.entry(id) else {
-            return FirewallVerdict::Pass;
-        };
-        let inspection = match entry.insert(Slot::Lent) {
-            Slot::Here(inspection) => inspection,
-            other => {
-                entry.insert(other);
-                return FirewallVerdict::Pass;
-            }
+        let Some(Slot::Here(inspection)) = self.inspections.insert(id, Slot::Lent) else {
+            return MISSING;
         };
         match helper.jobs.send(Job { id, direction, inspection }) {
             Ok(()) => FirewallVerdict::Suspend,
-            // The helper has ended, which it does only by a panic.
             Err(mpsc::SendError(job)) => {
-                entry.insert(Slot::Here(job.inspection));
-                self.helper = None;
-                self.run_here(id, direction)
+                self.inspections.insert(id, Slot::Here(job.inspection));
+                FirewallVerdict::Bug("the thread of long inspections has ended")
             }
         }
     }
 
     fn body(&mut self, id: TransactionId, direction: Direction, piece: &[u8]) -> FirewallVerdict {
-        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return FirewallVerdict::Pass;
+        let inspection = match self.inspections.get_mut(&id) {
+            Some(Slot::Here(inspection)) => inspection,
+            // The rest of the bytes with which the inspected part of a body became complete.
+            Some(Slot::Lent) => return FirewallVerdict::Pass,
+            Some(Slot::Ended(_)) | None => return MISSING,
         };
         let mut next = inspection.body(direction, piece);
         count_held(&mut self.held_bytes, inspection);
         let is_over = self.held_bytes > inspection.firewall.held_bytes_max;
         if is_over && inspection.session.is_collecting() {
-            next = inspection.exceed_memory(direction);
+            next = inspection.session.cut(direction);
         }
         self.go_on(id, direction, next)
     }
@@ -254,15 +271,16 @@ impl Inspector {
         }
     }
 
+    /// Begins an inspection. `None`: the request is not in the sample of those that are inspected.
     pub(crate) fn request_head(
         &mut self,
         id: TransactionId,
         request: &RequestContext<'_>,
-    ) -> FirewallVerdict {
+    ) -> Option<FirewallVerdict> {
         let firewall = request.firewall;
         let sample = firewall.waf.sample;
         if sample < 100 && self.random.random_range(0..100) >= sample {
-            return FirewallVerdict::Pass;
+            return None;
         }
         self.last_number = self.last_number.wrapping_add(1);
         let engine = self.engines.of(&firewall.waf.rules);
@@ -274,7 +292,7 @@ impl Inspector {
         let (inspection, next) =
             Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
         self.inspections.insert(id, Slot::Here(Box::new(inspection)));
-        self.go_on(id, Direction::Request, next)
+        Some(self.go_on(id, Direction::Request, next))
     }
 
     /// `rendered` is the head for the client, in `form`; headers may be added.
@@ -286,9 +304,7 @@ impl Inspector {
         rendered: &mut Vec<u8>,
     ) -> FirewallVerdict {
         self.add_header(id, form, rendered);
-        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else {
-            return FirewallVerdict::Pass;
-        };
+        let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else { return MISSING };
         let engine = self.engines.of(inspection.rules());
         let next = inspection.response_head(head, &mut engine.worker);
         self.go_on(id, Direction::Response, next)
@@ -327,7 +343,7 @@ impl Inspector {
         Ok((taken, verdict))
     }
 
-    /// Ends an inspection, if there is one.
+    /// Ends an inspection, unless it was lost by a bug.
     pub(crate) fn finish(&mut self, id: TransactionId, outcome: &Outcome) {
         match self.inspections.remove(&id) {
             Some(Slot::Here(inspection)) => self.end(*inspection, outcome),
@@ -340,24 +356,80 @@ impl Inspector {
     }
 }
 
-/// Adds the bytes that an inspection took since it was counted.
+/// No inspection of a transaction that is inspected.
+const MISSING: FirewallVerdict = FirewallVerdict::Bug("an inspection is missing");
+
+/// Counts the bytes that an inspection holds now in place of those that it held when it was counted.
 fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
-    *held_bytes += inspection.session.held_bytes() - inspection.counted_bytes;
-    inspection.counted_bytes = inspection.session.held_bytes();
+    let now = inspection.held_bytes();
+    *held_bytes = *held_bytes - inspection.counted_bytes + now;
+    inspection.counted_bytes = now;
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_waf::RuleSet;
+    use tollgate_http1::parse_request_head;
+    use tollgate_net::Serial;
+    use tollgate_waf::{Compression, EngineMode, RuleSet};
 
     use super::*;
+    use crate::config::Waf;
+    use crate::firewall::{Firewall, FirewallCounters};
+
+    fn rules() -> Arc<Rules> {
+        let text = "SecRequestBodyAccess On\nSecRule ARGS \"@contains a\" \"id:1,phase:1,deny\"";
+        Arc::new(Rules::new(RuleSet::builder().text("t.conf", text).build().unwrap()))
+    }
+
+    #[test]
+    fn panic_of_the_engine_is_a_bug_that_frees_what_was_held() {
+        let waf = Waf {
+            rules: rules(),
+            mode: EngineMode::On,
+            sample: 100,
+            request_compression: Compression::Reject,
+            response_compression: Compression::Reject,
+            block: Default::default(),
+            transaction_header: None,
+        };
+        let firewall = Arc::new(Firewall {
+            waf: Arc::new(waf),
+            counters: FirewallCounters::default().route("*", 1),
+            audit: None,
+            held_bytes_max: 100_000,
+        });
+        let waker = Waker::new().unwrap();
+        let mut inspector = Inspector::new(0, waker.clone());
+        let run = |_: &mut Engines, _: &mut Job| panic!("planted");
+        inspector.helper = Some(Helper::start(0, waker, run).unwrap());
+        let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
+        let context = RequestContext {
+            head: &parse_request_head(bytes).unwrap().unwrap(),
+            bytes,
+            client: None,
+            server: "a:1",
+            firewall: &firewall,
+        };
+        let id = |exchange| TransactionId { exchange, serial: Serial::default() };
+        assert_eq!(inspector.request_head(id(0), &context), Some(FirewallVerdict::Hold));
+        let mut body = |piece: &[u8]| inspector.body(id(0), Direction::Request, piece);
+        assert_eq!(body(&[b'a'; 5000]), FirewallVerdict::Hold);
+        assert_eq!(body(b""), FirewallVerdict::Suspend);
+        assert!(inspector.held_bytes >= 10_000, "a copy is to be forwarded");
+        let verdicts = loop {
+            let verdicts = inspector.take_back();
+            if !verdicts.is_empty() {
+                break verdicts;
+            }
+            thread::yield_now();
+        };
+        assert_eq!(verdicts, [(id(0), FirewallVerdict::Bug("the engine panicked"))]);
+        assert_eq!((inspector.held_bytes, inspector.inspections.len()), (0, 0));
+        assert_eq!(inspector.body(id(1), Direction::Request, b"a"), MISSING);
+    }
 
     #[test]
     fn engines_of_ended_configurations_are_dropped() {
-        let rules = || {
-            let text = "SecRule ARGS \"@contains a\" \"id:1,phase:1,deny\"";
-            Arc::new(Rules::new(RuleSet::builder().text("t.conf", text).build().unwrap()))
-        };
         let (old, new) = (rules(), rules());
         let set = Arc::downgrade(&old.set);
         let mut threads = [Engines::default(), Engines::default()];

@@ -21,4 +21,5 @@ pub(crate) use counters::FirewallCounters;
 pub(crate) use inspector::Inspector;
 pub(crate) use route::Firewall;
 pub(crate) use rules::Rules;
-pub(crate) use verdict::{Direction, FirewallVerdict, Outcome, RequestContext, TransactionId};
+pub(crate) use tollgate_waf::Direction;
+pub(crate) use verdict::{FirewallVerdict, Outcome, RequestContext, TransactionId};

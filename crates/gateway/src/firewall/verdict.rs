@@ -35,6 +35,8 @@ pub(crate) enum FirewallVerdict {
     Suspend,
     /// Sends this response instead. Aborts the connection if part of the backend's response is already sent.
     Respond(Box<LocalResponse>),
+    /// A state of the inspection that should be impossible: a bug, to be reported. Nothing is forwarded.
+    Bug(&'static str),
 }
 
 impl FirewallVerdict {
@@ -46,7 +48,8 @@ impl FirewallVerdict {
     /// Returns the verdict of two pieces: the more restrictive one, except that the second ends a hold.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Pass | Self::Hold, other) | (Self::Suspend, other @ Self::Respond(_)) => other,
+            (Self::Pass | Self::Hold, other)
+            | (Self::Suspend, other @ (Self::Respond(_) | Self::Bug(_))) => other,
             (this, _) => this,
         }
     }
@@ -69,12 +72,6 @@ pub(crate) struct Outcome {
     pub(crate) response_body_bytes: u64,
     /// From the request head to the end of the response.
     pub(crate) duration: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Request,
-    Response,
 }
 
 #[cfg(test)]
@@ -100,5 +97,8 @@ mod tests {
         assert_eq!(FirewallVerdict::Hold.and(FirewallVerdict::Pass), FirewallVerdict::Pass);
         assert_eq!(FirewallVerdict::Pass.and(FirewallVerdict::Hold), FirewallVerdict::Hold);
         assert_eq!(FirewallVerdict::Suspend.and(FirewallVerdict::Hold), FirewallVerdict::Suspend);
+        let bug = FirewallVerdict::Bug("lost");
+        assert_eq!(FirewallVerdict::Suspend.and(bug.clone()), bug);
+        assert_eq!(bug.clone().and(FirewallVerdict::Pass), bug);
     }
 }

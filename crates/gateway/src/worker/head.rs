@@ -363,9 +363,13 @@ impl Exchange {
             return local(LocalResponse::error(Reason::Connect));
         }
         let firewall = generation.firewalls[route_id.0].as_ref();
-        let is_inspected = firewall.is_some();
-        let cached =
-            CachedRequest { request, route: route_id, pool: route.pool, hash_key, is_inspected };
+        let cached = CachedRequest {
+            request,
+            route: route_id,
+            pool: route.pool,
+            hash_key,
+            is_inspected: false,
+        };
         let head_bytes = &input[..head.len];
         let verdict = if let Some(firewall) = firewall {
             let context = RequestContext {
@@ -378,9 +382,10 @@ impl Exchange {
             shared.inspector.request_head(id, &context)
         } else {
             shared.scratch.requests.insert(head_bytes, request_key, cached, &shared.scratch.head);
-            FirewallVerdict::Pass
+            None
         };
-        ParsedRequest::Request(cached, id, verdict)
+        let request = CachedRequest { is_inspected: verdict.is_some(), ..cached };
+        ParsedRequest::Request(request, id, verdict.unwrap_or(FirewallVerdict::Pass))
     }
 }
 

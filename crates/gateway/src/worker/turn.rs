@@ -90,6 +90,10 @@ impl Turn<'_> {
                     self.transaction.is_head_missing() || held.is_some_and(|held| held.has_head);
                 if can_respond { Flow::Respond(response) } else { Flow::Close }
             }
+            FirewallVerdict::Bug(state) => {
+                self.shared.report_bug(state);
+                Flow::Close
+            }
         }
     }
 

@@ -31,25 +31,25 @@ impl Case {
 
     fn request(&mut self, target: &str, coding: &str, body: BodyLength) -> Next {
         self.session.request_line(b"POST", target.as_bytes(), b"HTTP/1.1");
-        self.session.request_header(b"Content-Type", b"application/x-www-form-urlencoded");
-        self.session.request_header(b"Content-Encoding", coding.as_bytes());
-        self.session.request_head(body, &mut self.worker)
+        self.session.header(
+            Direction::Request,
+            b"Content-Type",
+            b"application/x-www-form-urlencoded",
+        );
+        self.session.header(Direction::Request, b"Content-Encoding", coding.as_bytes());
+        self.session.end_head(Direction::Request, body, &mut self.worker)
     }
 
     fn response(&mut self, status: u16, coding: &str, body: BodyLength) -> Next {
         self.session.response_line(b"HTTP/1.1", status);
-        self.session.response_header(b"Content-Type", b"text/html");
-        self.session.response_header(b"Content-Encoding", coding.as_bytes());
-        self.session.response_head(body, &mut self.worker)
+        self.session.header(Direction::Response, b"Content-Type", b"text/html");
+        self.session.header(Direction::Response, b"Content-Encoding", coding.as_bytes());
+        self.session.end_head(Direction::Response, body, &mut self.worker)
     }
 
-    /// The status with which the rules of the request block it, or 0.
-    fn run_request(&mut self) -> u16 {
-        status(&self.session.run_request(&mut self.worker))
-    }
-
-    fn run_response(&mut self) -> u16 {
-        status(&self.session.run_response(&mut self.worker))
+    /// The status with which rules block the message, or 0.
+    fn run(&mut self, direction: Direction) -> u16 {
+        status(&self.session.run(direction, &mut self.worker))
     }
 }
 
@@ -89,19 +89,19 @@ fn head_and_body_of_a_request_are_blocked_by_their_rules() {
         let mut next = case.request("/", "", BodyLength::Unknown);
         for piece in pieces {
             assert_eq!(next, Next::Hold);
-            next = case.session.request_body(piece.as_bytes());
+            next = case.session.body(Direction::Request, piece.as_bytes());
         }
-        assert_eq!((next, case.session.request_end()), (Next::Hold, SHORT));
+        assert_eq!((next, case.session.end(Direction::Request)), (Next::Hold, SHORT));
         assert!(case.session.is_collecting());
-        assert_eq!(case.run_request(), expected);
+        assert_eq!(case.run(Direction::Request), expected);
         // A block stays one.
-        assert_eq!(status(&case.session.request_end()), expected);
-        assert_eq!(case.run_request(), expected);
+        assert_eq!(status(&case.session.end(Direction::Request)), expected);
+        assert_eq!(case.run(Direction::Request), expected);
     }
     let mut case = Case::new("", SessionOptions::default());
     assert_eq!(case.request("/?q=attack", "", BodyLength::None), Next::Pass);
-    assert_eq!(case.session.request_end(), SHORT);
-    assert_eq!(case.run_request(), 403);
+    assert_eq!(case.session.end(Direction::Request), SHORT);
+    assert_eq!(case.run(Direction::Request), 403);
 }
 
 #[test]
@@ -112,15 +112,18 @@ fn bodies_beyond_their_limit_are_refused_or_cut() {
     assert_eq!(case.session.refusal(), Some("request body limit"));
     let mut case = Case::new("", SessionOptions::default());
     assert_eq!(case.request("/", "", BodyLength::Unknown), Next::Hold);
-    assert_eq!(case.session.request_body(&long), SHORT);
-    assert_eq!(case.run_request(), 413);
+    assert_eq!(case.session.body(Direction::Request, &long), SHORT);
+    assert_eq!(case.run(Direction::Request), 413);
     for (text, expected) in [(&long[..], 0), (b"q=attack", 403)] {
         let partial = "SecRequestBodyLimitAction ProcessPartial";
         let mut case = Case::new(partial, SessionOptions::default());
         assert_eq!(case.request("/", "", BodyLength::Known(200)), Next::Hold);
-        assert_eq!(case.session.request_body(text), if expected == 0 { SHORT } else { Next::Hold });
-        assert_eq!(case.session.request_body(&long), SHORT);
-        assert_eq!(case.run_request(), expected);
+        assert_eq!(
+            case.session.body(Direction::Request, text),
+            if expected == 0 { SHORT } else { Next::Hold }
+        );
+        assert_eq!(case.session.body(Direction::Request, &long), SHORT);
+        assert_eq!(case.run(Direction::Request), expected);
         assert!(case.session.is_partial());
     }
 }
@@ -131,20 +134,23 @@ fn decoded_bodies_are_inspected() {
     for (text, expected) in [(b"q=attack".as_slice(), 403), (b"q=a", 0)] {
         let mut case = Case::new("", inflate);
         assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
-        assert_eq!(case.session.request_body(&gzip(text)), Next::Hold);
-        assert_eq!((case.session.request_end(), case.run_request()), (LONG, expected));
+        assert_eq!(case.session.body(Direction::Request, &gzip(text)), Next::Hold);
+        assert_eq!(
+            (case.session.end(Direction::Request), case.run(Direction::Request)),
+            (LONG, expected)
+        );
     }
     let mut case = Case::new("", inflate);
     assert_eq!(case.response(200, "gzip", BodyLength::Unknown), Next::Hold);
-    assert_eq!(case.session.response_body(&gzip(b"a leak")), Next::Hold);
-    assert_eq!((case.session.response_end(), case.run_response()), (LONG, 403));
+    assert_eq!(case.session.body(Direction::Response, &gzip(b"a leak")), Next::Hold);
+    assert_eq!((case.session.end(Direction::Response), case.run(Direction::Response)), (LONG, 403));
     for (body, expected) in [(gzip(&[b'a'; 30_000]), 413), (b"q=attack".to_vec(), 400)] {
         let mut case =
             Case::new("SecRequestBodyLimit 90000", options(Compression::Inflate { ratio_max: 2 }));
         assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
-        case.session.request_body(&body);
-        case.session.request_end();
-        assert_eq!(case.run_request(), expected);
+        case.session.body(Direction::Request, &body);
+        case.session.end(Direction::Request);
+        assert_eq!(case.run(Direction::Request), expected);
     }
 }
 
@@ -157,7 +163,10 @@ fn coded_body_beyond_the_limit_is_never_shorter_than_it() {
     for (settings, expected) in [("", 413), ("SecRequestBodyLimitAction ProcessPartial", 0)] {
         let mut case = Case::new(settings, inflate);
         assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
-        assert_eq!((case.session.request_body(&body), case.run_request()), (LONG, expected));
+        assert_eq!(
+            (case.session.body(Direction::Request, &body), case.run(Direction::Request)),
+            (LONG, expected)
+        );
         assert!(case.session.is_partial() && case.session.is_over_limit());
     }
 }
@@ -166,9 +175,9 @@ fn coded_body_beyond_the_limit_is_never_shorter_than_it() {
 fn empty_body_has_no_coding() {
     let mut case = Case::new("", options(Compression::Inflate { ratio_max: 100 }));
     assert_eq!(case.request("/", "gzip", BodyLength::Known(0)), Next::Hold);
-    assert_eq!((case.session.request_end(), case.run_request()), (SHORT, 0));
+    assert_eq!((case.session.end(Direction::Request), case.run(Direction::Request)), (SHORT, 0));
     assert_eq!(case.response(200, "gzip", BodyLength::Known(0)), Next::Hold);
-    assert_eq!((case.session.response_end(), case.run_response()), (SHORT, 0));
+    assert_eq!((case.session.end(Direction::Response), case.run(Direction::Response)), (SHORT, 0));
 }
 
 #[test]
@@ -176,8 +185,8 @@ fn body_that_cannot_be_decoded_is_partial_in_detection_mode() {
     let mut case =
         Case::new("SecRuleEngine DetectionOnly", options(Compression::Inflate { ratio_max: 100 }));
     assert_eq!(case.request("/", "gzip", BodyLength::Unknown), Next::Hold);
-    assert_eq!(case.session.request_body(b"q=attack"), Next::Hold);
-    assert_eq!((case.session.request_end(), case.run_request()), (LONG, 0));
+    assert_eq!(case.session.body(Direction::Request, b"q=attack"), Next::Hold);
+    assert_eq!((case.session.end(Direction::Request), case.run(Direction::Request)), (LONG, 0));
     assert!(case.session.is_partial());
 }
 
@@ -191,7 +200,7 @@ fn codings_are_refused_or_passed_and_the_rules_run() {
         let mut case = Case::new("", options(compression));
         let next = case.request("/?q=attack", coding, BodyLength::Unknown);
         let expected = if blocked { 415 } else { 403 };
-        let found = if blocked { status(&next) } else { case.run_request() };
+        let found = if blocked { status(&next) } else { case.run(Direction::Request) };
         assert_eq!((found, case.session.is_partial()), (expected, !blocked));
         let mut case = Case::new("", options(compression));
         let next = case.response(201, coding, BodyLength::Unknown);
@@ -199,7 +208,7 @@ fn codings_are_refused_or_passed_and_the_rules_run() {
         // In detection mode, too.
         let mut case = Case::new("SecRuleEngine DetectionOnly", options(compression));
         assert_eq!(case.request("/?q=attack", coding, BodyLength::Unknown), SHORT);
-        case.run_request();
+        case.run(Direction::Request);
         assert_eq!(case.response(201, coding, BodyLength::Unknown), Next::Pass);
         let ids: Vec<u64> = case.session.transaction().matches().iter().map(|m| m.id).collect();
         assert_eq!((ids, case.session.is_partial()), (vec![2, 5], true), "{compression:?}");
@@ -212,19 +221,19 @@ fn long_messages_are_inspected_at_once_or_elsewhere() {
     let mut case = Case::new("", options);
     let target = format!("/evil?{}", "a".repeat(100));
     assert_eq!(case.request(&target, "", BodyLength::None), Next::Pass);
-    assert_eq!((case.session.request_end(), case.run_request()), (LONG, 404));
+    assert_eq!((case.session.end(Direction::Request), case.run(Direction::Request)), (LONG, 404));
     let mut case = Case::new("", options);
     case.request("/", "", BodyLength::Unknown);
-    case.session.request_body(&[b'a'; 60]);
-    assert_eq!(case.session.request_end(), LONG);
+    case.session.body(Direction::Request, &[b'a'; 60]);
+    assert_eq!(case.session.end(Direction::Request), LONG);
     // Names repeat, so that they are far longer than the body.
     let json = "SecRequestBodyLimit 9000\nSecRequestBodyNoFilesLimit 9000\n\
         SecAction \"id:6,phase:1,pass,ctl:requestBodyProcessor=JSON\"";
     for (body, expected) in [(format!("[{}1", "[1,".repeat(60)), LONG), ("[1,1]".into(), SHORT)] {
         let mut case = Case::new(json, SessionOptions { short_bytes: 300, ..options });
         case.request("/", "", BodyLength::Unknown);
-        case.session.request_body(body.as_bytes());
-        assert_eq!(case.session.request_end(), expected);
+        case.session.body(Direction::Request, body.as_bytes());
+        assert_eq!(case.session.end(Direction::Request), expected);
     }
 }
 
@@ -232,12 +241,12 @@ fn long_messages_are_inspected_at_once_or_elsewhere() {
 fn server_without_memory_blocks_or_cuts() {
     let mut case = Case::new("", SessionOptions::default());
     case.request("/", "", BodyLength::Unknown);
-    case.session.request_body(b"q=attack");
-    assert_eq!(status(&case.session.cut_request()), 503);
+    case.session.body(Direction::Request, b"q=attack");
+    assert_eq!(status(&case.session.cut(Direction::Request)), 503);
     let mut case = Case::new("SecRuleEngine DetectionOnly", SessionOptions::default());
     case.request("/", "", BodyLength::Unknown);
-    case.session.request_body(b"q=attack");
-    assert_eq!((case.session.cut_request(), case.run_request()), (LONG, 0));
+    case.session.body(Direction::Request, b"q=attack");
+    assert_eq!((case.session.cut(Direction::Request), case.run(Direction::Request)), (LONG, 0));
     assert_eq!(case.session.transaction().matches()[0].id, 2);
     assert!(case.session.is_partial());
     assert!(case.session.held_bytes() >= 8);
@@ -246,10 +255,10 @@ fn server_without_memory_blocks_or_cuts() {
 #[test]
 fn body_before_its_head_is_blocked() {
     let mut case = Case::new("", SessionOptions::default());
-    assert_eq!(status(&case.session.request_body(b"q=attack")), 500);
+    assert_eq!(status(&case.session.body(Direction::Request, b"q=attack")), 500);
     assert_eq!(case.session.refusal(), Some("body before its head"));
     let mut case = Case::new("", SessionOptions::default());
-    assert_eq!(status(&case.session.response_end()), 500);
+    assert_eq!(status(&case.session.end(Direction::Response)), 500);
 }
 
 #[test]
@@ -258,9 +267,15 @@ fn responses_are_blocked_by_their_rules() {
     assert_eq!(status(&case.response(500, "", BodyLength::Unknown)), 502);
     let mut case = Case::new("", SessionOptions::default());
     assert_eq!(case.response(200, "", BodyLength::Known(4)), Next::Hold);
-    assert_eq!(case.session.response_body(b"leak"), Next::Hold);
-    assert_eq!((case.session.response_end(), case.run_response()), (SHORT, 403));
+    assert_eq!(case.session.body(Direction::Response, b"leak"), Next::Hold);
+    assert_eq!(
+        (case.session.end(Direction::Response), case.run(Direction::Response)),
+        (SHORT, 403)
+    );
     let mut case = Case::new("", SessionOptions::default());
     assert_eq!(case.response(201, "", BodyLength::None), Next::Pass);
-    assert_eq!((case.session.response_end(), case.run_response()), (SHORT, 405));
+    assert_eq!(
+        (case.session.end(Direction::Response), case.run(Direction::Response)),
+        (SHORT, 405)
+    );
 }

@@ -366,8 +366,8 @@ pub(super) struct LimitsFile {
     /// Connections of one client address, in each thread; an IPv6 network of 64 bits counts as one address. Default:
     /// unlimited.
     pub(super) connections_per_client: Option<Located<usize>>,
-    /// Bytes of bodies held for inspection, for all threads together; each thread has an equal share. A body beyond it
-    /// is answered with 503. Default: 268435456.
+    /// Memory of bodies held for inspection, in bytes, for all threads together; each thread has an equal share. A byte counts
+    /// twice, as it is kept to be forwarded, too. A body beyond the limit is answered with 503. Default: 268435456.
     pub(super) held_body_bytes: Option<Located<usize>>,
 }
 

@@ -44,7 +44,7 @@ fn limits_block_nothing_if_the_mode_is_detection_only() {
   rules: [rules.conf]
   mode: detection-only
   request_body: { limit_without_files: 8, compressed: reject }
-limits: { held_body_bytes: 12 }
+limits: { held_body_bytes: 24 }
 ";
     let scene = Scene::start(waf);
     let mut client = scene.client();
@@ -67,7 +67,7 @@ limits: { held_body_bytes: 12 }
 
 #[test]
 fn memory_for_held_bodies_is_limited() {
-    let scene = Scene::start("waf: { rules: [rules.conf] }\nlimits: { held_body_bytes: 100 }\n");
+    let scene = Scene::start("waf: { rules: [rules.conf] }\nlimits: { held_body_bytes: 200 }\n");
     let mut client = scene.client();
     client.send(&post("", &[b'a'; 99])[..140]);
     scene.gateway.turn();
@@ -125,7 +125,7 @@ fn compressed_body_is_inflated_rejected_or_passed() {
 #[test]
 fn held_memory_is_free_once_a_client_stops_in_its_body() {
     let request = post("", &[b"attack".as_slice(), &[b'a'; 84]].concat());
-    let waf = "waf: { rules: [rules.conf] }\nlimits: { held_body_bytes: 100 }\n";
+    let waf = "waf: { rules: [rules.conf] }\nlimits: { held_body_bytes: 200 }\n";
     // One leaves, one resets, one is silent.
     for end in 0..3 {
         let timeouts = if end == 2 { "timeouts: { body: 300ms }\n" } else { "" };
