@@ -1,7 +1,11 @@
 //! Recorded requests and responses: parsing, and running them through the engine.
 
-use tollgate_http1::{BodyDecoder, BodyFraming};
+use memchr::{memchr, memmem};
+use tollgate_http1::{BodyDecoder, BodyFraming, header_lines};
 use tollgate_waf::{Connection, Transaction, Worker};
+
+/// Names and values of headers, in order.
+pub type HeaderList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Request as a client sends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,8 +16,8 @@ pub struct Request {
     pub target: Vec<u8>,
     /// Protocol, such as `HTTP/1.1`.
     pub protocol: Vec<u8>,
-    /// Headers in order.
-    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Headers.
+    pub headers: HeaderList,
     /// Body without a transfer coding.
     pub body: Vec<u8>,
 }
@@ -23,72 +27,75 @@ pub struct Request {
 pub struct Response {
     /// Status.
     pub status: u16,
-    /// Headers in order.
-    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Headers.
+    pub headers: HeaderList,
     /// Body.
     pub body: Vec<u8>,
 }
 
 /// Splits a raw request; lines may end in LF alone.
 pub fn parse_raw(raw: &[u8]) -> Request {
-    let mut rest = raw;
-    let mut next_line = || -> Option<&[u8]> {
-        let end = memchr::memchr(b'\n', rest)?;
-        let line = &rest[..end];
-        rest = &rest[end + 1..];
-        Some(line.strip_suffix(b"\r").unwrap_or(line))
-    };
-    let line = next_line().unwrap_or_default();
-    let mut words = line.splitn(3, |&b| b == b' ');
-    let mut word = || words.next().unwrap_or_default().to_vec();
-    let (method, target, protocol) = (word(), word(), word());
-    let mut headers: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    while let Some(line) = next_line().filter(|line| !line.is_empty()) {
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let value = line.get(colon + 1..).unwrap_or_default().trim_ascii();
-        headers.push((line[..colon].to_vec(), value.to_vec()));
-    }
-    let mut request = Request { method, target, protocol, headers, body: rest.to_vec() };
+    let RawMessage { words: [method, target, protocol], headers, body } = RawMessage::new(raw);
+    let mut request = Request { method, target, protocol, headers, body: body.to_vec() };
     frame(&mut request);
     request
 }
 
 /// Splits a raw response; lines may end in LF alone.
 pub fn parse_raw_response(raw: &[u8]) -> Response {
-    // The first two parts of a status line have the places of method and target.
-    let start = raw.iter().position(|&byte| byte == b'\n').map_or(raw.len(), |end| end + 1);
-    let parsed = parse_raw(raw);
-    let status = std::str::from_utf8(&parsed.target).ok().and_then(|text| text.parse().ok());
-    let body = memchr::memmem::find(raw, b"\r\n\r\n").map_or(start, |end| end + 4);
-    let chunked = parsed.header("transfer-encoding").is_some();
-    let body = if chunked { parsed.body.clone() } else { raw[body..].to_vec() };
-    Response { status: status.unwrap_or(200), headers: parsed.headers, body }
+    let RawMessage { words: [_, status, _], headers, body } = RawMessage::new(raw);
+    let status = std::str::from_utf8(&status).ok().and_then(|text| text.parse().ok());
+    let body = if is_chunked(&headers) { dechunk(body) } else { body.to_vec() };
+    Response { status: status.unwrap_or(200), headers, body }
+}
+
+struct RawMessage<'a> {
+    /// Words of the start line.
+    words: [Vec<u8>; 3],
+    headers: HeaderList,
+    body: &'a [u8],
+}
+
+impl<'a> RawMessage<'a> {
+    fn new(raw: &'a [u8]) -> Self {
+        let (line, rest) = raw.split_at(memchr(b'\n', raw).unwrap_or(raw.len()));
+        // The head ends with an empty line.
+        let ends = [&b"\n\r\n"[..], b"\n\n"];
+        let ends = ends.into_iter().filter_map(|end| Some(memmem::find(rest, end)? + end.len()));
+        let (head, body) = rest.split_at(ends.min().unwrap_or(rest.len()));
+        let lines = header_lines(head.strip_prefix(b"\n").unwrap_or(head));
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut words = line.splitn(3, |&byte| byte == b' ');
+        Self {
+            words: [(); 3].map(|()| words.next().unwrap_or_default().to_vec()),
+            headers: lines.map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
+            body,
+        }
+    }
 }
 
 /// Reads the body as a web server does (RFC 9112, section 6.3): the chunked coding overrides the
 /// length and removes it, and a request with neither has no body.
 pub(crate) fn frame(request: &mut Request) {
-    let chunked = request
-        .header("transfer-encoding")
-        .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
-    if chunked {
+    if is_chunked(&request.headers) {
         request.body = dechunk(&request.body);
         request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
         return;
     }
-    let length = request
-        .header("content-length")
+    let length = header(&request.headers, "content-length")
         .map(|text| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()));
     request.body.truncate(length.map_or(0, |length| length.unwrap_or(usize::MAX)));
 }
 
-impl Request {
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| value.as_slice())
-    }
+fn is_chunked(headers: &HeaderList) -> bool {
+    header(headers, "transfer-encoding")
+        .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+}
+
+fn header<'a>(headers: &'a HeaderList, name: &str) -> Option<&'a [u8]> {
+    let mut headers = headers.iter();
+    let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
+    found.map(|(_, value)| value.as_slice())
 }
 
 /// Decodes the chunked coding as far as it is well-formed.
@@ -125,11 +132,9 @@ pub fn is_malformed(request: &Request) -> bool {
             && name.iter().all(|b| b.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(b))
             && !value.iter().any(|b| matches!(b, 0 | b'\n' | b'\r'))
     });
-    let length_is_valid = request
-        .header("content-length")
+    let length_is_valid = header(&request.headers, "content-length")
         .is_none_or(|length| !length.is_empty() && length.iter().all(u8::is_ascii_digit));
-    let host_is_valid = request
-        .header("host")
+    let host_is_valid = header(&request.headers, "host")
         .map_or(request.protocol == b"HTTP/1.0", |host| !host.is_empty() && !host.contains(&b'%'));
     !(method_is_token
         && target_is_valid
@@ -191,5 +196,10 @@ mod tests {
             (b"/x".as_slice(), b"abcde".as_slice())
         );
         assert!(!is_malformed(&request));
+        let request = parse_raw(b"GET /x\nHost: a\nX: y\r\n\nrest");
+        assert_eq!((request.headers.len(), request.protocol.len()), (2, 0));
+        let response = parse_raw_response(b"HTTP/1.1 404 Not Found\r\nA: b\r\n\r\nab\n\ncd");
+        assert_eq!((response.status, response.body.as_slice()), (404, &b"ab\n\ncd"[..]));
+        assert_eq!(parse_raw_response(b"HTTP/1.1 200 OK\n\nbody").body, b"body");
     }
 }

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::body::Limits;
 use crate::limits::{SHARED_PATH_MAX, SPECIAL_WEIGHT};
-use crate::transformation::decimal;
 
 /// Name of a member whose key is empty, as in libmodsecurity.
 const EMPTY_KEY: &[u8] = b"empty-key";
@@ -252,7 +251,7 @@ impl Parser<'_> {
     /// Appends the name of an array element to the path.
     fn element(&mut self, index: u32) {
         self.path.extend_from_slice(ELEMENT);
-        self.path.extend_from_slice(decimal(index.into(), &mut [0; 20]));
+        self.path.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
     }
 
     /// Reads key and colon of an object member and appends the key to the path.

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use crate::transformation::decimal;
 use crate::variable::{Variable, Variables};
 
 /// Bytes of an [`Entries`] buffer.
@@ -143,10 +142,9 @@ impl Entries {
     /// Adds the name of the first element of an array, and returns the part of it that all elements share. `None` if it does
     /// not fit.
     pub(crate) fn add_path(&mut self, names: Variable, path: &[u8], index: u32) -> Option<Span> {
-        let mut digits = [0; 20];
-        let digits = decimal(index.into(), &mut digits);
         let shared = self.store(path)?;
-        let length = shared.length + self.store(digits)?.length;
+        let digits = self.store(itoa::Buffer::new().format(index).as_bytes())?;
+        let length = shared.length + digits.length;
         let whole = Span { length, ..shared };
         self.add_stored(names, None, Name::whole(whole), whole);
         Some(shared)
@@ -182,8 +180,7 @@ impl Entries {
     }
 
     pub(crate) fn set_number(&mut self, variable: Variable, value: usize) {
-        let mut text = [0; 20];
-        self.set(variable, decimal(value as u64, &mut text));
+        self.set(variable, itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn bytes(&self, span: Span) -> &[u8] {
@@ -202,7 +199,7 @@ impl Entries {
         let Some(element) = name.index() else { return text };
         buffer.clear();
         buffer.extend_from_slice(text);
-        buffer.extend_from_slice(decimal(element, &mut [0; 20]));
+        buffer.extend_from_slice(itoa::Buffer::new().format(element).as_bytes());
         buffer
     }
 

@@ -5,7 +5,7 @@ use crate::head::{Target, cookies};
 use crate::limits::{EMPTY_ARGUMENTS_MAX, Limit, NAME_BYTES_FREE, NAME_RATIO_MAX, Reached};
 use crate::rule::{BodyProcessor, EngineMode, Phase};
 use crate::settings::LimitAction;
-use crate::transformation::{base64, decimal};
+use crate::transformation::base64;
 use crate::variable::Variable;
 
 use super::entries::{Entries, Span};
@@ -308,8 +308,8 @@ impl Transaction {
                 self.entries.add(Variable::Files, &file.name, &file.extended_name);
             }
             self.entries.add(Variable::FilesNames, &file.name, &file.name);
-            let mut digits = [0; 20];
-            let length = decimal(file.content.len() as u64, &mut digits);
+            let mut digits = itoa::Buffer::new();
+            let length = digits.format(file.content.len()).as_bytes();
             self.entries.add(Variable::FilesSizes, &file.name, length);
             self.entries.add(Variable::FilesTmpContent, &file.name, &body[file.content.clone()]);
             size += file.content.len();
@@ -515,7 +515,7 @@ impl Adder<'_> {
             }
         }
         *self.count += 1;
-        *self.size += path.len() + decimal(index.into(), &mut [0; 20]).len() + value.len();
+        *self.size += path.len() + itoa::Buffer::new().format(index).len() + value.len();
         true
     }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::limits::WRITTEN_BYTES_MAX;
 use crate::operator::text::parse_integer;
 use crate::rule::Selector;
-use crate::transformation::decimal;
 use crate::variable::Variable;
 
 /// Values of all collections that rules write.
@@ -171,10 +170,7 @@ impl Store {
 }
 
 pub(crate) fn append_number(value: i64, output: &mut Vec<u8>) {
-    if value < 0 {
-        output.push(b'-');
-    }
-    output.extend_from_slice(decimal(value.unsigned_abs(), &mut [0; 20]));
+    output.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 #[cfg(test)]

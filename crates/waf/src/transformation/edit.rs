@@ -36,7 +36,7 @@ pub(super) fn parity_zero(input: &[u8], output: &mut Vec<u8>) {
 }
 
 pub(super) fn length(input: &[u8], output: &mut Vec<u8>) {
-    output.extend_from_slice(decimal(input.len() as u64, &mut [0; 20]));
+    output.extend_from_slice(itoa::Buffer::new().format(input.len()).as_bytes());
 }
 
 fn remove(input: &[u8], output: &mut Vec<u8>, dropped: impl Fn(u8) -> bool) {
@@ -229,18 +229,5 @@ fn normalize(input: &[u8], output: &mut Vec<u8>, is_slash: impl Fn(u8) -> bool +
     }
     if is_slash(last) && output.len() > root {
         output.push(b'/');
-    }
-}
-
-/// Writes a number as decimal digits.
-pub(crate) fn decimal(mut value: u64, buffer: &mut [u8; 20]) -> &[u8] {
-    let mut at = buffer.len();
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &buffer[at..];
-        }
     }
 }

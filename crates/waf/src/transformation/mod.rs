@@ -11,7 +11,7 @@ mod tests;
 mod unicode;
 
 pub(crate) use coding::{base64, hex_pair, url};
-pub(crate) use edit::{decimal, is_space};
+pub(crate) use edit::is_space;
 pub(crate) use unicode::UnicodeMap;
 
 use memchr::memchr3;

@@ -291,12 +291,6 @@ fn documented_examples() {
 }
 
 #[test]
-fn decimals() {
-    assert_eq!(super::decimal(0, &mut [0; 20]), b"0");
-    assert_eq!(super::decimal(u64::MAX, &mut [0; 20]), b"18446744073709551615");
-}
-
-#[test]
 fn names_are_distinct_ignoring_case() {
     let names: std::collections::BTreeSet<_> =
         Transformation::ALL.iter().map(|t| t.name().to_lowercase()).collect();
