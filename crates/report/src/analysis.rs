@@ -10,8 +10,8 @@ mod status;
 
 pub(crate) use catch::{blocked_rate, by_template};
 pub(crate) use notes::list;
-pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
+pub(crate) use price::{LoadError, oriented};
 pub use result::{
     AblationFigures, Analysis, CaseAnalysis, Catch, Difference, FamilyCatch, Figures, FileFigures,
     FilePrice, KeptFile, PairCatch, RunStatus, ScoreRange, Share, SubjectAnalysis, SubjectCatch,
@@ -125,7 +125,11 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
         subjects.iter().map(|subject| Trials::of(run, case, &subject.name)).collect();
     let price = |(subject, trials): (&&SubjectManifest, &Trials<'_>)| match family(subject) {
         Family::Baseline => (Family::Baseline, RawPrices::new()),
-        family => (family, price::prices(&trials.valid, &baseline.valid, run.manifest.seed)),
+        family => {
+            // A repeated baseline has no priced work.
+            let error = (family == Family::Priced).then(|| LoadError::of(&case.load));
+            (family, price::prices(&trials.valid, &baseline.valid, error, run.manifest.seed))
+        }
     };
     let mut prices: Vec<(Family, RawPrices)> = subjects.iter().zip(&trials).map(price).collect();
     price::set_verdicts(&mut prices, experiment.margin);

@@ -6,7 +6,8 @@
 //! the new one over the old.
 
 use crate::analysis::{
-    CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, blocked_rate, by_template, is_answering,
+    CaseAnalysis, LoadError, Range, SubjectAnalysis, SubjectStatus, blocked_rate, by_template,
+    is_answering,
 };
 use crate::condition::{Condition, ConditionError, Dimension, Form, Operands, Relation, Word};
 use crate::document::{Block, NONE, Table, mebibytes, range};
@@ -257,7 +258,14 @@ impl Threshold {
         let (n, value) = match &self.baseline {
             Some(baseline) => {
                 let pairs = self.pairs(run, name, &baseline.name);
-                (pairs.len(), ratio(&pairs, run.manifest.seed).map(Range::from))
+                let value = ratio(&pairs, run.manifest.seed).map(Range::from);
+                let value = match self.measure {
+                    Measure::Priced(Metric::CpuUsPerRequest) => {
+                        value.map(|ratio| LoadError::of(&case.case.load).widen(ratio))
+                    }
+                    _ => value,
+                };
+                (pairs.len(), value)
             }
             None => self.figure(run, name),
         };

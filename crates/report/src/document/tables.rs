@@ -87,7 +87,7 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     }
     let mut legend = "CPU µs: per request, the median over the valid trials. ".to_owned();
     if prices().any(|price| price.difference.interval) {
-        legend += "[a, b]: the 95 % interval of the price, over n blocks. ";
+        legend += "[a, b]: the 95 % interval of the price, over n blocks, with the known error of the load. ";
     }
     if prices().any(|price| !price.difference.interval) {
         legend += "n too small: no 95 % interval below 6 blocks";

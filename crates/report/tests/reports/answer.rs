@@ -92,7 +92,7 @@ fn marks_costs_that_are_not_significant() {
     let trials = blocks("nginx", &[10; 6]).into_iter().chain(unsteady).collect();
     assert_eq!(
         answer(&run(&["nginx", "full"], trials)),
-        "full (what full is) costs between 0.300 and 5.00 times what nginx does, not settled by 6 blocks, \
+        "full (what full is) costs between 0.295 and 5.00 times what nginx does, not settled by 6 blocks, \
          and blocks every attack."
     );
 }

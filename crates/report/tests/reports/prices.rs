@@ -9,7 +9,7 @@ use tollgate_records::metric::Metric;
 use tollgate_records::trial::TrialRecord;
 use tollgate_records::validity::Invalid;
 use tollgate_report::Format;
-use tollgate_report::analysis::Range;
+use tollgate_report::analysis::{Price, Range};
 use tollgate_report::source::ReportSource;
 
 fn spoil(trials: &mut [TrialRecord], subject: &str, block: u32) {
@@ -19,6 +19,12 @@ fn spoil(trials: &mut [TrialRecord], subject: &str, block: u32) {
     measurement.invalid = vec![Invalid::NoResponse];
     *trial = measured(subject, block, measurement);
 }
+
+/// In a closed loop with kept connections, the interval of a ratio r reaches lower by min(0.05 + 0.0125 (r - 1),
+/// 0.1 (r - 1)) / r: long work cools caches.
+const COOLED_2: f64 = 2.0 / (1.0 + 0.0625 / 2.0);
+const COOLED_3: f64 = 3.0 / (1.0 + 0.075 / 3.0);
+const COOLED_4: f64 = 4.0 / (1.0 + 0.0875 / 4.0);
 
 #[track_caller]
 fn assert_range(range: &Range, estimate: f64, low: f64, high: f64) {
@@ -32,7 +38,7 @@ fn common_drift_cancels_in_ratios() {
     let run = run(&["nginx", "full"], [drifting("full", 3), drifting("nginx", 1)].concat());
     let price = cpu_price(&run, "full");
     assert_eq!(price.n, 6);
-    assert_range(&price.ratio.unwrap(), 3.0, 3.0, 3.0);
+    assert_range(&price.ratio.unwrap(), 3.0, COOLED_3, 3.0);
 }
 
 #[test]
@@ -42,9 +48,9 @@ fn prices_relative_to_another_subject() {
     run.manifest.experiment.aa_subject = Some("gateway".to_owned());
     let source = ReportSource::from(run.clone()).over("haproxy").unwrap();
     assert_eq!(source.analysis.baseline, "haproxy");
-    for (name, ratio) in [("nginx", 0.5), ("gateway", 0.25)] {
+    for (name, ratio, high) in [("nginx", 0.5, 1.0 / COOLED_2), ("gateway", 0.25, 1.0 / COOLED_4)] {
         let price = cpu_price(&source.records, name);
-        assert_range(&price.ratio.unwrap(), ratio, ratio, ratio);
+        assert_range(&price.ratio.unwrap(), ratio, ratio, high);
     }
     let subjects = &source.analysis.cases[0].subjects;
     assert_eq!(subjects[0].name, "haproxy");
@@ -79,8 +85,10 @@ fn invalid_trials_exclude_blocks() {
         let run = run(&["nginx", "light", "full"], trials);
         let (light, full) = (cpu_price(&run, "light"), cpu_price(&run, "full"));
         assert_eq!((light.n, full.n), n, "{subject}");
-        assert_range(&light.ratio.unwrap(), 2.0, 2.0, 2.0);
-        assert_range(&full.ratio.unwrap(), 3.0, 3.0, 3.0);
+        // Five blocks have a range, which is as observed.
+        let low = |price: &Price, cooled, exact| if price.n == 6 { cooled } else { exact };
+        assert_range(&light.ratio.unwrap(), 2.0, low(&light, COOLED_2, 2.0), 2.0);
+        assert_range(&full.ratio.unwrap(), 3.0, low(&full, COOLED_3, 3.0), 3.0);
     }
 }
 
@@ -111,10 +119,11 @@ proptest! {
 
 #[test]
 fn six_blocks_give_the_range_of_the_walsh_averages() {
-    // The differences are 2, 3, 5, 7, 11, 13. Their 21 pairwise means, each value with itself
+    // Without CPU of the baseline the differences are 2, 3, 5, 7, 11, 13. Their 21 pairwise means, each value with itself
     // included, are 2 2.5 3 3.5 4 4.5 5 5 6 6.5 | 7 | 7 7.5 8 8 9 9 10 11 12 13.
-    let full: Vec<u64> = DRIFT.iter().zip([2, 3, 5, 7, 11, 13]).map(|(a, b)| a + b).collect();
-    let run = run(&["nginx", "full"], [blocks("nginx", &DRIFT), blocks("full", &full)].concat());
+    let direct = (1..=6).map(|block| measured("direct", block, without_processes()));
+    let full = blocks("full", &[2, 3, 5, 7, 11, 13]);
+    let run = run(&["direct", "full"], direct.chain(full).collect());
     let difference = cpu_price(&run, "full").difference;
     assert!(difference.interval);
     assert_range(&difference, 7.0, 2.0, 13.0);
@@ -127,7 +136,9 @@ fn ratios_are_averaged_on_logarithms() {
     let trials = [blocks("nginx", &[10; 6]), blocks("full", &DRIFT)].concat();
     let ratio = cpu_price(&run(&["nginx", "full"], trials), "full").ratio.unwrap();
     assert!(ratio.interval);
-    assert_range(&ratio, 32.0_f64.sqrt(), 1.0, 32.0);
+    let estimate = 32.0_f64.sqrt();
+    let cooled = 1.0 + (0.05 + 0.0125 * (estimate - 1.0)) / estimate;
+    assert_range(&ratio, estimate, 1.0 / cooled, 32.0);
 }
 
 #[test]

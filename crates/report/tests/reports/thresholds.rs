@@ -77,7 +77,14 @@ fn any_two_subjects_are_paired_by_block() {
     let judged = judged(&run, "cpu(full/light)<1.51");
     assert_eq!(judged.outcome, ThresholdOutcome::Pass);
     assert_close(judged.value.unwrap().high, 1.5);
-    assert_outcomes(&run, &[("cpu(full/light)<149%", ThresholdOutcome::Fail)]);
+    // The systematic error of 0.05 of light's CPU could explain the last 3 %.
+    assert_outcomes(
+        &run,
+        &[
+            ("cpu(full/light)<149%", ThresholdOutcome::NotSettled),
+            ("cpu(full/light)<145%", ThresholdOutcome::Fail),
+        ],
+    );
 }
 
 #[test]
@@ -277,7 +284,7 @@ fn renders_a_table_with_notes() {
         "\
 threshold                   value [95 %]  n      outcome
 ────────────────────────────────────────────────────────
-cpu(full/nginx)<7    3.00 [3.00, 6.00] ×  6         pass
+cpu(full/nginx)<7    3.00 [2.93, 6.00] ×  6         pass
 memory(full)<4MiB  8.00 [8.00, 8.00] MiB  6         fail
 p99(full)<5ms       3.00 [3.00, 3.00] ms  6         pass
 cpu(full)<40us      30.0 [30.0, 60.0] µs  6  not settled
