@@ -4,7 +4,7 @@ use crate::gateway::GatewayProcess;
 use crate::go_ftw::core_rule_set;
 use crate::origin::OriginProcess;
 use crate::site::browser::Browser;
-use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
+use crate::support::{NO_LIMITS, Started, Workspace, flat, show, stderr, stdout, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -480,4 +480,73 @@ fn flate(text: &str) -> Vec<u8> {
         .read_to_end(&mut zipped)
         .expect("gzip");
     zipped
+}
+
+/// A log with paths that are endpoints of the benchmark site.
+const OWN_TRAFFIC: &str = "\
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /sleep?time=30 HTTP/1.1\" 200 100 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /download?size=90000000 HTTP/1.1\" 200 7 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET / HTTP/1.1\" 200 40000 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /a/style.css HTTP/1.1\" 200 31 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /old HTTP/1.1\" 301 162 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /none HTTP/1.1\" 404 9 \"-\" \"x\"
+10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"POST /status/503 HTTP/1.1\" 204 0 \"-\" \"x\"
+";
+
+const OWN_TRAFFIC_EXPERIMENT: &str = r#"
+title    = "What does a proxy cost on this traffic?"
+baseline = "direct"
+
+[[case]]
+name = "own"
+mix  = "own.toml"
+load = { connections = 2, duration = "500ms", warmup = "0s" }
+
+[[subject]]
+name   = "direct"
+system = "direct"
+
+[[subject]]
+name   = "gateway"
+system = "tollgate-gateway"
+
+[design]
+blocks = 1
+"#;
+
+const OWN_MIX: &str = r#"
+title = "a shop's own traffic"
+
+[[include]]
+mix = "own.mix"
+
+[[include]]
+mix    = "parts/attacks-get"
+weight = 0
+only   = ["sql-tautology"]
+"#;
+
+#[test]
+fn origin_of_a_run_responds_as_recorded() {
+    let workspace = Workspace::quiet();
+    workspace.write("access.log", OWN_TRAFFIC);
+    workspace.write("own.toml", OWN_MIX);
+    workspace.write("experiment.toml", &format!("{OWN_TRAFFIC_EXPERIMENT}{NO_LIMITS}"));
+    let import = ["mix", "import", "access.log", "--expect", "size", "-o", "own.mix"];
+    assert_eq!(workspace.run(&import).status.code(), Some(0));
+    let output = workspace.run(&["run", "experiment.toml", "--seed", "5", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let mut seen = 0;
+    for record in workspace.records() {
+        let measured = &record["outcome"]["measured"];
+        // Status and length of each; none takes 30 seconds.
+        assert_eq!(measured["unexpected"], 0, "{record}");
+        assert!(measured["responses"].as_u64() > Some(10), "{record}");
+        seen += 1;
+    }
+    assert!(seen >= 2, "{seen}");
+    let report = workspace.run(&["report", "out"]);
+    let text = flat(&stdout(&report));
+    assert!(text.contains("own: the origin responds to the 7 targets of the recording"), "{text}");
+    workspace.assert_nothing_runs();
 }

@@ -50,7 +50,7 @@ impl<'a> AgentRole<'a> {
                 Ok(Reply::State(Box::new(state)))
             }
             Command::StartOrigins(plan) => {
-                let OriginsPlan { ip, count, busy_poll, ready } = *plan;
+                let OriginsPlan { ip, count, busy_poll, responses, ready } = *plan;
                 let tollgate = current_exe().context("cannot find the running program")?;
                 let start = OriginStart {
                     tollgate: &tollgate,
@@ -60,6 +60,7 @@ impl<'a> AgentRole<'a> {
                     certificate: Path::new(""),
                     busy_poll,
                     files: &self.files(self.folder),
+                    responses: responses.as_ref(),
                     ready: &ready,
                 };
                 let started = self.role.start_origins(&start, self.interrupt);

@@ -16,6 +16,7 @@ use tollgate_records::trial::TrialFailure;
 use tollgate_runner::role::StartedSystem;
 use tollgate_runner::role::window::WindowReadings;
 use tollgate_runner::system::state::FixedPlace;
+use tollgate_traffic::RecordedResponses;
 use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Version of the messages. Both sides must have the same one.
@@ -169,6 +170,8 @@ pub struct OriginsPlan {
     pub ip: IpAddr,
     pub count: u16,
     pub busy_poll: bool,
+    /// Responses in place of the benchmark site.
+    pub responses: Option<RecordedResponses>,
     /// Request of the readiness check.
     pub ready: LoadRequest,
 }

@@ -236,6 +236,7 @@ impl RemoteBench {
             ip: live.addresses[ORIGIN],
             count: request.case.origins,
             busy_poll: request.case.load.clients.busy_poll,
+            responses: request.responses.cloned(),
             ready: request.ready.clone(),
         }));
         let expected = |reply| match reply {

@@ -69,7 +69,8 @@ pub(crate) fn check_mix(client: LoadProgram, mix: &Mix) -> Result<(), String> {
     if client.is_own() {
         return Ok(());
     }
-    let as_written = Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
+    let as_written =
+        Delivery { prefix: "", host: None, keep_alive: true, blocks: None, responses: None };
     // A mix that cannot be rendered is rejected elsewhere.
     let Ok(workload) = workload(mix, &as_written, 0) else { return Ok(()) };
     let sent: BTreeSet<u32> = workload.order().iter().copied().collect();

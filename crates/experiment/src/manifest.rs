@@ -5,10 +5,11 @@ use crate::external::External;
 use crate::workload::{self, Delivery};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tollgate_records::case::CaseManifest;
+use tollgate_records::case::{CaseManifest, ResponsesManifest};
 use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::{ExperimentManifest, HostManifest, Manifest, SCHEMA, VERSION};
 use tollgate_records::subject::{SubjectManifest, SubjectState};
+use tollgate_traffic::RecordedResponses;
 
 /// Inputs of a run besides its experiment.
 #[derive(Debug, Clone)]
@@ -95,6 +96,7 @@ fn case_manifest(case: &Case, experiment: &Experiment) -> CaseManifest {
         mix: case.mix.title().to_owned(),
         mix_file: case.mix_source.name.clone(),
         origins: case.origins,
+        responses: RecordedResponses::of(&case.mix).as_ref().map(responses_manifest),
         load: case.load.clone(),
         only_subjects: if case.subjects.len() == experiment.subjects.len() {
             Vec::new()
@@ -104,9 +106,19 @@ fn case_manifest(case: &Case, experiment: &Experiment) -> CaseManifest {
     }
 }
 
+fn responses_manifest(responses: &RecordedResponses) -> ResponsesManifest {
+    let groups = || responses.by_request();
+    ResponsesManifest {
+        requests: groups().count(),
+        in_turn: groups().filter(|group| group.len() > 1).count(),
+        without_length: groups().flatten().filter(|one| one.bytes.is_none()).count(),
+    }
+}
+
 /// Returns the name of a case, and its probe requests by template.
 fn probe_requests(case: &Case) -> (String, BTreeMap<String, String>) {
-    let as_written = Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
+    let as_written =
+        Delivery { prefix: "", host: None, keep_alive: true, blocks: None, responses: None };
     // A mix that cannot be rendered was rejected before.
     let samples = workload::samples(&case.mix, &as_written).unwrap_or_default();
     let lines = samples.iter().map(|sample| workload::in_one_line(&sample.message));

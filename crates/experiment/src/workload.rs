@@ -10,8 +10,8 @@ use tollgate_load::{
 };
 use tollgate_stats::text::escape_controls;
 use tollgate_traffic::{
-    Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, ResponseSource, ResponseVariable,
-    Sample, StepRequest, Template,
+    Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, RecordedResponses, ResponseSource,
+    ResponseVariable, Sample, StepRequest, Template,
 };
 
 /// Variations of a mix.
@@ -25,6 +25,8 @@ pub struct Delivery<'a> {
     pub keep_alive: bool,
     /// `None` if nothing is blocked.
     pub blocks: Option<Blocking<'a>>,
+    /// Responses of the server to the requests of lists, if they are those of the recording.
+    pub responses: Option<&'a RecordedResponses>,
 }
 
 /// Requests that a subject blocks.
@@ -223,13 +225,44 @@ fn listed_request(
         Delivery { prefix: "", host: None, keep_alive: true, .. } => listed.message.clone(),
         _ => redeliver(known, &listed.message, delivery)?,
     };
-    let passed = Expectation {
+    let as_listed = || Expectation {
         status: known.status,
         body_bytes: listed.body_bytes,
         ..Expectation::default()
     };
+    let passed = delivery
+        .responses
+        .map_or_else(as_listed, |responses| as_recorded(known, listed, responses));
     let expect = expectation(known, passed, delivery.blocks);
     Ok(Request { message, expect, template })
+}
+
+/// Expects what a list expects, of a server with recorded responses: any of those to requests with this target.
+fn as_recorded(
+    of: &Template,
+    listed: &ListedRequest,
+    responses: &RecordedResponses,
+) -> Expectation {
+    let message = &listed.message;
+    let responses = responses.to(message.method(), message.target());
+    let mut statuses: Vec<u16> = responses.iter().map(|response| response.status).collect();
+    statuses.dedup();
+    let (status, or_status) = match statuses[..] {
+        [only] => (Some(only), None),
+        [one, other] => (Some(one), Some(other)),
+        _ => (None, None),
+    };
+    let is_checked = of.status.is_some();
+    let body_bytes = match responses {
+        [only] if listed.body_bytes.is_some() => only.bytes,
+        _ => None,
+    };
+    Expectation {
+        status: status.filter(|_| is_checked),
+        or_status: or_status.filter(|_| is_checked),
+        body_bytes,
+        ..Expectation::default()
+    }
 }
 
 /// Renders a request of a list again, as delivered.
@@ -300,6 +333,10 @@ fn expectation(of: &Template, passed: Expectation, blocks: Option<Blocking<'_>>)
                 (Class::Malicious, Some(families)) if is_of(families) => blocked,
                 (Class::Malicious, None) if !of.open => blocked,
                 (Class::Benign, _) if !of.open && !benign => passed,
+                // One of three statuses.
+                (Class::Malicious | Class::Benign, _) if passed.or_status.is_some() => {
+                    Expectation { status: None, or_status: None, ..passed }
+                }
                 (Class::Malicious | Class::Benign, _) => {
                     Expectation { or_status: Some(status), ..passed }
                 }
@@ -334,7 +371,7 @@ mod tests {
     ";
 
     const UNCHANGED: Delivery<'_> =
-        Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
+        Delivery { prefix: "", host: None, keep_alive: true, blocks: None, responses: None };
 
     fn shop() -> Mix {
         let source = NamedText { name: "shop.toml".to_owned(), text: SHOP.to_owned() };
@@ -359,6 +396,7 @@ mod tests {
             host: Some("localhost:8080"),
             keep_alive: false,
             blocks: None,
+            responses: None,
         };
         assert_eq!(
             text(&samples(&shop(), &delivery).unwrap()[1]),
@@ -452,7 +490,13 @@ mod tests {
             host: Some("x"),
             keep_alive: false,
             blocks: Some(EVERY_ATTACK),
+            responses: None,
         };
+        let responses = RecordedResponses::of(&mix);
+        let as_recorded = Delivery { responses: responses.as_ref(), ..UNCHANGED };
+        let expect = |request: Request| request.expect.to_string();
+        let expected = samples(&mix, &as_recorded).unwrap().into_iter().map(expect);
+        assert_eq!(expected.collect::<Vec<_>>(), ["any status", "404 with 3 bytes"]);
         let requests = samples(&mix, &delivery).unwrap();
         assert_eq!(
             text(&requests[0]),

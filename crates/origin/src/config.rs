@@ -8,6 +8,8 @@ use tollgate_accesslog::LogTarget;
 use tollgate_net::Address;
 use tollgate_tls::{Certificate, ServerError};
 
+use crate::endpoints::RecordedAnswer;
+
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Port 0 selects a free port.
@@ -22,6 +24,8 @@ pub struct Config {
     pub busy_poll: bool,
     pub timeouts: Timeouts,
     pub access_log: Option<LogTarget>,
+    /// Responses that replace the site, by method and target.
+    pub recorded: Option<Vec<RecordedAnswer>>,
 }
 
 impl Config {
@@ -35,6 +39,7 @@ impl Config {
             busy_poll: false,
             timeouts: Timeouts::default(),
             access_log: None,
+            recorded: None,
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn test_state() -> Shared {
         pages: PageCache::default(),
         responses: HeadCache::default(),
         delays: Arc::default(),
+        recorded: None,
         log: None,
         fields: Fields::default(),
     }

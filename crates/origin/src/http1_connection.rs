@@ -188,7 +188,7 @@ impl Http1Connection {
         };
         let mut transaction = Transaction::new(&head, context.server, context.shared.log.is_some());
         let request = Request::new(&head);
-        let (index, endpoint) = route(request.path);
+        let (index, endpoint) = route(request.path, context.shared);
         context.shared.counters.add_request(index);
         let mut action = endpoint
             .action(&request, context.shared)

@@ -27,6 +27,7 @@ mod state;
 mod worker;
 
 pub use config::{Config, Error, Timeouts};
+pub use endpoints::RecordedAnswer;
 pub use server::{Origin, STOP_TIMEOUT_MAX};
 pub use tollgate_accesslog::LogTarget;
 pub use tollgate_net::Address;

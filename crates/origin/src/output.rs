@@ -5,6 +5,8 @@ use std::io::{self, IoSlice};
 use tollgate_net::{SendBuffer, try_io};
 use tollgate_tls::Transport;
 
+use crate::endpoints::PAGE;
+
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
 
@@ -14,10 +16,42 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Largest capacity that is kept for the next responses.
 const KEPT_CAPACITY_MAX_BYTES: usize = 4 * BATCH_BYTES;
 
-/// Source of all filler. Small enough to stay in the processor's cache.
-static FILLER: [u8; 64 << 10] = [FILLER_BYTE; 64 << 10];
+/// Bytes that make a response long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Filler {
+    /// The letter `x`.
+    #[default]
+    Letters,
+    /// The site's page, again and again: a firewall inspects responses of text.
+    Page,
+}
 
-pub(crate) const FILLER_BYTE: u8 = b'x';
+/// Small enough to stay in the processor's cache.
+static LETTERS: [u8; 64 << 10] = [b'x'; 64 << 10];
+
+impl Filler {
+    /// Returns the bytes from a position on, of any length but 0, and at most `count`.
+    fn piece(self, position: u64, count: u64) -> &'static [u8] {
+        let source = match self {
+            Self::Letters => &LETTERS[..],
+            Self::Page => {
+                let start = position % PAGE.len() as u64;
+                &PAGE.as_bytes()[start as usize..]
+            }
+        };
+        &source[..usize::try_from(count).unwrap_or(usize::MAX).min(source.len())]
+    }
+
+    /// Appends `count` bytes from a position on.
+    pub(crate) fn append(self, position: u64, count: u64, out: &mut Vec<u8>) {
+        let mut appended = 0;
+        while appended < count {
+            let piece = self.piece(position + appended, count - appended);
+            out.extend_from_slice(piece);
+            appended += piece.len() as u64;
+        }
+    }
+}
 
 /// Limit for slices of filler in one system call.
 const FILLER_SLICES: usize = 16;
@@ -54,7 +88,10 @@ pub(crate) enum Sent {
 pub(crate) struct OutputBuffer {
     bytes: SendBuffer<KEPT_CAPACITY_MAX_BYTES>,
     /// Follows `bytes`.
+    filler: Filler,
     filler_bytes: u64,
+    /// Position of the next byte of the filler.
+    filler_position: u64,
 }
 
 impl OutputBuffer {
@@ -73,10 +110,11 @@ impl OutputBuffer {
         self.bytes.tail()
     }
 
-    pub(crate) fn push_filler(&mut self, count: u64) {
-        match usize::try_from(count) {
-            Ok(short) if count <= COPIED_FILLER_MAX_BYTES => self.push(&FILLER[..short]),
-            _ => self.filler_bytes = count,
+    pub(crate) fn push_filler(&mut self, filler: Filler, count: u64) {
+        if count <= COPIED_FILLER_MAX_BYTES {
+            filler.append(0, count, self.bytes_mut());
+        } else {
+            (self.filler, self.filler_bytes, self.filler_position) = (filler, count, 0);
         }
     }
 
@@ -126,7 +164,8 @@ impl OutputBuffer {
                 let is_last = last && self.filler_bytes == 0;
                 (unsent.len(), try_io(|| sink.send(unsent, is_last))?)
             } else {
-                send_with_filler(sink, unsent, filler_bytes)?
+                let filler = (self.filler, self.filler_position);
+                send_with_filler(sink, unsent, filler, filler_bytes)?
             };
             let Some(sent) = sent else { return Ok(Sent::Partial) };
             self.advance(sent);
@@ -141,7 +180,9 @@ impl OutputBuffer {
     fn advance(&mut self, count: usize) {
         let from_bytes = count.min(self.held_bytes());
         self.bytes.advance(from_bytes);
-        self.filler_bytes -= (count - from_bytes) as u64;
+        let from_filler = (count - from_bytes) as u64;
+        self.filler_bytes -= from_filler;
+        self.filler_position += from_filler;
     }
 }
 
@@ -150,6 +191,7 @@ impl OutputBuffer {
 fn send_with_filler(
     sink: &mut impl Sink,
     bytes: &[u8],
+    (filler, mut position): (Filler, u64),
     mut filler_bytes: u64,
 ) -> io::Result<(usize, Option<usize>)> {
     let mut slices = [IoSlice::new(&[]); 1 + FILLER_SLICES];
@@ -157,14 +199,12 @@ fn send_with_filler(
     let mut offered = bytes.len();
     let mut used = 1;
     while used < slices.len() && filler_bytes > 0 {
-        let piece = match usize::try_from(filler_bytes) {
-            Ok(short) if short < FILLER.len() => &FILLER[..short],
-            _ => &FILLER,
-        };
+        let piece = filler.piece(position, filler_bytes);
         slices[used] = IoSlice::new(piece);
         used += 1;
         offered += piece.len();
         filler_bytes -= piece.len() as u64;
+        position += piece.len() as u64;
     }
     Ok((offered, try_io(|| sink.send_slices(&slices[..used]))?))
 }
@@ -211,11 +251,16 @@ mod tests {
 
     #[test]
     fn sends_every_byte_once_through_narrow_socket() {
-        for filler in [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000, (1 << 20) + 1] {
+        let page = PAGE.bytes().cycle().take((1 << 20) + 1).collect::<Vec<_>>();
+        let lengths = [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000, (1 << 20) + 1];
+        let fillers = [(Filler::Letters, vec![b'x'; page.len()]), (Filler::Page, page)];
+        for (filler, (kind, expected)) in
+            lengths.iter().flat_map(|&length| fillers.iter().map(move |filler| (length, filler)))
+        {
             for width in [1_109, 65_536, 65_537, 1_000_000, 2_000_000] {
                 let mut output = OutputBuffer::default();
                 output.push(b"head");
-                output.push_filler(filler);
+                output.push_filler(*kind, filler);
                 assert_eq!(output.unsent_bytes(), 4 + filler);
                 let mut socket = narrow(width);
                 let mut turns = 0;
@@ -226,7 +271,7 @@ mod tests {
                 }
                 assert_eq!(&socket.received[..4], b"head");
                 assert_eq!(socket.received.len() as u64, 4 + filler);
-                assert!(socket.received[4..].iter().all(|&byte| byte == b'x'));
+                assert!(socket.received[4..] == expected[..filler as usize]);
                 assert_eq!(output.unsent_bytes(), 0);
             }
         }
@@ -236,7 +281,7 @@ mod tests {
     fn keeps_rest_for_full_socket_and_exhausted_budget() {
         let mut output = OutputBuffer::default();
         output.push(b"head");
-        output.push_filler(300_000);
+        output.push_filler(Filler::Letters, 300_000);
         let mut budget = 100_000;
         assert_eq!(output.send(&mut narrow(0), &mut budget, false).unwrap(), Sent::Partial);
         assert_eq!(budget, 100_000);
@@ -256,7 +301,7 @@ mod tests {
     #[test]
     fn large_filler_takes_no_memory_and_large_capacity_is_released() {
         let mut output = OutputBuffer::default();
-        output.push_filler(1 << 40);
+        output.push_filler(Filler::Letters, 1 << 40);
         assert_eq!(output.bytes.tail().capacity(), 0);
         output.clear();
         output.push(&vec![b'b'; 1 << 20]);

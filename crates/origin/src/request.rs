@@ -87,7 +87,7 @@ impl<'a> RequestHeaders<'a> {
 }
 
 /// Returns the path, `/` if there is none, and the query.
-fn split_target(path_and_query: &str) -> (&str, &str) {
+pub(crate) fn split_target(path_and_query: &str) -> (&str, &str) {
     let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
     (if path.is_empty() { "/" } else { path }, query)
 }
@@ -104,6 +104,10 @@ pub(crate) fn decode_path(path: &str) -> Option<Cow<'_, str>> {
 pub(crate) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
+    pub(crate) fn as_str(self) -> &'a str {
+        self.0
+    }
+
     /// Returns the value of the first parameter of this name, not decoded; empty for one without a
     /// value.
     pub(crate) fn get(self, name: &str) -> Option<&'a str> {

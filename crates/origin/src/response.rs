@@ -9,7 +9,7 @@ use tollgate_accesslog::{ClientText, push_json, to_json};
 use tollgate_http1::reason_phrase;
 use tollgate_http2::Field;
 
-use crate::output::{FILLER_BYTE, OutputBuffer};
+use crate::output::{Filler, OutputBuffer};
 use crate::request::RequestError;
 
 /// A response without the headers that depend on the connection.
@@ -21,6 +21,8 @@ pub(crate) struct Response<'a> {
     pub(crate) body: Body<'a>,
     /// Reports a [`RequestError`].
     pub(crate) is_error: bool,
+    /// True if an equal request may get another response.
+    pub(crate) varies: bool,
 }
 
 /// Name and value.
@@ -29,7 +31,7 @@ pub(crate) type Header = (&'static str, Cow<'static, str>);
 #[derive(Debug, PartialEq)]
 pub(crate) enum Body<'a> {
     /// This many bytes of filler.
-    Filler(u64),
+    Filler(Filler, u64),
     /// One line that names the path.
     Path(&'a str),
     Bytes(Vec<u8>),
@@ -53,7 +55,7 @@ const JSON: Cow<'static, [u8]> = Cow::Borrowed(b"application/json");
 
 impl<'a> Response<'a> {
     pub(crate) fn filler(bytes: u64) -> Self {
-        Self::new(200, TEXT, &[][..], Body::Filler(bytes))
+        Self::new(200, TEXT, &[][..], Body::Filler(Filler::Letters, bytes))
     }
 
     /// One line of text that names `path`.
@@ -103,6 +105,7 @@ impl<'a> Response<'a> {
             headers: headers.into(),
             body,
             is_error: false,
+            varies: false,
         }
     }
 
@@ -114,14 +117,14 @@ impl<'a> Response<'a> {
 
     /// True if the response depends on the request head alone.
     pub(crate) fn is_cacheable(&self) -> bool {
-        self.status == 200 && matches!(self.body, Body::Filler(_) | Body::Path(_))
+        self.status == 200 && !self.varies && matches!(self.body, Body::Filler(..) | Body::Path(_))
     }
 }
 
 impl Body<'_> {
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::Filler(bytes) => *bytes,
+            Self::Filler(_, bytes) => *bytes,
             Self::Path(path) => path_line(path).count() as u64,
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Cached(bytes) => bytes.len() as u64,
@@ -133,7 +136,7 @@ impl Body<'_> {
     pub(crate) fn into_owned(self) -> Body<'static> {
         match self {
             Self::Path(path) => Body::Bytes(path_line(path).collect()),
-            Self::Filler(bytes) => Body::Filler(bytes),
+            Self::Filler(filler, bytes) => Body::Filler(filler, bytes),
             Self::Bytes(bytes) => Body::Bytes(bytes),
             Self::Cached(bytes) => Body::Cached(bytes),
             Self::None => Body::None,
@@ -143,7 +146,7 @@ impl Body<'_> {
     /// Appends `count` bytes from position `start` on. The body must not be a path.
     pub(crate) fn append_part(&self, start: usize, count: usize, out: &mut Vec<u8>) {
         let bytes = match self {
-            Self::Filler(_) => return out.resize(out.len() + count, FILLER_BYTE),
+            Self::Filler(filler, _) => return filler.append(start as u64, count as u64, out),
             Self::Bytes(bytes) => bytes.as_slice(),
             Self::Cached(bytes) => bytes,
             Self::Path(_) | Self::None => &[],
@@ -242,7 +245,7 @@ pub(crate) fn render(
         return;
     }
     match &response.body {
-        Body::Filler(bytes) => output.push_filler(*bytes),
+        Body::Filler(filler, bytes) => output.push_filler(*filler, *bytes),
         Body::Path(path) => output.extend(path_line(path)),
         Body::Bytes(bytes) => output.push(bytes),
         Body::Cached(bytes) => output.push(bytes),

@@ -18,7 +18,7 @@ use tollgate_tls::{HttpProtocol, ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};
 use crate::connection::Scratch;
-use crate::endpoints::{self, ByteSource};
+use crate::endpoints::{self, ByteSource, RecordedAnswers};
 use crate::state::{PageCache, Shared, ThreadCounters};
 use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
 
@@ -56,6 +56,7 @@ struct Thread {
     zero: Arc<File>,
     tls: Option<TlsServer>,
     delays: Arc<AtomicU64>,
+    recorded: Option<Arc<RecordedAnswers>>,
     default_host: Arc<str>,
     timeouts: Timeouts,
 }
@@ -83,6 +84,7 @@ impl Origin {
         let tls = config.tls.clone().map(|certificate| TlsServer::new(vec![certificate], &options));
         let tls = tls.transpose().map_err(Error::Tls)?;
         let delays = Arc::default();
+        let recorded = config.recorded.clone().map(RecordedAnswers::new).map(Arc::new);
         let default_host: Arc<str> = match &listen {
             Address::Tcp(addr) => addr.to_string().into(),
             Address::Unix(_) => "localhost".into(),
@@ -106,6 +108,7 @@ impl Origin {
                 zero: Arc::clone(&zero),
                 tls: tls.clone(),
                 delays: Arc::clone(&delays),
+                recorded: recorded.clone(),
                 default_host: Arc::clone(&default_host),
                 timeouts: config.timeouts,
             })
@@ -193,6 +196,7 @@ impl Thread {
             pages: PageCache::default(),
             responses: HeadCache::default(),
             delays: self.delays,
+            recorded: self.recorded,
             log: self.log.as_ref().map(LogFile::thread_log),
             fields: Fields::default(),
         };

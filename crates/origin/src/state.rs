@@ -10,6 +10,8 @@ use tollgate_accesslog::{Counter, ThreadLog};
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
 
+use crate::endpoints::RecordedAnswers;
+
 /// State of a thread that endpoints may use.
 pub(crate) struct Shared {
     /// Replaced in tests.
@@ -23,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) responses: HeadCache<(), usize, 1>,
     /// Number of requests for `/delay` so far, on all threads.
     pub(crate) delays: Arc<AtomicU64>,
+    /// Responses that replace all endpoints.
+    pub(crate) recorded: Option<Arc<RecordedAnswers>>,
     pub(crate) log: Option<ThreadLog>,
     /// Head of the HTTP/2 request that is being processed.
     pub(crate) fields: Fields,

@@ -17,11 +17,25 @@ pub struct CaseManifest {
     /// Origins behind each system.
     #[serde(default = "one_origin", skip_serializing_if = "is_one")]
     pub origins: u16,
+    /// Responses of the origins; absent for the benchmark site.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responses: Option<ResponsesManifest>,
     /// Load of each trial.
     pub load: LoadShape,
     /// Its subjects, including the baseline; absent if it has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only_subjects: Vec<String>,
+}
+
+/// Recorded responses by which the origins of a case answer the requests of its lists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponsesManifest {
+    /// Methods and targets.
+    pub requests: usize,
+    /// Methods and targets with responses of several statuses or types, which take turns.
+    pub in_turn: usize,
+    /// Responses of unknown length, which are a line of text.
+    pub without_length: usize,
 }
 
 impl CaseManifest {

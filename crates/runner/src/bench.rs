@@ -30,6 +30,7 @@ use tollgate_records::machine::{CpuLayout, Environment};
 use tollgate_records::manifest::HostManifest;
 use tollgate_records::subject::{Installed, Missing, SubjectState};
 use tollgate_records::trial::{Measurement, Noise, ProbeResponse, as_f64};
+use tollgate_traffic::RecordedResponses;
 use tollgate_traffic::load_shape::{CaseArrivals, LoadShape, OpenLoop, TlsSessions};
 
 /// Machines for the trials of a run.
@@ -122,6 +123,8 @@ pub struct StartRequest<'a> {
     pub installed: &'a Installed,
     /// Folders of the servers on this machine.
     pub files: &'a ServerFiles,
+    /// Responses of the origins in place of the benchmark site.
+    pub responses: Option<&'a RecordedResponses>,
     /// Request of the readiness check.
     pub ready: &'a Request,
     pub interrupt: &'a Interrupt,

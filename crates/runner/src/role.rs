@@ -14,7 +14,8 @@ use procfs::ProcError;
 use serde::{Deserialize, Serialize};
 use servers::{Ready, Servers, TrialEnd};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,8 +23,10 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::external::External;
 use tollgate_load::{Expectation, Request};
+use tollgate_records::error::io_error;
 use tollgate_records::subject::Installed;
 use tollgate_records::trial::{CpuTime, TrialStep};
+use tollgate_traffic::RecordedResponses;
 use tollgate_traffic::load_shape::CaseProtocol;
 
 /// Context of errors.
@@ -63,6 +66,8 @@ pub struct OriginStart<'a> {
     pub certificate: &'a Path,
     pub busy_poll: bool,
     pub files: &'a ServerFiles,
+    /// Responses in place of the benchmark site.
+    pub responses: Option<&'a RecordedResponses>,
     /// Request of the readiness check.
     pub ready: &'a Request,
 }
@@ -100,6 +105,17 @@ impl ServerFiles {
     pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.logs.join(format!("{}{process}.log", self.log_prefix))
     }
+
+    /// Responses of the origins.
+    fn responses(&self) -> PathBuf {
+        self.dir.join("origin-responses.ndjson")
+    }
+}
+
+fn write_responses(path: &Path, responses: &RecordedResponses) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    responses.write(&mut out)?;
+    out.flush()
 }
 
 impl Role {
@@ -134,6 +150,12 @@ impl Role {
         self.stop();
         self.ports = Ports::on(start.ip);
         self.polls = start.busy_poll;
+        if let Some(responses) = start.responses {
+            let path = start.files.responses();
+            write_responses(&path, responses)
+                .map_err(io_error("write", &path))
+                .map_err(|error| TrialEnd::at(TrialStep::Origin, &error, Vec::new()))?;
+        }
         for number in 1..=start.count {
             self.start_origin(number, start, interrupt)?;
         }
@@ -155,6 +177,10 @@ impl Role {
             address.to_string(),
         ];
         command.extend(start.busy_poll.then(|| "--busy-poll".to_owned()));
+        if start.responses.is_some() {
+            command
+                .extend(["--responses".to_owned(), start.files.responses().display().to_string()]);
+        }
         if start.protocol.is_tls() {
             let certificate = start.certificate.display().to_string();
             command.extend(["--cert", &certificate, "--key", &certificate].map(str::to_owned));

@@ -243,11 +243,13 @@ impl<'a> Steps<'_, 'a> {
         let requests =
             Requests::render(case, subject).map_err(TrialEnd::failed(TrialStep::Configure))?;
         let interrupt = self.context.interrupt;
+        let responses = requests.responses.clone().map(|one| one.with_prefix(&subject.prefix));
         let started = self.bench.start(&StartRequest {
             case,
             subject,
             installed,
             files: &self.files(),
+            responses: responses.as_ref(),
             ready: requests.ready(),
             interrupt,
         })?;

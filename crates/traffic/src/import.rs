@@ -22,7 +22,7 @@ use serde::Serialize;
 use tollgate_http1::{RenderError, RequestText};
 
 use crate::MAX_LISTED_TEMPLATES;
-use crate::list::{ListHead, ListLine, ListTemplate};
+use crate::list::{ListHead, ListLine, ListTemplate, ListedResponse, is_content_type};
 use order::Order;
 
 use recorded::{CONNECTION_HEADERS, Url};
@@ -69,7 +69,7 @@ pub struct Importer {
     templates: IndexSet<ListTemplate>,
     /// Methods and header lines.
     texts: IndexSet<Box<str>>,
-    requests: IndexMap<Distinct, u64>,
+    requests: IndexMap<Distinct, Counted>,
     skipped: BTreeMap<String, Skipped>,
     masked: u64,
     without_body: u64,
@@ -86,6 +86,20 @@ struct Distinct {
     headers: Box<[u32]>,
     body: Box<[u8]>,
     body_bytes: Option<u64>,
+    /// Status code that a client received.
+    status: Option<u16>,
+}
+
+/// Equal requests, and their responses.
+#[derive(Debug, Default)]
+struct Counted {
+    requests: u64,
+    /// Responses with a known length.
+    sized: u64,
+    /// Their length in all.
+    bytes: u64,
+    /// Index into the texts.
+    content_type: Option<u32>,
 }
 
 impl Importer {
@@ -131,9 +145,9 @@ impl Importer {
         let lacks_body = recorded.lacks_body;
         let lacks_response = recorded.status.is_some_and(|status| !was_received(status));
         let (time, client) = (recorded.time, recorded.client.take());
+        let (bytes, content_type) = (recorded.body_bytes, recorded.content_type.take());
         let distinct = self.distinct(recorded, label)?;
-        let index = if let Some((index, _, weight)) = self.requests.get_full_mut(&distinct) {
-            *weight += 1;
+        let index = if let Some(index) = self.requests.get_index_of(&distinct) {
             index
         } else if self.requests.len() == self.options.requests_max {
             return Err(format!(
@@ -142,8 +156,15 @@ impl Importer {
             ));
         } else {
             self.check(&distinct)?;
-            self.requests.insert_full(distinct, 1).0
+            self.requests.insert_full(distinct, Counted::default()).0
         };
+        let content_type = content_type.filter(|text| is_content_type(text));
+        let content_type = content_type.map(|text| self.intern(text));
+        let counted = &mut self.requests[index];
+        counted.requests += 1;
+        counted.sized += u64::from(bytes.is_some());
+        counted.bytes = counted.bytes.saturating_add(bytes.unwrap_or(0));
+        counted.content_type = counted.content_type.or(content_type);
         self.order.add(time, client.as_deref(), index as u32);
         self.masked += u64::from(was_masked);
         self.without_response += u64::from(lacks_response);
@@ -183,6 +204,7 @@ impl Importer {
             (None, None) => recorded.method.clone(),
         };
         let status = status.filter(|status| was_received(*status));
+        let received = recorded.status.filter(|status| was_received(*status));
         let template = ListTemplate {
             name,
             class: label.class,
@@ -197,14 +219,11 @@ impl Importer {
             }
             None => self.templates.insert_full(template).0,
         };
-        let mut intern = |text: String| match self.texts.get_index_of(text.as_str()) {
-            Some(index) => index as u32,
-            None => self.texts.insert_full(text.into_boxed_str()).0 as u32,
-        };
         let is_head = recorded.method == "HEAD";
-        let method = intern(recorded.method);
+        let method = self.intern(recorded.method);
         let headers = recorded.headers.iter();
-        let headers = headers.map(|(name, value)| intern(format!("{name}: {value}"))).collect();
+        let headers =
+            headers.map(|(name, value)| self.intern(format!("{name}: {value}"))).collect();
         Ok(Distinct {
             template: template as u32,
             method,
@@ -212,7 +231,16 @@ impl Importer {
             headers,
             body: recorded.body.into_boxed_slice(),
             body_bytes: recorded.body_bytes.filter(|_| self.options.expect_size && !is_head),
+            status: received,
         })
+    }
+
+    /// Returns the index of a text.
+    fn intern(&mut self, text: String) -> u32 {
+        match self.texts.get_index_of(text.as_str()) {
+            Some(index) => index as u32,
+            None => self.texts.insert_full(text.into_boxed_str()).0 as u32,
+        }
     }
 
     /// Checks that the request can be sent.
@@ -243,7 +271,7 @@ impl Importer {
     }
 
     pub fn requests(&self) -> u64 {
-        self.requests.values().sum()
+        self.requests.values().map(|counted| counted.requests).sum()
     }
 
     /// Number of requests with a secret that was masked.
@@ -301,13 +329,14 @@ impl Importer {
         };
         write_line(out, &head)?;
         let sum = self.requests();
-        for (request, weight) in &self.requests {
+        for (request, counted) in &self.requests {
+            let weight = counted.requests;
             let weight = match sum > MAX_WEIGHTS {
                 // Below 2^64, as a weight counts lines.
                 true => {
-                    (u128::from(*weight) * u128::from(MAX_WEIGHTS) / u128::from(sum)).max(1) as u32
+                    (u128::from(weight) * u128::from(MAX_WEIGHTS) / u128::from(sum)).max(1) as u32
                 }
-                false => *weight as u32,
+                false => weight as u32,
             };
             let (body, body_base64) = match std::str::from_utf8(&request.body) {
                 Ok("") => (None, None),
@@ -326,6 +355,13 @@ impl Importer {
                 body,
                 body_base64,
                 body_bytes: request.body_bytes,
+                response: ListedResponse {
+                    status: request.status,
+                    bytes: counted.bytes.checked_div(counted.sized),
+                    content_type: counted
+                        .content_type
+                        .map(|index| self.texts[index as usize].clone()),
+                },
             };
             write_line(out, &line)?;
         }
@@ -447,7 +483,7 @@ mod tests {
         let mut importer = importer();
         for (target, weight) in [("/often", 29_999_999), ("/once", 1)] {
             importer.add(get("a", target), &benign(), &1);
-            *importer.requests.last_entry().unwrap().get_mut() = weight;
+            importer.requests.last_entry().unwrap().get_mut().requests = weight;
         }
         let lines = lines(&importer);
         assert!(lines[1].contains("\"weight\":999999,"), "{}", lines[1]);

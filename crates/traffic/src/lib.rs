@@ -10,6 +10,7 @@ mod include;
 mod list;
 pub mod load_shape;
 mod mix;
+mod responses;
 mod template;
 pub mod units;
 mod variable;
@@ -21,6 +22,7 @@ pub use list::{
     ResponseVariable,
 };
 pub use mix::{Mix, MixStep, Sample, StepRequest};
+pub use responses::{RecordedResponse, RecordedResponses};
 pub use template::{Message, Template};
 
 pub const MAX_CONTAINS_BYTES: usize = 4096;

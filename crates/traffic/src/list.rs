@@ -23,6 +23,8 @@ const VERSION: u32 = 1;
 /// Limit of the time of an order: ten years.
 pub(crate) const MAX_OFFSET_US: u64 = 10 * 366 * 24 * 3600 * 1_000_000;
 
+const MAX_CONTENT_TYPE_BYTES: usize = 200;
+
 /// Limit of a line in bytes: a body of 64 MiB in Base64, and its head.
 const MAX_LINE_BYTES: u64 = 96 << 20;
 
@@ -80,7 +82,23 @@ pub struct ListedRequest {
     pub(crate) weight: u32,
     /// Expected length of the body of the response.
     pub body_bytes: Option<u64>,
+    pub(crate) response: ListedResponse,
     pub message: RequestMessage,
+}
+
+/// Response to a request in its recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListedResponse {
+    /// Status code that a client received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u16>,
+    /// Length of the body; of equal requests, the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    /// `Content-Type`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) content_type: Option<Box<str>>,
 }
 
 /// First line of a list.
@@ -162,6 +180,8 @@ pub(crate) struct ListLine<'a> {
     /// Expected length of the body of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "ListedResponse::is_unknown")]
+    pub(crate) response: ListedResponse,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -383,7 +403,15 @@ fn listed(line: &ListLine<'_>, names: &HashMap<String, u32>) -> Result<ListedReq
     let text =
         RequestText { method: &line.method, target: &line.path, headers: &headers, body: &body };
     let message = text.render().map_err(|error| error.to_string())?;
-    Ok(ListedRequest { template, weight: line.weight, body_bytes: line.body_bytes, message })
+    let response = line.response.clone();
+    if response.status.is_some_and(|status| !(200..=599).contains(&status)) {
+        return Err("the status of a recorded response is not in 200 to 599".to_owned());
+    }
+    if !response.content_type.as_deref().is_none_or(is_content_type) {
+        return Err("the type of a recorded response is not a value of a header".to_owned());
+    }
+    let ListLine { weight, body_bytes, .. } = *line;
+    Ok(ListedRequest { template, weight, body_bytes, response, message })
 }
 
 /// Lines of a reader, in one buffer.
@@ -420,6 +448,18 @@ fn parse<'a, T: Deserialize<'a>>(line: &'a [u8], number: usize) -> Result<T, Lis
 
 fn error(line: usize, column: usize, reason: &str) -> ListError {
     ListError::Line { line, column, reason: reason.to_owned() }
+}
+
+/// True if the text may be the value of `Content-Type`.
+pub(crate) fn is_content_type(text: &str) -> bool {
+    (1..=MAX_CONTENT_TYPE_BYTES).contains(&text.len())
+        && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+impl ListedResponse {
+    fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl ListHead {

@@ -84,7 +84,7 @@ impl Mix {
     }
 
     /// Returns the requests of all lists, each with the index of its template and its weight in the mix.
-    fn listed_with_weights(&self) -> impl Iterator<Item = (usize, &ListedRequest, u32)> {
+    pub(crate) fn listed_with_weights(&self) -> impl Iterator<Item = (usize, &ListedRequest, u32)> {
         (0..).zip(&self.lists).flat_map(move |(number, list)| {
             // By template of the list: index in the mix, and factor.
             let mut places = vec![None; list.templates.len()];

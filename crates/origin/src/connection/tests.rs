@@ -6,6 +6,7 @@ use tollgate_net::{accept, listen};
 
 use super::*;
 use crate::fuzzing::{advance_test_clock, test_clock, test_state};
+use crate::output::Filler;
 use crate::output::Sink;
 
 struct Peers {
@@ -182,7 +183,7 @@ fn response_of_one_mebibyte_leaves_with_its_head_in_one_call() {
 
     let mut output = OutputBuffer::default();
     output.push(&[b'h'; 148]);
-    output.push_filler(1 << 20);
+    output.push_filler(Filler::Letters, 1 << 20);
     let mut calls = Calls(Vec::new());
     let mut budget_bytes = IO_BUDGET_BYTES;
     assert_eq!(output.send(&mut calls, &mut budget_bytes, false).unwrap(), Sent::All);

@@ -11,12 +11,13 @@ use rand::rngs::ThreadRng;
 use serde::Serialize;
 
 use super::action::{Action, ActionResult, SourceKind};
+use crate::output::Filler;
 use crate::request::{Allowed, Request, RequestError, is_digits};
 use crate::response::{Body, Header, Response, Seconds};
 use crate::state::Shared;
 
 const HOST_PLACEHOLDER: &str = "{{host}}";
-const PAGE: &str = include_str!("../../../../site/page.html");
+pub(crate) const PAGE: &str = include_str!("../../../../site/page.html");
 
 const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
 
@@ -134,10 +135,10 @@ pub(super) fn download<'a>(request: &Request<'a>, _shared: &mut Shared) -> Actio
     let mut headers: Vec<Header> =
         vec![("ETag", etag.into()), ("Accept-Ranges", Cow::Borrowed("bytes"))];
     let response = match selection {
-        Selection::All => Response::new(200, OCTETS, headers, Body::Filler(size)),
+        Selection::All => Response::new(200, OCTETS, headers, Body::Filler(Filler::Letters, size)),
         Selection::Range { first, last } => {
             headers.push(("Content-Range", format!("bytes {first}-{last}/{size}").into()));
-            Response::new(206, OCTETS, headers, Body::Filler(last - first + 1))
+            Response::new(206, OCTETS, headers, Body::Filler(Filler::Letters, last - first + 1))
         }
         Selection::NotSatisfiable => return Err(RequestError::RangeNotSatisfiable { size }),
     };
@@ -274,7 +275,7 @@ mod tests {
             ("http://localhost?payload=9", 9),
         ] {
             let response = respond(&mut shared, &format!("GET {target}"), "", b"");
-            assert_eq!(response.body, Body::Filler(bytes), "{target}");
+            assert_eq!(response.body, Body::Filler(Filler::Letters, bytes), "{target}");
         }
         for (query, status) in
             [("payload", 400), ("payload=", 400), ("payload=-1", 400), ("payload=67108865", 413)]
@@ -367,7 +368,11 @@ mod tests {
             ("?size=1073741824", 1 << 30),
         ] {
             let response = get(target, "");
-            assert_eq!((response.status, response.body), (200, Body::Filler(bytes)), "{target}");
+            assert_eq!(
+                (response.status, response.body),
+                (200, Body::Filler(Filler::Letters, bytes)),
+                "{target}"
+            );
             assert_eq!(&response.content_type[..], OCTETS);
             let etag = format!("\"{bytes}\"");
             let expected = [("ETag", Cow::from(etag)), ("Accept-Ranges", "bytes".into())];
@@ -396,7 +401,10 @@ mod tests {
         ] {
             assert_eq!(get_range(range), (206, expected.to_owned()), "{range}");
         }
-        assert_eq!(get("?size=1000", "Range: bytes=10-19\r\n").body, Body::Filler(10));
+        assert_eq!(
+            get("?size=1000", "Range: bytes=10-19\r\n").body,
+            Body::Filler(Filler::Letters, 10)
+        );
         assert_eq!(get("?size=0", "Range: bytes=-5\r\n").status, 200);
     }
 
@@ -428,7 +436,7 @@ mod tests {
             assert_eq!(get_range(range), (200, String::new()), "{range}");
         }
         let head = respond(&mut test_state(), "HEAD /download", "Range: bytes=0-0\r\n", b"");
-        assert_eq!((head.status, head.body), (200, Body::Filler(20_480)));
+        assert_eq!((head.status, head.body), (200, Body::Filler(Filler::Letters, 20_480)));
     }
 
     #[test]

@@ -4,13 +4,16 @@ mod action;
 mod bodies;
 mod inspection;
 pub(crate) mod multipart;
+mod recorded;
 mod timing;
 
 use crate::request::{Request, RequestError, decode_path};
 use crate::state::{MAX_ENDPOINTS, Shared};
 pub(crate) use action::{Action, SourceKind, Wait};
 use action::{ActionResult, MAX_ECHO_BYTES};
-pub(crate) use bodies::{ByteSource, fetch_response};
+pub(crate) use bodies::{ByteSource, PAGE, fetch_response};
+pub use recorded::RecordedAnswer;
+pub(crate) use recorded::RecordedAnswers;
 
 /// Limit for request bodies that are not kept.
 const MAX_BODY_BYTES: u64 = 64 << 20;
@@ -58,9 +61,15 @@ pub(crate) fn names() -> Vec<&'static str> {
 
 const _: () = assert!(ENDPOINTS.len() <= MAX_ENDPOINTS, "every endpoint has a counter");
 
+/// Endpoint of all requests to an origin with recorded responses.
+static RECORDED: Endpoint = at("other", recorded::answer);
+
 /// Returns the endpoint of a path and its index in the table. A path that matches none is decoded
 /// and tried again, because encoded characters may name the same path (RFC 9110, section 4.2.3).
-pub(crate) fn route(path: &str) -> (usize, &'static Endpoint) {
+pub(crate) fn route(path: &str, shared: &Shared) -> (usize, &'static Endpoint) {
+    if shared.recorded.is_some() {
+        return (FALLBACK, &RECORDED);
+    }
     let index = find(path).or_else(|| find(&decode_path(path)?)).unwrap_or(FALLBACK);
     (index, &ENDPOINTS[index])
 }
@@ -86,6 +95,7 @@ impl Endpoint {
             "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => {
                 (self.handler)(request, shared)
             }
+            _ if shared.recorded.is_some() => (self.handler)(request, shared),
             unknown => Err(RequestError::UnknownMethod(unknown)),
         }
     }
@@ -96,7 +106,7 @@ mod tests {
     use tollgate_http1::parse_request_head;
 
     use super::*;
-    use crate::fuzzing::test_clock;
+    use crate::fuzzing::{test_clock, test_state};
     use crate::response::{Body, Response, error_response};
 
     /// Returns the response to a request that needs no further work. `headers` are lines, each with
@@ -123,7 +133,7 @@ mod tests {
         let text = format!("{method_and_target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n");
         let head = parse_request_head(text.as_bytes()).unwrap().unwrap();
         let request = Request::new(&head);
-        let result = route(request.path).1.action(&request, shared);
+        let result = route(request.path, shared).1.action(&request, shared);
         let mut action = result.unwrap_or_else(|error| Action::Respond(error_response(&error)));
         body.chunks(3).for_each(|piece| action.receive(piece));
         match action.into_owned() {
@@ -143,6 +153,7 @@ mod tests {
 
     #[test]
     fn routes_paths() {
+        let shared = &test_state();
         for (path, name) in [
             ("/", "/"),
             ("/index.html", "/index.html"),
@@ -162,11 +173,11 @@ mod tests {
             ("/urandom%ff", "other"),
             ("/stat%75s%2f200", "/status"),
         ] {
-            assert_eq!(route(path).1.path, name, "{path}");
+            assert_eq!(route(path, shared).1.path, name, "{path}");
         }
         for (index, endpoint) in ENDPOINTS.iter().enumerate() {
             let path = if endpoint.is_prefix { "/status/1" } else { endpoint.path };
-            assert_eq!(route(path).0, index, "{path}");
+            assert_eq!(route(path, shared).0, index, "{path}");
         }
     }
 }

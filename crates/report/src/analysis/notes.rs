@@ -5,14 +5,14 @@ use super::result::{
     CaseAnalysis, SubjectAnalysis, SubjectStatus, TemplateFigures, TemplateVerdict,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_records::case::CaseManifest;
+use tollgate_records::case::{CaseManifest, ResponsesManifest};
 use tollgate_records::metric;
 use tollgate_records::metric::{ByBlock, Metric, judged_by};
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, RuleSetHash, SubjectManifest, SubjectState};
 use tollgate_records::trial::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
 use tollgate_records::validity::{HeavyProcess, Invalid};
-use tollgate_stats::number::{count, percent, significant};
+use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_traffic::Class;
 use tollgate_traffic::load_shape::{LoadProgram, WarmUp};
 
@@ -41,6 +41,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         if experiment.stop.width.is_some() {
             notes.extend(width(run, &case.case));
         }
+        notes.extend(responses(&case.case));
         notes.extend(lowered_rate(&case.case, &run.trials));
         notes.extend(warm_up_lengths(run, case, cases.len() == 1));
         notes.extend(receive_work(case, cases.len() == 1));
@@ -91,6 +92,27 @@ fn external(run: &RunRecords, subject: &SubjectManifest) -> Option<String> {
             );
         }
         note.push('.');
+    }
+    Some(note)
+}
+
+/// The note on origins that respond as recorded.
+fn responses(case: &CaseManifest) -> Option<String> {
+    let ResponsesManifest { requests, in_turn, without_length } = case.responses.as_ref()?;
+    let mut note = format!(
+        "{}: the origin responds to the {} of the recording with their recorded status, length and type (without a type, \
+         that of the extension of the path); bodies are text of a page, or letters if their type is not text.",
+        case.name,
+        counted(*requests, "target")
+    );
+    if *in_turn > 0 {
+        note += &format!(" {} take turns with several responses.", count(*in_turn as u64));
+    }
+    if *without_length > 0 {
+        note += &format!(
+            " {} of unknown length: a line of text.",
+            counted(*without_length, "response")
+        );
     }
     Some(note)
 }

@@ -4,6 +4,7 @@ use crate::records::{
     analysed, blocks, case, costing, failed, measured, refused, run, set_state, table,
 };
 use std::time::Duration;
+use tollgate_records::case::ResponsesManifest;
 use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
 use tollgate_records::trial::{ClientRecord, Measurement, TrialRecord, TrialStep, WarmUpRecord};
@@ -315,4 +316,15 @@ fn notes_foreign_clients_with_their_loads() {
              printed; generator CPU is that of its whole process."
         ]
     );
+}
+
+#[test]
+fn notes_that_the_origin_responds_as_recorded() {
+    let mut run = with_full(blocks("full", &[30; 6]));
+    let responses = ResponsesManifest { requests: 7, in_turn: 2, without_length: 1 };
+    run.manifest.experiment.cases[0].responses = Some(responses);
+    let expected = "get: the origin responds to the 7 targets of the recording with their recorded status, length and type \
+                    (without a type, that of the extension of the path); bodies are text of a page, or letters if their type \
+                    is not text. 2 take turns with several responses. 1 response of unknown length: a line of text.";
+    assert_eq!(notes(&run), [expected]);
 }

@@ -86,6 +86,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         mix: "pages".to_owned(),
         mix_file: "pages.toml".to_owned(),
         origins: 1,
+        responses: None,
         load: LoadShape {
             program: LoadProgram::Tollgate,
             arrivals: CaseArrivals::Closed { connections: 50 },

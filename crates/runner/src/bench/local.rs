@@ -90,7 +90,8 @@ impl<'a> LocalBench<'a> {
     }
 
     fn start_servers(&mut self, request: &StartRequest<'_>) -> Result<Started, TrialEnd> {
-        let StartRequest { case, subject, installed, files, ready, interrupt } = *request;
+        let StartRequest { case, subject, installed, files, responses, ready, interrupt } =
+            *request;
         let recipe = &subject.recipe.file;
         let certificate = render::certificate_file(&files.dir);
         if case.load.protocol().is_tls() {
@@ -107,6 +108,7 @@ impl<'a> LocalBench<'a> {
             certificate: &certificate,
             busy_poll: case.load.clients.busy_poll,
             files,
+            responses,
             ready,
         };
         let origins = self.origin.start_origins(&origins, interrupt)?;

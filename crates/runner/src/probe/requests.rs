@@ -6,7 +6,7 @@ use tollgate_experiment::corpus::Corpus;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::workload::{self, Blocking, Delivery, WorkloadError};
 use tollgate_load::{Expectation, Request, Workload};
-use tollgate_traffic::{Class, Template};
+use tollgate_traffic::{Class, RecordedResponses, Template};
 
 /// The mix of a case for one subject.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Requests<'a> {
     pub samples: Vec<Request>,
     /// Status code of blocked requests.
     pub blocked_status: u16,
+    /// Responses of the origins to requests of lists; `None` for the benchmark site.
+    pub responses: Option<RecordedResponses>,
     case: &'a Case,
     subject: &'a Subject,
     does_block: bool,
@@ -42,8 +44,19 @@ impl<'a> Requests<'a> {
         };
         let blocked_status = blocks.as_ref().map_or(FORBIDDEN, |blocks| blocks.status);
         let samples = Vec::new();
-        let requests =
-            Self { samples, blocked_status, case, subject, does_block, families, benign };
+        // A server that runs already has its own backend, and some systems respond themselves.
+        let has_origin = subject.external.is_none() && subject.recipe.file.origin;
+        let responses = if has_origin { RecordedResponses::of(&case.mix) } else { None };
+        let requests = Self {
+            samples,
+            blocked_status,
+            responses,
+            case,
+            subject,
+            does_block,
+            families,
+            benign,
+        };
         let samples = workload::samples(&case.mix, &requests.delivery());
         let samples = samples.with_context(|| cannot_send(case))?;
         Ok(Self { samples, ..requests })
@@ -111,6 +124,7 @@ impl<'a> Requests<'a> {
             host: self.subject.external.as_ref().and_then(|external| external.host.as_deref()),
             keep_alive: self.case.load.clients.protocol.keeps_connections(),
             blocks: self.does_block.then_some(blocking),
+            responses: self.responses.as_ref(),
         }
     }
 }

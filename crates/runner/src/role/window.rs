@@ -243,7 +243,8 @@ fn polled_us(before: &[OriginCounters], after: &[OriginCounters], window: Durati
 const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Counters have about a kilobyte.
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
-const COUNTER_PATH: &str = "/counters";
+/// No recorded request has this query.
+const COUNTER_PATH: &str = "/counters?of=origin";
 
 fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;

@@ -3,12 +3,15 @@
 use crate::console::{self, Exit, Failure};
 use crate::signals;
 use anyhow::Context;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
-use tollgate_origin::{Address, Config, LogTarget, Origin, STOP_TIMEOUT_MAX};
+use tollgate_origin::{Address, Config, LogTarget, Origin, RecordedAnswer, STOP_TIMEOUT_MAX};
 use tollgate_runner::process;
 use tollgate_tls::{Certificate, CertificateFiles, SelfSigned};
+use tollgate_traffic::{RecordedResponse, RecordedResponses};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -90,6 +93,12 @@ pub(crate) struct Args {
     /// are dropped and their number is reported.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     access_log: Option<Option<PathBuf>>,
+    /// Respond as FILE says, in place of the endpoints: a JSON object a line, with `method`, `target`, `status`, `type`,
+    /// `bytes` and `weight`
+    ///
+    /// Runs write such a file for the recorded requests of their mix. Other requests get a line of text.
+    #[arg(long, value_name = "FILE")]
+    responses: Option<PathBuf>,
 }
 
 /// Time to stop before the process is ended.
@@ -137,6 +146,17 @@ fn certificate(args: &Args) -> Result<Option<Certificate>, Failure> {
     Ok(Some(certificate.context("--tls")?))
 }
 
+/// Reads the recorded responses.
+fn recorded(path: &Path) -> Result<Vec<RecordedAnswer>, Failure> {
+    let read = File::open(path).and_then(|file| RecordedResponses::read(BufReader::new(file)));
+    let read = read.with_context(|| format!("--responses {}", path.display()));
+    let answer = |response| {
+        let RecordedResponse { method, target, status, content_type, bytes, weight } = response;
+        RecordedAnswer { method, target, status, content_type, body_bytes: bytes, weight }
+    };
+    Ok(read.map_err(Failure::bad_input)?.into_iter().map(answer).collect())
+}
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     process::raise_file_limit().context("cannot raise the limit of open files")?;
     let certificate = certificate(args)?;
@@ -149,6 +169,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             Some(path) => LogTarget::File(path.clone()),
             None => LogTarget::Stdout,
         }),
+        recorded: args.responses.as_deref().map(recorded).transpose()?,
         ..Config::new(args.listen.clone())
     })?;
     let stopper = origin.stopper();

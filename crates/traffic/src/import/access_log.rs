@@ -27,6 +27,8 @@ pub struct Logged {
     pub status: Option<u16>,
     /// Length of the body of the response, if the log has it.
     pub body_bytes: Option<u64>,
+    /// `Content-Type` of the response.
+    pub content_type: Option<String>,
     /// True if the request had a body, which no log contains.
     pub has_body: bool,
     /// True if the log says that the request was blocked; `None` if the log does not say.
@@ -53,7 +55,7 @@ pub struct Fields {
 
 /// Names of the fields, and the members that they have in well-known logs: of this gateway, Caddy, and the variables of
 /// nginx.
-const KNOWN: [(&str, &[&str]); 13] = [
+const KNOWN: [(&str, &[&str]); 14] = [
     ("method", &["method", "request.method", "request_method"]),
     ("target", &["target", "request.uri", "request_uri", "uri", "path"]),
     ("request", &["request"]),
@@ -63,6 +65,8 @@ const KNOWN: [(&str, &[&str]); 13] = [
     ("agent", &["agent", "http_user_agent", "user_agent"]),
     ("status", &["status"]),
     ("size", &["body_bytes", "size", "body_bytes_sent"]),
+    // Of the response.
+    ("type", &["resp_headers.Content-Type", "sent_http_content_type"]),
     ("headers", &["headers", "request.headers"]),
     ("time", &["time", "ts", "msec", "time_iso8601", "time_local", "@timestamp", "timestamp"]),
     // In seconds, of a log whose time is the end of the request.
@@ -248,6 +252,7 @@ impl Logged {
             body: Vec::new(),
             status: self.status,
             body_bytes: self.body_bytes,
+            content_type: self.content_type,
             lacks_body: self.has_body,
             time: self.time,
             client: self.client.map(|client| String::from_utf8_lossy(&client).into_owned()),
@@ -466,6 +471,10 @@ fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
     }
     logged.status = fields.number(&entry, "status").and_then(|status| u16::try_from(status).ok());
     logged.body_bytes = fields.number(&entry, "size");
+    let content_type = fields.find(&entry, "type");
+    // Caddy logs a list of values.
+    let content_type = content_type.and_then(|value| value.get(0).unwrap_or(value).as_str());
+    logged.content_type = content_type.map(str::to_owned);
     logged.time = fields.time(&entry);
     logged.client = fields.text(&entry, "client").map(|client| client.as_bytes().to_vec());
     let action = entry.get("action").and_then(Value::as_str);

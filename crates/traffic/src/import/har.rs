@@ -65,6 +65,13 @@ struct Response {
     status: i64,
     /// Length on the wire; -1 if it is not known.
     body_size: Option<i64>,
+    content: Option<Content>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Content {
+    mime_type: Option<String>,
 }
 
 /// Adds all requests of a file. A file is one client, as a browser keeps its cookies from page to page.
@@ -131,7 +138,8 @@ fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
     };
     let response = entry.response;
     let status = response.as_ref().and_then(|response| u16::try_from(response.status).ok());
-    let length = response.and_then(|response| u64::try_from(response.body_size?).ok());
+    let length = response.as_ref().and_then(|response| u64::try_from(response.body_size?).ok());
+    let content_type = response.and_then(|response| response.content?.mime_type);
     Ok(Recorded {
         method,
         target: url.target.into_owned(),
@@ -141,6 +149,7 @@ fn recorded(entry: Entry) -> Result<Recorded, &'static str> {
         // A request without a response, such as a blocked one, has the status 0.
         status: status.filter(|status| (100..=599).contains(status)),
         body_bytes: length,
+        content_type,
         ..Recorded::default()
     })
 }

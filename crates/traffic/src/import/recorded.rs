@@ -29,6 +29,8 @@ pub struct Recorded {
     pub status: Option<u16>,
     /// Length of the body of the response as sent, if known.
     pub body_bytes: Option<u64>,
+    /// `Content-Type` of the response, if known.
+    pub content_type: Option<String>,
     /// True if the request had a body that the recording does not contain, or not to its end.
     pub lacks_body: bool,
     /// Time of the request, if known.

@@ -83,6 +83,7 @@ impl Content {
             host: args.host.as_deref(),
             keep_alive: !args.no_keepalive,
             blocks: None,
+            responses: None,
         };
         let cannot = || format!("cannot render the requests of --mix {name}");
         let (workload, replay, times) = match args.pace {
