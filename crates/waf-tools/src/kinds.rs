@@ -1,5 +1,8 @@
 //! Requests of the kinds in which engines lose bytes, with an attack where a backend reads it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::replay::Request;
 
 /// Way in which bytes of an attack are hidden.
@@ -21,6 +24,14 @@ pub enum Kind {
     ManyNames,
     /// XML in any encoding, with and without bytes that are invalid in it.
     XmlEncodings,
+    /// XML: the attack is the content of a processing instruction.
+    XmlInstructions,
+    /// The attack is a cookie without a name, or has escapes within quotes.
+    Cookies,
+    /// Multipart: the attack is a name or file name in encoded words.
+    EncodedWords,
+    /// Multipart: the attack has escapes in a part of JSON or XML.
+    TypedParts,
 }
 
 /// Attacks of scripts, in which every byte matters.
@@ -48,7 +59,7 @@ type Random<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Surrogates,
         Self::EmptyContainers,
         Self::DuplicatePartHeaders,
@@ -57,6 +68,10 @@ impl Kind {
         Self::NulEscapes,
         Self::ManyNames,
         Self::XmlEncodings,
+        Self::XmlInstructions,
+        Self::Cookies,
+        Self::EncodedWords,
+        Self::TypedParts,
     ];
 
     /// A request of the kind. `random` returns a number below its argument.
@@ -71,6 +86,10 @@ impl Kind {
             Self::NulEscapes => nul_escapes(attack, random),
             Self::ManyNames => many_names(attack, random),
             Self::XmlEncodings => xml(attack, random),
+            Self::XmlInstructions => xml_instruction(attack, random),
+            Self::Cookies => cookie(attack, random),
+            Self::EncodedWords => encoded_words(attack, random),
+            Self::TypedParts => typed_part(attack, random),
         }
     }
 }
@@ -309,6 +328,85 @@ fn xml(attack: &str, random: Random<'_>) -> Request {
         [start.as_bytes(), invalid, end.as_bytes()].concat()
     };
     request("POST", "/soap", "text/xml", body)
+}
+
+fn xml_instruction(attack: &str, random: Random<'_>) -> Request {
+    let instruction = format!("<?p{}{attack}?>", [" ", "\n", "  "][random(3)]);
+    let document = match random(3) {
+        0 => format!("{instruction}<a>x</a>"),
+        1 => format!("<a>x{instruction}y</a>"),
+        _ => format!("<a><b/></a>{instruction}"),
+    };
+    request("POST", "/soap", "text/xml", document.into())
+}
+
+fn cookie(attack: &str, random: Random<'_>) -> Request {
+    let cookie = match random(2) {
+        0 => format!("={attack}"),
+        _ => {
+            let escape = |character: char| match random(3) {
+                0 => format!("\\{:03o}", u32::from(character)),
+                1 if !character.is_ascii_digit() => format!("\\{character}"),
+                _ => character.to_string(),
+            };
+            format!("a=\"\\{:03o}{}\"", b'<', attack[1..].chars().map(escape).collect::<String>())
+        }
+    };
+    let others = ["", "b=c; ", "$Version=1; ", "b=\"c\"; "][random(4)];
+    let mut request = request("GET", "/", "", Vec::new());
+    request.headers.push((b"Cookie".to_vec(), format!("{others}{cookie}").into()));
+    request
+}
+
+fn encoded_words(attack: &str, random: Random<'_>) -> Request {
+    let is_name = random(2) == 0;
+    let text = if is_name { attack } else { FILE_NAMES[random(3)] };
+    let mut words = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(rest.len().min(1 + random(rest.len())));
+        rest = after;
+        let coded = match random(2) {
+            0 => format!("b?{}", STANDARD.encode(word)),
+            _ => {
+                let escape = |byte: u8| match byte {
+                    b' ' => "_".to_owned(),
+                    b'=' | b'?' | b'_' | b'"' => format!("={byte:02X}"),
+                    _ if random(3) == 0 => format!("={byte:02X}"),
+                    _ => char::from(byte).to_string(),
+                };
+                format!("Q?{}", word.bytes().map(escape).collect::<String>())
+            }
+        };
+        words += &format!("=?{}?{coded}?=", ["utf-8", "ISO-8859-1", "us-ascii"][random(3)]);
+    }
+    let names = if is_name {
+        format!("name=\"{words}\"")
+    } else {
+        format!("name=\"f\"; filename=\"{words}\"")
+    };
+    multipart(&[format!("Content-Disposition: form-data; {names}\r\n\r\nvalue")])
+}
+
+fn typed_part(attack: &str, random: Random<'_>) -> Request {
+    let (kind, text) = match random(2) {
+        0 => {
+            let first = attack.chars().next().map_or(0, u32::from);
+            let text = format!("\\u{first:04x}{}", json_text(&attack[1..], random));
+            let kind = ["application/json", "application/problem+json; charset=utf-8"][random(2)];
+            (kind, [format!("[\"{text}\"]"), format!("{{\"{text}\":{{}}}}")][random(2)].clone())
+        }
+        _ => {
+            let kind = ["text/xml", "image/svg+xml"][random(2)];
+            (
+                kind,
+                format!("<a>{}</a>", attack.replace('<', ["&lt;", "&#60;", "&#x3c;"][random(3)])),
+            )
+        }
+    };
+    multipart(&[format!(
+        "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: {kind}\r\n\r\n{text}"
+    )])
 }
 
 #[cfg(test)]

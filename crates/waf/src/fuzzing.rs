@@ -1,7 +1,7 @@
 //! Private entry points for the fuzz targets. Compiled for cargo-fuzz and for tests only.
 
 use crate::body::{Limits, json, multipart, urlencoded, xml};
-use crate::head::{Target, cookies};
+use crate::head::{Target, cookies, quoted_cookies};
 use crate::libinjection::{detect_sqli, detect_xss};
 use crate::settings::BareArgument;
 use crate::transformation::{Transformation, UnicodeMap};
@@ -46,6 +46,7 @@ pub fn parsers(content_type: &[u8], bytes: &[u8]) {
     );
     assert!(size <= bytes.len(), "arguments of {size} bytes");
     cookies(bytes, |name, value| assert!(name.len() + value.len() <= bytes.len()));
+    quoted_cookies(bytes, |name, value| assert!(name.len() + value.len() <= bytes.len()));
     let target = Target::parse(bytes);
     assert!(target.filename().ends_with(target.basename()));
     detect_sqli(bytes);

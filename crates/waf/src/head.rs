@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::{memchr, memchr_iter, memmem, memrchr2};
+use memchr::{memchr, memchr_iter, memchr2, memmem, memrchr2};
 
 use crate::transformation::{hex_pair, is_space};
 
@@ -103,8 +103,8 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
 /// Calls `visit` with name and value of each cookie of one header.
 ///
 /// As in libmodsecurity, cookies end at `;` even within quotes, spaces are removed before a name
-/// and at the end of the last cookie only, a name may lack a value, and a cookie without a name is left
-/// out. Nothing is decoded.
+/// and at the end of the last cookie only, and a name may lack a value. Nothing is decoded. A value without a name is one: some
+/// frameworks read it. (libmodsecurity leaves it out.)
 pub(crate) fn cookies(header: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
     let header = header.strip_suffix(b";").unwrap_or(header);
     let end = header.iter().rposition(|byte| !is_space(*byte)).map_or(0, |last| last + 1);
@@ -117,8 +117,39 @@ pub(crate) fn cookies(header: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
             Some(equals) => (&cookie[..equals], &cookie[equals + 1..]),
             None => (cookie, &[][..]),
         };
-        if let Some(first) = name.iter().position(|byte| !is_space(*byte)) {
+        let first = name.iter().position(|byte| !is_space(*byte)).unwrap_or(name.len());
+        if first < name.len() || !value.is_empty() {
             visit(&name[first..], value);
+        }
+    }
+}
+
+/// Calls `visit` with name and value of each cookie in quotes whose value is another one without them (RFC 2109, as Python's
+/// `http.cookies` and older servers of Java read it): it has a semicolon, or escapes, which may be octal.
+pub(crate) fn quoted_cookies(header: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
+    let mut rest = header;
+    while let Some(equals) = memmem::find(rest, b"=\"") {
+        let (before, quoted) = (&rest[..equals], &rest[equals + 2..]);
+        rest = quoted;
+        let mut value = Vec::new();
+        let mut tail = quoted;
+        loop {
+            tail = match tail {
+                [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
+                    value.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                    tail
+                }
+                [] | [b'"', ..] => break,
+                [b'\\', byte, tail @ ..] | [byte, tail @ ..] => {
+                    value.push(*byte);
+                    tail
+                }
+            };
+        }
+        let text = &quoted[..quoted.len() - tail.len()];
+        if !tail.is_empty() && memchr2(b'\\', b';', text).is_some() {
+            let start = memrchr2(b';', b',', before).map_or(0, |end| end + 1);
+            visit(before[start..].trim_ascii(), &value);
         }
     }
 }
@@ -171,7 +202,9 @@ mod tests {
             ("a=b; c=d", "[a|b][c|d]"),
             ("a=b;c", "[a|b][c|]"),
             (";;a=1", "[a|1]"),
-            ("=x; a=1", "[a|1]"),
+            // Other than libmodsecurity.
+            ("=x; a=1", "[|x][a|1]"),
+            ("= ; a=1;=", "[| ][a|1]"),
             (" a = b ; c=d ", "[a | b ][c|d]"),
             ("a=b=c", "[a|b=c]"),
             ("a=\"x;y\"", "[a|\"x][y\"|]"),
@@ -187,6 +220,25 @@ mod tests {
                     &format!("[{}|{}]", name.escape_ascii(), value.escape_ascii())
                         .replace("\\\"", "\""),
                 );
+            });
+            assert_eq!(found, expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn quoted_cookies_are_read_without_their_quotes() {
+        for (header, expected) in [
+            ("a=\"b\"; c=d", ""),
+            ("$Version=1; a=\"x;y\"; b=\"\\\"\"", "[a|x;y][b|\"]"),
+            ("a=\"1\\047 or \\0471\\477\"", "[a|1' or '1477]"),
+            ("a=\"x; b=\"y\\z\"", "[a|x; b=][b|yz]"),
+            ("a=\"\\", ""),
+            ("a=\"\\074", ""),
+        ] {
+            let mut found = String::new();
+            quoted_cookies(header.as_bytes(), |name, value| {
+                let [name, value] = [name, value].map(String::from_utf8_lossy);
+                found.push_str(&format!("[{name}|{value}]"));
             });
             assert_eq!(found, expected, "{header}");
         }

@@ -8,7 +8,9 @@
 //! - An empty boundary is an error. (There the body is not looked at, without any flag.)
 //! - A quoted parameter without its closing quote is an error. (There memory behind it is read.)
 //! - Part headers come without their line break, as in libmodsecurity 3.0.10 and later.
-//! - `filename*` is a file name, too: frameworks prefer it. (There it is not visible.)
+//! - `filename*` is a file name, too: frameworks prefer it. (There it is not visible.) Its charset is one that is read here.
+//! - Names with encoded words (RFC 2047) are visible as they are decoded, too, as some frameworks do. (There they are not.)
+//! - A part that is a multipart body itself, which RFC 7578 deprecates, is an error. (There its file names are text.)
 //! - A second header of the same name in a part is an error, and visible. (There it is not.)
 //! - Other parameters may stand around the boundary, and it may be quoted, as those of Java and .NET are.
 
@@ -17,7 +19,7 @@ use std::ops::Range;
 use memchr::{memchr, memmem};
 
 use super::parameter::{
-    chomp, extended_value, is_token, parse_boundary, quoted_value, skip_blanks,
+    chomp, decode_words, extended_value, is_token, parse_boundary, quoted_value, skip_blanks,
 };
 use crate::body::Limits;
 use crate::limits::{LINE_MAX, PART_HEADERS_MAX};
@@ -34,9 +36,9 @@ pub(crate) struct Multipart {
     /// Name of the part and header line (`MULTIPART_PART_HEADERS`). A folded line is
     /// `name: value` with the folds replaced by spaces.
     pub(crate) part_headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Each parameter `name` of the body (`MULTIPART_NAME`).
+    /// Each parameter `name` of the body, encoded words as sent and decoded (`MULTIPART_NAME`).
     pub(crate) names: Vec<Vec<u8>>,
-    /// Each parameter `filename` and `filename*` of the body (`MULTIPART_FILENAME`).
+    /// Each parameter `filename` and `filename*` of the body, encoded words as sent and decoded (`MULTIPART_FILENAME`).
     pub(crate) file_names: Vec<Vec<u8>>,
     pub(crate) flags: Flags,
     /// First reason that the body is invalid (`REQBODY_ERROR_MSG`).
@@ -47,7 +49,19 @@ pub(crate) struct Multipart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: Vec<u8>,
+    /// The name with its encoded words decoded, if it has any.
+    pub(crate) other_name: Option<Vec<u8>>,
+    pub(crate) kind: PartKind,
     pub(crate) value: Range<usize>,
+}
+
+/// Type of a field, by its `Content-Type`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    #[default]
+    Text,
+    Json,
+    Xml,
 }
 
 /// A part with a file name.
@@ -55,8 +69,8 @@ pub(crate) struct Field {
 pub(crate) struct FilePart {
     pub(crate) name: Vec<u8>,
     pub(crate) file_name: Vec<u8>,
-    /// `filename*`, decoded; empty if there is none.
-    pub(crate) extended_name: Vec<u8>,
+    /// `filename*`, and names with decoded words.
+    pub(crate) other_names: Vec<Vec<u8>>,
     pub(crate) content: Range<usize>,
 }
 
@@ -168,6 +182,10 @@ struct Part {
     name: Vec<u8>,
     file_name: Vec<u8>,
     extended_name: Vec<u8>,
+    /// Names with their encoded words decoded.
+    decoded_name: Option<Vec<u8>>,
+    decoded_file_name: Option<Vec<u8>>,
+    kind: PartKind,
     /// The empty line after proper headers was read.
     in_data: bool,
     is_file: bool,
@@ -404,6 +422,17 @@ impl Parser<'_> {
         if !part.file_name.is_empty() && memmem::find(&disposition, b"filename=").is_none() {
             return Err("invalid Content-Disposition (filename)".to_owned());
         }
+        let mut headers = part.headers.iter();
+        let kind = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"Content-Type"));
+        match kind.map(|(_, kind)| part_kind(kind)) {
+            Some(Some(kind)) => part.kind = kind,
+            Some(None) => {
+                self.out.flags.invalid_part = true;
+                self.report("multipart body within a part");
+            }
+            None => {}
+        }
+        let Some(part) = &mut self.part else { return Ok(()) };
         part.in_data = true;
         part.is_file = !part.file_name.is_empty();
         part.last_header = None;
@@ -445,13 +474,17 @@ impl Parser<'_> {
                     (after[..end].to_vec(), 0, &after[end..])
                 }
             };
+            let decoded = if name == b"filename*" { None } else { decode_words(&parameter) };
             let target = match name {
                 b"name" => {
-                    self.out.names.push(parameter.clone());
+                    self.out.names.extend([parameter.clone()].into_iter().chain(decoded.clone()));
+                    part.decoded_name = decoded;
                     &mut part.name
                 }
                 b"filename" => {
-                    self.out.file_names.push(parameter.clone());
+                    let names = [parameter.clone()].into_iter().chain(decoded.clone());
+                    self.out.file_names.extend(names);
+                    part.decoded_file_name = decoded;
                     &mut part.file_name
                 }
                 b"filename*" => {
@@ -491,15 +524,36 @@ impl Parser<'_> {
         if part.name.is_empty() {
             self.out.flags.invalid_part = true;
         } else if !part.is_file {
-            self.out.fields.push(Field { name: part.name, value: data });
+            self.out.fields.push(Field {
+                name: part.name,
+                other_name: part.decoded_name,
+                kind: part.kind,
+                value: data,
+            });
         } else {
+            let extended = Some(part.extended_name).filter(|name| !name.is_empty());
             self.out.files.push(FilePart {
                 name: part.name,
                 file_name: part.file_name,
-                extended_name: part.extended_name,
+                other_names: extended.into_iter().chain(part.decoded_file_name).collect(),
                 content: data,
             });
         }
+    }
+}
+
+/// The kind of a part; `None` for a multipart body.
+fn part_kind(content_type: &[u8]) -> Option<PartKind> {
+    let end = memchr(b';', content_type).unwrap_or(content_type.len());
+    let kind = content_type[..end].trim_ascii().to_ascii_lowercase();
+    if kind.starts_with(b"multipart/") {
+        None
+    } else if kind.ends_with(b"/json") || kind.ends_with(b"+json") {
+        Some(PartKind::Json)
+    } else if kind.ends_with(b"/xml") || kind.ends_with(b"+xml") {
+        Some(PartKind::Xml)
+    } else {
+        Some(PartKind::Text)
     }
 }
 
@@ -564,7 +618,7 @@ mod tests {
         );
         let parsed = parse_parts(&body);
         assert_eq!(parsed.error, None);
-        assert_eq!(parsed.files[0].extended_name, b"shell.php");
+        assert_eq!(parsed.files[0].other_names, [b"shell.php"]);
         assert_eq!(parsed.file_names, [&b"a.gif"[..], b"shell.php"]);
         let body = format!(
             "--xx\r\n{NAME}; filename=\"a.gif\"\r\ncontent-disposition: form-data; name=\"a\"; filename=\"s.php\"\r\n\r\nx\r\n--xx--\r\n"
@@ -573,6 +627,66 @@ mod tests {
         assert_eq!(parsed.error.as_deref(), Some("duplicate part header: content-disposition"));
         assert!(parsed.flags.strict_error());
         assert_eq!(parsed.part_headers.len(), 2);
+    }
+
+    #[test]
+    fn names_are_read_in_their_charsets() {
+        let extended = |value: &str| {
+            let body = format!(
+                "--xx\r\n{NAME}; filename=\"a.gif\"; filename*={value}\r\n\r\nx\r\n--xx--\r\n"
+            );
+            parse_parts(&body)
+        };
+        for (value, expected) in [
+            ("UTF-8''sh%65ll.php", &b"shell.php"[..]),
+            ("iso-8859-1'en'%e9", b"\xe9"),
+            ("Shift_JIS''%83%5c", "\u{30bd}".as_bytes()),
+        ] {
+            assert_eq!(extended(value).files[0].other_names, [expected], "{value}");
+        }
+        for value in ["UTF-16BE''%00s%00h", "utf-7''shell+AC4-php", "nope''x", "iso-2022-jp''x"] {
+            let error = extended(value).error.unwrap_or_default();
+            assert!(error.contains("unsupported charset"), "{value}: {error}");
+        }
+        for (name, expected) in [
+            ("=?utf-8?B?c2hlbGwucGhw?=", Some(&b"shell.php"[..])),
+            ("a =?UTF-8*en?q?shell=2Ephp_?==?x?b?eA?= z", Some(b"a shell.php x z")),
+            ("=?iso-8859-1?Q?=E9=?=", Some("\u{e9}=".as_bytes())),
+            ("=?utf-8?X?eA?=", None),
+            ("=?utf-8?B?eA", None),
+            ("=?=?=??=", None),
+        ] {
+            let body = format!(
+                "--xx\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{name}\"\r\n\r\nx\r\n--xx--\r\n"
+            );
+            let parsed = parse_parts(&body);
+            let expected: Vec<&[u8]> = expected.into_iter().collect();
+            assert_eq!(parsed.files[0].other_names, expected, "{name}");
+            assert_eq!(
+                (&parsed.names[1..], &parsed.file_names[1..]),
+                (&*parsed.files[0].other_names, &*parsed.files[0].other_names)
+            );
+            let field = parse_parts(&body.replace("; filename", "\r\nX-Filename: x"));
+            assert_eq!(field.fields[0].other_name.as_deref(), expected.first().copied());
+        }
+    }
+
+    #[test]
+    fn kinds_of_parts_are_known() {
+        for (kind, expected) in [
+            ("text/plain", Some(PartKind::Text)),
+            ("Application/JSON; charset=utf-8", Some(PartKind::Json)),
+            ("application/problem+json", Some(PartKind::Json)),
+            ("text/xml", Some(PartKind::Xml)),
+            ("image/svg+XML ;x=y", Some(PartKind::Xml)),
+            ("multipart/mixed; boundary=y", None),
+        ] {
+            let body = format!("--xx\r\n{NAME}\r\nContent-Type: {kind}\r\n\r\n1\r\n--xx--\r\n");
+            let parsed = parse_parts(&body);
+            assert_eq!(parsed.error.is_some(), expected.is_none(), "{kind}");
+            assert_eq!(parsed.flags.strict_error(), expected.is_none(), "{kind}");
+            assert_eq!(parsed.fields[0].kind, expected.unwrap_or_default(), "{kind}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Parameters of multipart headers: the boundary of the body, names of parts.
 
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use memchr::{memchr, memmem};
 
 use crate::limits::CONTENT_TYPE_MAX;
-use crate::transformation::{hex_pair, is_space};
+use crate::transformation::{base64, hex_pair, is_space};
 
 /// Boundary of a `Content-Type`, and how it was written.
 pub(super) struct Boundary<'a> {
@@ -133,21 +134,30 @@ pub(super) fn quoted_value(mut rest: &[u8], quote: u8) -> Result<(Vec<u8>, &[u8]
     }
 }
 
-/// Reads `charset'language'name` of RFC 5987 and returns the decoded name.
+/// Reads `charset'language'name` of RFC 5987 and returns the decoded name: in UTF-8, or the bytes of ISO-8859-1.
 pub(super) fn extended_value(rest: &[u8]) -> Result<(Vec<u8>, &[u8]), &'static str> {
     let charset = rest
         .iter()
         .position(|byte| !byte.is_ascii_alphanumeric() && !b"!#$%&+-^_`{}~".contains(byte))
         .filter(|end| *end > 0 && rest[*end] == b'\'')
         .ok_or("charset missing")?;
-    let rest = &rest[charset + 1..];
+    let (charset, rest) = (&rest[..charset], &rest[charset + 1..]);
+    let encoding = Encoding::for_label_no_replacement(charset);
+    // An escape of ASCII must be that character.
+    let encoding =
+        encoding.filter(|encoding| encoding.is_ascii_compatible()).ok_or("unsupported charset")?;
+    let is_kept = encoding == UTF_8 || encoding == WINDOWS_1252;
     let language = memchr(b'\'', rest).ok_or("language missing")?;
     let rest = &rest[language + 1..];
     let mut name = Vec::new();
     let mut rest = rest;
     loop {
         rest = match rest {
-            [] | [b';', ..] => return Ok((name, rest)),
+            [] | [b';', ..] if is_kept => return Ok((name, rest)),
+            [] | [b';', ..] => {
+                let (name, _) = encoding.decode_without_bom_handling(&name);
+                return Ok((name.into_owned().into_bytes(), rest));
+            }
             [b'%', high, low, after @ ..]
                 if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
@@ -162,4 +172,69 @@ pub(super) fn extended_value(rest: &[u8]) -> Result<(Vec<u8>, &[u8]), &'static s
             _ => return Err("invalid character"),
         };
     }
+}
+
+/// Longest charset of an encoded word.
+const CHARSET_MAX: usize = 40;
+
+/// Decodes the encoded words of RFC 2047 in a text. `None` if it has none.
+pub(super) fn decode_words(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut decoded, mut rest, mut has_word) = (Vec::new(), text, false);
+    while let Some(start) = memmem::find(rest, b"=?") {
+        decoded.extend_from_slice(&rest[..start]);
+        rest = &rest[start..];
+        // The end of this word or of a later one.
+        if memmem::find(&rest[2..], b"?=").is_none() {
+            break;
+        }
+        match decode_word(&rest[2..]) {
+            Some((word, after)) => {
+                decoded.extend_from_slice(&word);
+                (rest, has_word) = (after, true);
+            }
+            None => {
+                decoded.extend_from_slice(b"=?");
+                rest = &rest[2..];
+            }
+        }
+    }
+    decoded.extend_from_slice(rest);
+    has_word.then_some(decoded)
+}
+
+/// Decodes the word at the start of a text, behind its `=?`. Returns it in UTF-8, and what follows it.
+fn decode_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (charset, rest) = text.split_at(memchr(b'?', &text[..text.len().min(CHARSET_MAX)])?);
+    let (&[_, kind, b'?'], rest) = rest.split_first_chunk()? else { return None };
+    let end = memmem::find(rest, b"?=")?;
+    let (coded, after) = (&rest[..end], &rest[end + 2..]);
+    let mut bytes = Vec::new();
+    match kind {
+        b'B' | b'b' => base64(coded, &mut bytes),
+        b'Q' | b'q' => {
+            let mut rest = coded;
+            while let [byte, tail @ ..] = rest {
+                rest = match (byte, tail) {
+                    (b'=', [high, low, tail @ ..])
+                        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+                    {
+                        bytes.push(hex_pair(*high, *low));
+                        tail
+                    }
+                    (byte, tail) => {
+                        bytes.push(if *byte == b'_' { b' ' } else { *byte });
+                        tail
+                    }
+                };
+            }
+        }
+        _ => return None,
+    }
+    // A language may follow the charset (RFC 2231).
+    let label = charset.split(|&byte| byte == b'*').next().unwrap_or_default();
+    let word = match Encoding::for_label_no_replacement(label) {
+        Some(encoding) => encoding.decode_without_bom_handling(&bytes).0.into_owned().into_bytes(),
+        None => bytes,
+    };
+    Some((word, after))
 }

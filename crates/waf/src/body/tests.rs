@@ -106,7 +106,7 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
         // Differences that the parser documents.
         let error = parsed.error.as_deref().unwrap_or_default();
         let is_known = ["closing quote missing", "(empty)", "duplicate part header"];
-        let extended = parsed.files.iter().any(|file| !file.extended_name.is_empty());
+        let extended = parsed.files.iter().any(|file| !file.other_names.is_empty());
         if is_known.iter().any(|known| error.contains(known)) || extended {
             return Variables::new();
         }
@@ -183,7 +183,12 @@ fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
         },
     );
     let mut pairs = Vec::new();
-    head::cookies(cookies, |name, value| pairs.push((name.to_vec(), value.to_vec())));
+    head::cookies(cookies, |name, value| {
+        // libmodsecurity leaves out values without a name.
+        if !name.is_empty() {
+            pairs.push((name.to_vec(), value.to_vec()));
+        }
+    });
     Variables::from([
         ("REQUEST_FILENAME", hex(parsed.filename())),
         ("REQUEST_BASENAME", hex(parsed.basename())),

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use encoding_rs::{DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use memchr::memmem;
@@ -30,6 +31,12 @@ pub(crate) struct XmlError {
 pub(crate) struct Xml {
     /// All text of the root element (`XML:/*`), once its start tag was read.
     pub(crate) text: Option<Vec<u8>>,
+    /// Parts of the text between two tags, without those of whitespace.
+    pub(crate) runs: Vec<Range<usize>>,
+    /// An element has both a run of text and an element.
+    pub(crate) is_mixed: bool,
+    /// Contents of processing instructions. (libxml2 hides them.)
+    pub(crate) instructions: Vec<Vec<u8>>,
     /// Attribute values in their order (`XML://@*`): those of the elements, namespace declarations among them, and defaults that
     /// the DOCTYPE declares. (libxml2 hides the latter two from `XML://@*`.)
     pub(crate) attributes: Vec<Vec<u8>>,
@@ -48,7 +55,8 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
         out: Xml::default(),
         entities: HashMap::new(),
         expanded: 0,
-        depth: 0,
+        open: Vec::new(),
+        run_start: 0,
         root_seen: false,
     };
     let mut reader = Reader::from_str(&document);
@@ -70,6 +78,7 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
         }
         start = reader.buffer_position();
     };
+    parser.end_run();
     let error = result.err().map(|reason| (reader.error_position().max(start), reason));
     let flaw = flaw.map(|flaw| (flaw.offset as u64, flaw.reason.into()));
     let first = [flaw, error].into_iter().flatten().min_by_key(|(offset, _)| *offset);
@@ -87,8 +96,17 @@ struct Parser<'a> {
     entities: Entities,
     /// Bytes that entities have added.
     expanded: usize,
-    depth: usize,
+    open: Vec<Content>,
+    /// Start of the text behind the last tag.
+    run_start: usize,
     root_seen: bool,
+}
+
+/// Content of an element so far.
+#[derive(Default)]
+struct Content {
+    has_text: bool,
+    has_element: bool,
 }
 
 impl Parser<'_> {
@@ -96,15 +114,18 @@ impl Parser<'_> {
         match event {
             Event::Start(tag) => {
                 self.open(tag)?;
-                self.depth += 1;
-                if self.depth > ELEMENT_DEPTH_MAX.min(self.limits.depth) {
+                self.open.push(Content::default());
+                if self.open.len() > ELEMENT_DEPTH_MAX.min(self.limits.depth) {
                     return Err("elements nested too deep".into());
                 }
             }
             Event::Empty(tag) => self.open(tag)?,
-            Event::End(_) => self.depth -= 1,
+            Event::End(_) => {
+                self.end_run();
+                self.open.pop();
+            }
             Event::Text(text) => {
-                if self.depth == 0 {
+                if self.open.is_empty() {
                     let blank = text.bytes().all(|byte| byte.is_ascii_whitespace());
                     return if blank {
                         Ok(())
@@ -117,8 +138,8 @@ impl Parser<'_> {
                 }
                 self.append(text);
             }
-            Event::CData(text) if self.depth > 0 => self.append(text),
-            Event::GeneralRef(name) if self.depth > 0 => {
+            Event::CData(text) if !self.open.is_empty() => self.append(text),
+            Event::GeneralRef(name) if !self.open.is_empty() => {
                 let mut text = self.out.text.take().unwrap_or_default();
                 let result = self.reference(name, &mut text, 0);
                 self.out.text = Some(text);
@@ -141,6 +162,7 @@ impl Parser<'_> {
                 {
                     return Err("invalid processing instruction".into());
                 }
+                self.out.instructions.push(content.trim_ascii_start().into());
             }
             Event::DocType(declaration) => {
                 if self.root_seen {
@@ -159,7 +181,7 @@ impl Parser<'_> {
     }
 
     fn end(&self) -> Result<(), Reason> {
-        match (self.root_seen, self.depth) {
+        match (self.root_seen, self.open.len()) {
             (true, 0) => Ok(()),
             (true, _) => Err("element without its end tag".into()),
             (false, _) => Err("no root element".into()),
@@ -168,8 +190,13 @@ impl Parser<'_> {
 
     /// Handles a start tag, given without its angle brackets.
     fn open(&mut self, tag: &str) -> Result<(), Reason> {
-        if self.depth == 0 && self.root_seen {
+        if self.open.is_empty() && self.root_seen {
             return Err("more than one root element".into());
+        }
+        self.end_run();
+        if let Some(parent) = self.open.last_mut() {
+            parent.has_element = true;
+            self.out.is_mixed |= parent.has_text;
         }
         let (name, mut rest) = split_name(tag)?;
         let first = self.out.attributes.len();
@@ -209,6 +236,20 @@ impl Parser<'_> {
         self.root_seen = true;
         self.out.text.get_or_insert_default();
         Ok(())
+    }
+
+    /// Ends the text behind the last tag.
+    fn end_run(&mut self) {
+        let text = self.out.text.as_deref().unwrap_or_default();
+        let run = self.run_start..text.len();
+        self.run_start = text.len();
+        if !text[run.clone()].trim_ascii().is_empty() {
+            self.out.runs.push(run);
+            if let Some(element) = self.open.last_mut() {
+                element.has_text = true;
+                self.out.is_mixed |= element.has_element;
+            }
+        }
     }
 
     /// Appends an attribute value: references are replaced, whitespace becomes spaces.
@@ -600,6 +641,33 @@ mod tests {
         ] {
             assert_eq!(shown(input), expected, "{}", input.escape_ascii());
         }
+    }
+
+    #[test]
+    fn runs_are_the_texts_between_tags() {
+        for (document, expected, is_mixed) in [
+            ("<a>x</a>", vec!["x"], false),
+            ("<a> <b>x</b>\n<c>y<![CDATA[z]]>&lt;</c> </a>", vec!["x", "yz<"], false),
+            ("<a>x<b/>y</a>", vec!["x", "y"], true),
+            ("<a><b/>x</a>", vec!["x"], true),
+            ("<a><b>x</b></a>", vec!["x"], false),
+            ("<a>x<!-- c -->y<?p?>z</a>", vec!["xyz"], false),
+            ("<a><b>x</b><c>y", vec!["x", "y"], false),
+        ] {
+            let parsed = parse(document.as_bytes(), &LIMITS);
+            let text = String::from_utf8(parsed.text.unwrap()).unwrap();
+            let runs: Vec<_> = parsed.runs.iter().map(|run| &text[run.clone()]).collect();
+            assert_eq!((runs, parsed.is_mixed), (expected, is_mixed), "{document}");
+        }
+    }
+
+    #[test]
+    fn contents_of_processing_instructions_are_kept() {
+        let parsed = parse(b"<?xml version='1.0'?><?p?><a>t<?pi\n<x>?></a><?q  y ?>", &LIMITS);
+        assert_eq!(
+            (parsed.error, parsed.instructions),
+            (None, vec![vec![], b"<x>".to_vec(), b"y ".to_vec()])
+        );
     }
 
     #[test]

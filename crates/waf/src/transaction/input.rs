@@ -1,7 +1,8 @@
 //! Input of a request and its response: line, headers, body.
 
-use crate::body::{json, multipart, urlencoded, xml};
-use crate::head::{Target, cookies};
+use crate::body::multipart::PartKind;
+use crate::body::{Limits, json, multipart, urlencoded, xml};
+use crate::head::{Target, cookies, quoted_cookies};
 use crate::limits::{EMPTY_ARGUMENTS_MAX, Limit, NAME_BYTES_FREE, NAME_RATIO_MAX, Reached};
 use crate::rule::{BodyProcessor, EngineMode, Phase};
 use crate::settings::LimitAction;
@@ -49,9 +50,11 @@ impl Transaction {
             6 if name.eq_ignore_ascii_case(b"cookie") => {
                 let collections = [Variable::RequestCookies, Variable::RequestCookiesNames];
                 if self.entries.read().contains_any(&collections) {
-                    cookies(value, &mut |name: &[u8], value: &[u8]| {
+                    let mut add = |name: &[u8], value: &[u8]| {
                         self.entries.add_named(collections, name, value);
-                    });
+                    };
+                    cookies(value, &mut add);
+                    quoted_cookies(value, &mut add);
                 }
             }
             12 if name.eq_ignore_ascii_case(b"content-type") => {
@@ -246,9 +249,14 @@ impl Transaction {
             return None;
         }
         let limits = self.limits(body.len());
+        self.add_json(body, &limits)
+    }
+
+    /// Adds the values of a JSON text. Returns an error's message.
+    fn add_json(&mut self, text: &[u8], limits: &Limits) -> Option<String> {
         let mut adder = self.adder(false);
         let mut paths = Vec::new();
-        let result = json::parse(body, &limits, |name, value| match name.element {
+        let result = json::parse(text, limits, |name, value| match name.element {
             None => adder.add(name.path, value),
             Some(element) => adder.add_element(&mut paths, name.path, element, value),
         });
@@ -261,15 +269,34 @@ impl Transaction {
             return None;
         }
         let limits = self.limits(body.len());
-        let document = xml::parse(body, &limits);
+        let error = self.add_xml(body, &limits);
+        // The raw body has the bytes that a cut hides, such as the attributes of its last tag.
+        self.state.is_xml = error.is_none() && !limits.is_cut;
+        error
+    }
+
+    /// Adds the values of an XML document. Returns an error's message.
+    ///
+    /// A server reads the text of one element, so each run of text is a value: one with those before it would look otherwise to
+    /// rules for words, and to the search for SQL, which looks at the first words. The whole text is a value, too, if there is
+    /// only one run, or an element has both text and elements.
+    fn add_xml(&mut self, text: &[u8], limits: &Limits) -> Option<String> {
+        let document = xml::parse(text, limits);
+        let runs = if document.runs.len() > 1 { &document.runs[..] } else { &[] };
         if let Some(text) = &document.text {
-            self.entries.add(Variable::Xml, b"/*", text);
+            if runs.is_empty() || document.is_mixed {
+                self.entries.add(Variable::Xml, b"/*", text);
+            }
+            for run in runs {
+                self.entries.add(Variable::Xml, b"/*", &text[run.clone()]);
+            }
+        }
+        for instruction in &document.instructions {
+            self.entries.add(Variable::Xml, b"/*", instruction);
         }
         for attribute in &document.attributes {
             self.entries.add(Variable::Xml, b"//@*", attribute);
         }
-        // The raw body has the bytes that a cut hides, such as the attributes of its last tag.
-        self.state.is_xml = document.error.is_none() && !limits.is_cut;
         document.error.map(|error| format!("XML parsing error: {error}"))
     }
 
@@ -279,7 +306,8 @@ impl Transaction {
             .first(Variable::RequestHeaders, b"content-type")
             .unwrap_or_default()
             .to_vec();
-        let form = multipart::parse(body, &content_type, &self.limits(body.len()));
+        let mut limits = self.limits(body.len());
+        let form = multipart::parse(body, &content_type, &limits);
         // Bytes outside of files have a limit of their own.
         let files: usize = form.files.iter().map(|file| file.content.len()).sum();
         let limit = self.rules.settings.request_body_no_files_limit;
@@ -294,9 +322,27 @@ impl Transaction {
                 self.state.limits.exceed(Limit::Values, 1);
                 break;
             }
-            if !adder.add(&field.name, &body[field.value.clone()]) {
+            let is_full = !adder.add(&field.name, &body[field.value.clone()])
+                || field.other_name.as_ref().is_some_and(|name| !adder.add(name, b""));
+            if is_full {
                 break;
             }
+        }
+        // Names of all parts share what is free.
+        limits.name_bytes = NAME_BYTES_FREE;
+        let mut part_error = None;
+        for field in form.fields.iter().filter(|field| !field.value.is_empty()) {
+            let text = &body[field.value.clone()];
+            limits.name_bytes += NAME_RATIO_MAX * text.len();
+            let error = match field.kind {
+                PartKind::Text => None,
+                PartKind::Json => self.add_json(text, &limits),
+                PartKind::Xml => self.add_xml(text, &limits),
+            };
+            if field.kind == PartKind::Json {
+                limits.name_bytes = 0;
+            }
+            part_error = part_error.or(error);
         }
         let too_many_files = form.files.len() > self.rules.settings.upload_file_limit;
         self.entries
@@ -304,8 +350,8 @@ impl Transaction {
         let mut size = 0;
         for file in &form.files {
             self.entries.add(Variable::Files, &file.name, &file.file_name);
-            if !file.extended_name.is_empty() {
-                self.entries.add(Variable::Files, &file.name, &file.extended_name);
+            for other in &file.other_names {
+                self.entries.add(Variable::Files, &file.name, other);
             }
             self.entries.add(Variable::FilesNames, &file.name, &file.name);
             let mut digits = itoa::Buffer::new();
@@ -325,7 +371,7 @@ impl Transaction {
             self.entries.add(Variable::MultipartPartHeaders, part, line);
         }
         self.multipart_flags(&form.flags);
-        form.error.map(|error| format!("Multipart parsing error: {error}"))
+        form.error.map(|error| format!("Multipart parsing error: {error}")).or(part_error)
     }
 
     fn multipart_flags(&mut self, flags: &multipart::Flags) {
@@ -350,9 +396,9 @@ impl Transaction {
             .set_number(Variable::MultipartUnmatchedBoundary, flags.unmatched_boundary.into());
     }
 
-    fn limits(&self, body: usize) -> crate::body::Limits {
+    fn limits(&self, body: usize) -> Limits {
         let settings = &self.rules.settings;
-        crate::body::Limits {
+        Limits {
             depth: settings.json_depth_limit,
             parts: settings.arguments_limit,
             name_bytes: NAME_BYTES_FREE + NAME_RATIO_MAX * body,

@@ -67,6 +67,11 @@ fn a_transaction_takes_memory_and_work_in_proportion_to_its_body() {
     ));
     let key = "k".repeat(5_700);
     let field = "------b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n".repeat(1_500);
+    let json_part = format!(
+        "------b\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: application/json\r\n\r\n\
+         {{\"{}\":[[1],[1],[1],[1],[1],[1],[1],[1]]}}\r\n",
+        &key[..60]
+    );
     for (kind, body) in [
         ("application/json", format!("{{\"{key}\":[{}]}}", ["1"; 900].join(","))),
         ("application/json", format!("{{\"{key}\":[{}]}}", ["[1]"; 900].join(","))),
@@ -80,6 +85,9 @@ fn a_transaction_takes_memory_and_work_in_proportion_to_its_body() {
             format!("<a {}/>", (0..9_000).map(|i| format!("a{i}='' ")).collect::<String>()),
         ),
         ("multipart/form-data; boundary=----b", format!("{field}------b--\r\n")),
+        ("multipart/form-data; boundary=----b", format!("{}------b--\r\n", json_part.repeat(500))),
+        ("text/xml", format!("<a>{}</a>", "<b>x</b>".repeat(9_000))),
+        ("text/xml", format!("<a>{}</a>", "<?p?>".repeat(9_000))),
     ] {
         let transaction = post(&rules, kind, body.as_bytes());
         let (size, memory) = (body.len(), transaction.memory());
@@ -141,6 +149,54 @@ fn rules_see_the_raw_body_of_every_kind() {
             part(&format!("{disposition}\r\nContent-Type: a/b\r\nContent-Type: c/d")),
             vec![1, 3, 5],
         ),
+    ] {
+        assert_eq!(ids(&post(&rules, kind, body.as_bytes())), expected, "{kind} {body}");
+    }
+}
+
+#[test]
+fn hidden_values_are_those_that_servers_read() {
+    let rules = rules(&format!(
+        "{PARSERS}SecRule REQUEST_COOKIES \"@contains <script\" \"id:1,phase:1,pass\"\n\
+         SecRule ARGS|XML:/* \"@rx ^<script\" \"id:2,phase:2,pass\"\n\
+         SecRule ARGS_NAMES \"@rx <script\" \"id:3,phase:2,pass\"\n\
+         SecRule FILES \"@endsWith .php\" \"id:4,phase:2,pass\"\n\
+         SecRule REQBODY_ERROR \"!@eq 0\" \"id:5,phase:2,pass\"\n\
+         SecRule XML:/* \"@rx <script\" \"id:6,phase:2,pass\""
+    ));
+    for (cookie, expected) in [
+        ("=<script", vec![1]),
+        ("a=b; =<script", vec![1]),
+        ("a=\"\\074script\"", vec![1]),
+        ("a=\"<s\\cript\"", vec![1]),
+        ("a=\"b\"; c=<p", vec![]),
+    ] {
+        let mut transaction = Transaction::new(Arc::clone(&rules));
+        transaction.request_line(b"GET", b"/", b"HTTP/1.1");
+        transaction.request_header(b"Cookie", cookie.as_bytes());
+        transaction.process_request_headers(&mut Worker::new());
+        assert_eq!(ids(&transaction), expected, "{cookie}");
+    }
+    let part = |headers: &str, body: &str| {
+        let disposition = "Content-Disposition: form-data";
+        format!("--b\r\n{disposition}; {headers}\r\n\r\n{body}\r\n--b--\r\n")
+    };
+    let typed = |kind: &str, body: &str| part(&format!("name=\"a\"\r\nContent-Type: {kind}"), body);
+    let multipart = "multipart/form-data; boundary=b";
+    for (kind, body, expected) in [
+        (multipart, typed("application/json", r#"{"q":"\u003cscript"}"#), vec![2]),
+        (multipart, typed("application/json", r#"{"\u003cscript":1}"#), vec![3]),
+        (multipart, typed("application/json", "{"), vec![5]),
+        (multipart, typed("application/json", ""), vec![]),
+        (multipart, typed("text/xml", "<a>&lt;script</a>"), vec![2, 6]),
+        (multipart, typed("multipart/mixed; boundary=c", "--c--"), vec![5]),
+        (multipart, part("name=\"=?utf-8?B?PHNjcmlwdA==?=\"", "v"), vec![3]),
+        (multipart, part("name=\"a\"; filename=\"=?utf-8?q?a=2Ephp?=\"", "v"), vec![4]),
+        (multipart, part("name=\"a\"; filename=\"a\"; filename*=utf-7''a+AC4-php", "v"), vec![5]),
+        ("text/xml", "<a><b>x</b><c>&lt;script</c></a>".to_owned(), vec![2, 6]),
+        ("text/xml", "<a>&lt;scr<b/>ipt</a>".to_owned(), vec![2, 6]),
+        ("text/xml", "<a><?p <script?></a>".to_owned(), vec![2, 6]),
+        ("text/xml", "<a><b>&lt;scr</b><b>ipt</b></a>".to_owned(), vec![]),
     ] {
         assert_eq!(ids(&post(&rules, kind, body.as_bytes())), expected, "{kind} {body}");
     }
