@@ -248,3 +248,41 @@ fn replay_counts_what_would_have_been_blocked() {
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
     assert!(stderr(&output).contains("no line of \"attack.http\" is understood"));
 }
+
+#[test]
+fn diff_names_rules_that_change_verdicts() {
+    let workspace = workspace();
+    workspace.write("old/rules.conf", RULES);
+    let new = RULES.replace("un[a-z]+ select", "drop table").replace("id:7,", "id:9,");
+    workspace.write("new/rules.conf", &new);
+    let line = |target: &str| {
+        format!(
+            "::1 - - [21/Nov/2026:20:38:08 +0100] \"GET {target} HTTP/1.1\" 200 2 \"-\" \"x\"\n"
+        )
+    };
+    workspace.write("a.log", &(line("/?q=union+select&token=ab") + "?\n"));
+    workspace.write("b.log", &(line("/?q=drop+table") + &line("/?q=none")));
+    let diff = |further: &[&str]| {
+        let command = ["waf", "diff", "old", "new", "--log", "a.log", "b.log"];
+        let output = workspace.run(&[&command, further].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        stdout(&output)
+    };
+    let text = diff(&[]);
+    for part in [
+        "3 requests: 1 newly blocked, 1 no longer blocked, 0 blocked by both.",
+        "Lines that are not understood: 1.",
+        "7 Union\n    GET /?q=union+select&token=xx\n",
+        "9 Union\n    GET /?q=drop+table\n",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let text = diff(&["--format", "markdown"]);
+    assert!(text.contains("\n| 9 | 0 | 1 | 1 | 0 |\n"), "{text}");
+    let report: serde_json::Value =
+        serde_json::from_str(&diff(&["--format", "json"])).expect("JSON");
+    assert_eq!(report["rules"]["7"]["no_longer_blocked"], 1, "{report}");
+    assert_eq!(report["newly_blocked"], 1, "{report}");
+    let output = workspace.run(&["waf", "diff", "old", "new", "--log", "attack.http"]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+}

@@ -56,6 +56,13 @@ fn block(block: &Block) -> String {
     }
 }
 
+impl Table {
+    /// Renders the table as Markdown.
+    pub fn markdown(&self) -> String {
+        table(self)
+    }
+}
+
 fn table(table: &Table) -> String {
     let line = |cells: &mut dyn Iterator<Item = &String>| {
         let cells: Vec<String> = cells.map(|cell| escape(cell)).collect();

@@ -21,6 +21,7 @@ mod cmd {
     pub(crate) mod systems;
     mod threshold;
     pub(crate) mod waf;
+    mod waf_diff;
     mod waf_replay;
 }
 mod console;

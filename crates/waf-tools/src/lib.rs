@@ -1,7 +1,9 @@
-//! Tools beside the WAF engine: recorded requests, regression tests of rule sets, mutations of requests, and requests with hidden
-//! attacks. Like the engine they open no socket and read no clock.
+//! Tools beside the WAF engine: logs, recorded requests, differences between rule sets, their regression tests, mutations of
+//! requests, and requests with hidden attacks. Like the engine they open no socket and read no clock.
 
+pub mod difference;
 pub mod kinds;
+pub mod log;
 pub mod mutation;
 pub mod regression;
 pub mod replay;

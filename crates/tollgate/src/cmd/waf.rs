@@ -12,7 +12,7 @@ use tollgate_waf::{EngineMode, Match, RuleInfo, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay;
 
-use super::waf_replay;
+use super::{waf_diff, waf_replay};
 use crate::console::{self, Exit, Failure, eprint_line};
 
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,7 @@ Examples:
   tollgate waf explain crs-setup.conf rules/ --request attack.http
   tollgate waf test crs-setup.conf rules/ --tests tests/regression/tests/
   tollgate waf replay crs-setup.conf rules/ --log access.log
+  tollgate waf diff crs-3/ crs-4/ --log access.log
 
 docs/waf.md describes the rules. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
@@ -43,6 +44,8 @@ enum Command {
     Test(TestArgs),
     /// Say what the rules would have blocked of the requests in a log
     Replay(waf_replay::Args),
+    /// Say what other rules would block and let through of the requests in logs
+    Diff(waf_diff::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,6 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Test(args) => test(args),
         Command::Replay(args) => {
             waf_replay::replay(load_blocking(&args.rules, args.skip_unsupported)?, &args.log)
+        }
+        Command::Diff(args) => {
+            let load = |path| load_blocking(std::slice::from_ref(path), args.skip_unsupported);
+            waf_diff::diff(args, load(&args.old)?, load(&args.new)?)
         }
     }
 }

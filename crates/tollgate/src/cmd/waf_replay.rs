@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use tollgate_traffic::import::access_log::{self, LINE_BYTES_MAX, Logged};
 use tollgate_waf::{EngineMode, RuleSet, Worker};
-use tollgate_waf_tools::replay::{self, Request};
+use tollgate_waf_tools::{log, replay};
 
 use crate::console::{self, Exit, Failure};
 
@@ -34,39 +33,25 @@ struct RuleTotals {
     example: String,
 }
 
-pub(super) fn replay(rules: RuleSet, log: &Path) -> Result<Exit, Failure> {
+pub(super) fn replay(rules: RuleSet, path: &Path) -> Result<Exit, Failure> {
     let rules = Arc::new(rules);
-    let file = File::open(log)
-        .with_context(|| format!("cannot read \"{}\"", log.display()))
+    let file = File::open(path)
+        .with_context(|| format!("cannot read \"{}\"", path.display()))
         .map_err(Failure::bad_input)?;
     let mut totals = Totals::default();
-    let fields = access_log::Fields::default();
     let mut worker = Worker::new();
     let mut transaction = worker.warm_up(&rules);
-    let mut reader = BufReader::new(file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let count = (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        if count.with_context(|| format!("cannot read \"{}\"", log.display()))? == 0 {
-            break;
-        }
-        let text = line.trim_ascii_end();
-        let Ok(logged) = access_log::parse(text, &fields) else {
-            totals.not_understood += u64::from(!text.is_empty());
-            continue;
-        };
-        let (has_body, was_blocked) = (logged.has_body, logged.was_blocked);
-        let request = request(logged);
+    let not_understood = log::read(BufReader::new(file), |entry| {
+        let request = &entry.request;
         transaction.reset();
         transaction.engine_mode(EngineMode::On);
-        replay::run_request(&mut transaction, &mut worker, &request);
+        replay::run_request(&mut transaction, &mut worker, request);
         let is_blocked = transaction.intervention().is_some();
         totals.requests += 1;
-        totals.with_body += u64::from(has_body);
+        totals.with_body += u64::from(entry.lacks_body);
         totals.blocked += u64::from(is_blocked);
-        totals.newly_blocked += u64::from(is_blocked && was_blocked == Some(false));
-        totals.no_longer_blocked += u64::from(!is_blocked && was_blocked == Some(true));
+        totals.newly_blocked += u64::from(is_blocked && entry.was_blocked == Some(false));
+        totals.no_longer_blocked += u64::from(!is_blocked && entry.was_blocked == Some(true));
         for found in transaction.matches().iter().filter(|found| found.logged) {
             let rule = totals.rules.entry(found.id).or_default();
             if rule.matches == 0 {
@@ -76,13 +61,12 @@ pub(super) fn replay(rules: RuleSet, log: &Path) -> Result<Exit, Failure> {
             rule.matches += 1;
             rule.blocked += u64::from(is_blocked);
         }
-    }
+    });
+    totals.not_understood =
+        not_understood.with_context(|| format!("cannot read \"{}\"", path.display()))?;
     if totals.requests == 0 && totals.not_understood > 0 {
-        let error = anyhow!(
-            "no line of \"{}\" is understood; expected an audit log of the gateway, or an access log: combined, common, \
-             httplog of HAProxy, or JSON",
-            log.display()
-        );
+        let error =
+            anyhow!("no line of \"{}\" is understood; expected {}", path.display(), log::FORMATS);
         return Err(Failure::bad_input(error));
     }
     console::print(&totals.text())?;
@@ -123,18 +107,6 @@ impl Totals {
         }
         text
     }
-}
-
-/// Returns the request of the engine. Missing parts get harmless values.
-fn request(logged: Logged) -> Request {
-    let Logged { method, target, protocol, mut headers, has_all_headers, has_body, .. } = logged;
-    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"host")) {
-        headers.insert(0, (b"Host".to_vec(), b"localhost".to_vec()));
-    }
-    if has_body && !has_all_headers {
-        headers.push((b"Content-Length".to_vec(), b"0".to_vec()));
-    }
-    Request { method, target, protocol, headers, body: Vec::new() }
 }
 
 /// Arguments of `tollgate waf replay`.

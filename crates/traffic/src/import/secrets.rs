@@ -243,9 +243,10 @@ fn mask_path(path: &str) -> String {
     path.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
-/// Masks user, password, and secret parameters and arguments of a URL.
+/// Masks user, password, and secret parameters and arguments of a URL, or of a target.
 pub fn mask_url(url: &str) -> String {
-    let (scheme, rest) = match url.find("://") {
+    let is_scheme = |end: &usize| !url[..*end].contains(['/', '?', '#']);
+    let (scheme, rest) = match url.find("://").filter(is_scheme) {
         Some(end) => url.split_at(end + 3),
         None => ("", url),
     };
@@ -315,6 +316,7 @@ mod tests {
             ("u:p@a/b@c?q=1", "x:x@a/b@c?q=1"),
             ("http://[::1]:80/?Api_Key=k", "http://[::1]:80/?Api_Key=x"),
             ("a?sid=1", "a?sid=x"),
+            ("/a?sid=1&to=http://u:p@b/", "/a?sid=x&to=http://u:p@b/"),
         ] {
             assert_eq!(mask_url(url), masked);
         }

@@ -1,0 +1,163 @@
+//! `tollgate waf diff`: what other rules would block and let through of the requests in logs.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
+use serde::Serialize;
+use tollgate_records::files;
+use tollgate_report::document::Table;
+use tollgate_stats::number::counted;
+use tollgate_stats::text::Screen;
+use tollgate_waf::RuleSet;
+use tollgate_waf_tools::difference::{Comparison, Difference};
+use tollgate_waf_tools::log;
+
+use crate::console::{self, Exit, Failure};
+
+/// Arguments of `tollgate waf diff`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Rules in use: a file, which may include others, or a folder
+    #[arg(value_name = "OLD-RULES")]
+    pub(super) old: PathBuf,
+    /// Rules to compare with them
+    #[arg(value_name = "NEW-RULES")]
+    pub(super) new: PathBuf,
+    /// Audit log of the gateway, or an access log: combined, common, httplog of HAProxy, or JSON (may be repeated)
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    log: Vec<PathBuf>,
+    /// Leave out directives that are not supported
+    #[arg(long)]
+    pub(super) skip_unsupported: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// For a terminal
+    Table,
+    /// For a pull request
+    Markdown,
+    /// For programs: all data
+    Json,
+}
+
+const SCHEMA: u32 = 1;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    #[serde(flatten)]
+    difference: Difference,
+    /// Requests with a body that their log does not contain.
+    without_body: u64,
+    /// Lines of the logs that are not understood.
+    not_understood: u64,
+}
+
+/// Compares rule sets on the requests of the logs.
+pub(super) fn diff(args: &Args, old: RuleSet, new: RuleSet) -> Result<Exit, Failure> {
+    let mut comparison = Comparison::new(&Arc::new(old), &Arc::new(new));
+    let (mut without_body, mut not_understood) = (0, 0);
+    for path in &args.log {
+        let file = File::open(path)
+            .with_context(|| format!("cannot read \"{}\"", path.display()))
+            .map_err(Failure::bad_input)?;
+        let skipped = log::read(BufReader::new(file), |entry| {
+            without_body += u64::from(entry.lacks_body);
+            comparison.add(&entry.request);
+        });
+        not_understood += skipped.with_context(|| format!("cannot read \"{}\"", path.display()))?;
+    }
+    let difference = comparison.finish();
+    if difference.requests == 0 {
+        let error = anyhow!("the logs have no request; expected {}", log::FORMATS);
+        return Err(Failure::bad_input(error));
+    }
+    let report = Report { schema: SCHEMA, difference, without_body, not_understood };
+    let text = match args.format {
+        Format::Table => report.text(console::screen()),
+        Format::Markdown => report.markdown(),
+        Format::Json => files::json(&report)?,
+    };
+    console::print(&text)?;
+    Ok(Exit::Success)
+}
+
+impl Report {
+    fn summary(&self) -> Vec<String> {
+        let Difference { requests, blocked_by_both, newly_blocked, no_longer_blocked, .. } =
+            &self.difference;
+        let mut lines = vec![format!(
+            "{}: {newly_blocked} newly blocked, {no_longer_blocked} no longer blocked, {blocked_by_both} blocked by both.",
+            counted(*requests as usize, "request"),
+        )];
+        if self.without_body > 0 {
+            lines
+                .push(format!("{} had a body, which the log does not contain.", self.without_body));
+        }
+        if self.not_understood > 0 {
+            lines.push(format!("Lines that are not understood: {}.", self.not_understood));
+        }
+        lines
+    }
+
+    /// Rules in the order of the verdicts that they changed.
+    fn table(&self) -> Table {
+        let mut rules: Vec<_> = self.difference.rules.iter().collect();
+        rules.sort_by_key(|(id, rule)| {
+            let changed = rule.newly_blocked + rule.no_longer_blocked;
+            (std::cmp::Reverse((changed, rule.new_matches.max(rule.old_matches))), **id)
+        });
+        let rows = rules.into_iter().map(|(id, rule)| {
+            let figures =
+                [rule.old_matches, rule.new_matches, rule.newly_blocked, rule.no_longer_blocked];
+            let mut cells = vec![id.to_string()];
+            cells.extend(figures.map(|figure| figure.to_string()));
+            cells
+        });
+        let header = ["rule", "matches, old", "new", "newly blocked", "no longer"];
+        Table::of_text(header, rows.collect())
+    }
+
+    /// Messages and examples of the rules, in the order of their ids.
+    fn examples(&self) -> impl Iterator<Item = (String, &std::collections::BTreeSet<String>)> {
+        let rules = self.difference.rules.iter();
+        rules.map(|(id, rule)| {
+            (format!("{id} {}", rule.message).trim_end().to_owned(), &rule.examples)
+        })
+    }
+
+    fn text(&self, screen: Screen) -> String {
+        let mut text: String = self.summary().iter().map(|line| screen.wrapped(line)).collect();
+        if self.difference.rules.is_empty() {
+            return text;
+        }
+        text += &format!("\n{}\n", self.table().draw(screen));
+        for (rule, examples) in self.examples() {
+            text += &format!("{rule}\n");
+            text.extend(examples.iter().map(|example| format!("    {example}\n")));
+        }
+        text
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("## Difference between rules\n\n{}\n", self.summary().join("\n"));
+        if self.difference.rules.is_empty() {
+            return text;
+        }
+        text += &format!("\n{}", self.table().markdown());
+        // Indented lines are code, in which no character is special.
+        for (rule, examples) in self.examples() {
+            text += &format!("\n    {rule}\n");
+            text.extend(examples.iter().map(|example| format!("        {example}\n")));
+        }
+        text
+    }
+}
