@@ -80,6 +80,9 @@ pub struct Entry<'a> {
     pub body_bytes: u64,
     /// Reason, in one word, for an error response of the server. In the combined format an additional quoted field.
     pub reason: Option<&'a str>,
+    /// How a response ended before its end, in one word. `None`: it is complete. In the combined format as `reason`, which
+    /// such a response has not.
+    pub interruption: Option<&'a str>,
     /// Origin of a forwarded response. Logged in JSON only.
     pub upstream: Option<Upstream<'a>>,
 }
@@ -92,7 +95,8 @@ impl<'a> Entry<'a> {
         status: u16,
         body_bytes: u64,
     ) -> Self {
-        Self { peer, tls: None, request, status, body_bytes, reason: None, upstream: None }
+        let (tls, reason, interruption, upstream) = (None, None, None, None);
+        Self { peer, tls, request, status, body_bytes, reason, interruption, upstream }
     }
 }
 
@@ -437,7 +441,7 @@ impl Entry<'_> {
         lines.extend_from_slice(b"\" \"");
         push_escaped(lines, agent.unwrap_or(b"-"));
         lines.push(b'"');
-        if let Some(reason) = self.reason {
+        if let Some(reason) = self.reason.or(self.interruption) {
             push_all(lines, &[b" \"", reason.as_bytes(), b"\""]);
         }
     }
@@ -473,6 +477,7 @@ impl Serialize for JsonEntry<'_> {
         if let Some(reason) = entry.reason {
             json.serialize_entry("reason", reason)?;
         }
+        json.serialize_entry("end", entry.interruption.unwrap_or("complete"))?;
         if let Some(upstream) = &entry.upstream {
             json.serialize_entry("pool", upstream.pool)?;
             json.serialize_entry("backend", &upstream.backend)?;
@@ -567,6 +572,7 @@ mod tests {
             status: 200,
             body_bytes: 26,
             reason: None,
+            interruption: None,
             upstream: Some(upstream),
         };
         log.add_at(&now, &answered);
@@ -577,6 +583,7 @@ mod tests {
             status: 400,
             body_bytes: 5,
             reason: Some("syntax"),
+            interruption: None,
             upstream: None,
         };
         log.add_at(&now, &unparsed);
@@ -613,10 +620,10 @@ mod tests {
             "{\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"127.0.0.1\",\"tls\":\"TLSv1.3\",\
              \"cipher\":\"TLS_AES_256_GCM_SHA384\",\"sni\":\"a\",\"method\":\"GET\",\
              \"target\":\"/a\\\"b?\\\\\",\"version\":\"1.1\",\"host\":\"a\",\"referer\":\"/\u{e9}\",\
-             \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"pool\":\"site\",\
+             \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"end\":\"complete\",\"pool\":\"site\",\
              \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"duration_ms\":1.020}\n\
              {\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"unix:\",\"status\":400,\
-             \"body_bytes\":5,\"reason\":\"syntax\"}\n"
+             \"body_bytes\":5,\"reason\":\"syntax\",\"end\":\"complete\"}\n"
         );
         for line in written(LogFormat::Json).lines() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -666,6 +673,7 @@ mod tests {
                 status: 400,
                 body_bytes: 0,
                 reason: None,
+                interruption: None,
                 upstream: None,
             };
             file.thread_log().add(&entry);

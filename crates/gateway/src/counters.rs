@@ -14,6 +14,50 @@ use crate::firewall::FirewallCounters;
 pub(crate) const LOCAL_STATUSES: [u16; 16] =
     [200, 400, 403, 404, 405, 408, 413, 414, 415, 417, 431, 501, 502, 503, 504, 505];
 
+/// Ends of responses before their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    /// The client has left, or its connection has failed.
+    ClientClosed,
+    /// The client takes no more of the response, or sends no more of its request.
+    ClientStalled,
+    /// The backend has sent nothing for `timeouts.body`.
+    Stalled,
+    /// The backend has closed its connection within the body.
+    BrokenOff,
+    /// The body violates its framing.
+    Malformed,
+    /// The firewall has blocked it after its start.
+    Blocked,
+    /// The gateway has stopped.
+    Stopped,
+}
+
+impl Interruption {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::ClientClosed,
+        Self::ClientStalled,
+        Self::Stalled,
+        Self::BrokenOff,
+        Self::Malformed,
+        Self::Blocked,
+        Self::Stopped,
+    ];
+
+    /// Its name in logs and metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::ClientClosed => "client-closed",
+            Self::ClientStalled => "client-stalled",
+            Self::Stalled => "stalled",
+            Self::BrokenOff => "broken-off",
+            Self::Malformed => "malformed",
+            Self::Blocked => "blocked",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// A histogram of durations, by [`DURATION_BOUNDS_US`].
 #[derive(Debug, Default)]
 pub(crate) struct DurationCounters {
@@ -95,6 +139,8 @@ impl ClientCounters {
 pub(crate) struct PoolCounters<Backends = Box<[BackendCounters]>> {
     /// Responses by the first digit of their status, from 1xx.
     pub(crate) classes: [Counter; 5],
+    /// Requests whose responses ended early, or that have none, by [`Interruption::ALL`].
+    pub(crate) interruptions: [Counter; Interruption::ALL.len()],
     pub(crate) retries: Counter,
     pub(crate) queued: Counter,
     /// From a request head to the end of the response.
@@ -169,6 +215,7 @@ impl PoolTotals {
         backends: impl Iterator<Item = (&'a String, &'a BackendCounters)>,
     ) {
         add_each(&self.classes, &more.classes);
+        add_each(&self.interruptions, &more.interruptions);
         self.retries.add(more.retries.get());
         self.queued.add(more.queued.get());
         self.request_durations.add(&more.request_durations);

@@ -10,8 +10,8 @@ use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
 use crate::connect_error::LOCAL_RESOURCES;
 use crate::counters::{
-    BackendCounters, ClientCounters, Counters, DurationCounters, HandshakeCounters, LOCAL_STATUSES,
-    PoolTotals,
+    BackendCounters, ClientCounters, Counters, DurationCounters, HandshakeCounters, Interruption,
+    LOCAL_STATUSES, PoolTotals,
 };
 
 /// Reloads by result.
@@ -149,6 +149,13 @@ fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<Stri
         for (class, count) in (1..).zip(&totals.classes) {
             let labels = [("pool", &**pool), ("class", &format!("{class}xx"))];
             page.sample("responses_total", &labels, count.get());
+        }
+    }
+    let name = "responses_interrupted_total";
+    page.family(name, "Requests without a complete response, by pool and cause.");
+    for (pool, totals) in totals {
+        for (interruption, count) in Interruption::ALL.iter().zip(&totals.interruptions) {
+            page.sample(name, &[("pool", pool), ("end", interruption.word())], count.get());
         }
     }
     page.family("local_responses_total", "Requests answered by the gateway itself, by status.");

@@ -11,6 +11,7 @@
 //! - A [`SendBuffer`] holds bytes that the socket had no room for, or the frames of a turn.
 //! - A [`Sweep`] says when deadlines are to be checked, [`Timers`] whose time has come, and [`time_until_first`] how long
 //!   the poller may wait.
+//! - [`PeakMemory`] gives memory back to the system after a peak.
 //! - [`ArrivalCoalescing`] and [`ResponseCoalescing`] decide on a pause before the wait, so that one wake-up serves several
 //!   messages.
 //!
@@ -19,6 +20,7 @@
 mod acceptor;
 mod coalescing;
 mod listener;
+mod memory;
 mod poller;
 mod send_buffer;
 mod socket;
@@ -32,6 +34,7 @@ pub use listener::{
     Address, AddressParseError, UnixSocket, accept, close_backlog, defer_accept, listen,
     listen_per_thread, set_backlog,
 };
+pub use memory::PeakMemory;
 pub use poller::{Events, Interest, PollEvent, Poller, Waker};
 pub use send_buffer::{SendBuffer, try_io};
 pub use socket::Socket;

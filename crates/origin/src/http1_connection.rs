@@ -128,15 +128,7 @@ impl Http1Connection {
         if let (State::Pending(pending), Some(log)) = (&self.state, log) {
             let request = pending.transaction.logged.as_deref();
             let status = STATUS_NO_RESPONSE;
-            log.add(&Entry {
-                peer,
-                tls: None,
-                request,
-                status,
-                body_bytes: 0,
-                reason: None,
-                upstream: None,
-            });
+            log.add(&Entry::new(peer, request, status, 0));
         }
     }
 

@@ -26,6 +26,7 @@ pub use pool::{
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 pub use route::{Forwarded, HeaderEdits, HostPattern, PathForm, Requests, Route};
+pub(crate) use settings::Transfer;
 pub use settings::{AccessLog, Config, Limits, Listener, Timeouts};
 pub use waf::{AuditLog, Waf};
 

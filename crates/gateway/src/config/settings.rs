@@ -128,6 +128,7 @@ pub struct Timeouts {
     pub body: Duration,
     /// Bytes per second. `None`: any.
     pub body_rate: Option<NonZeroU32>,
+    pub body_slow: Duration,
     pub response: Duration,
     pub abandoned: Duration,
     pub idle: Duration,
@@ -142,6 +143,7 @@ impl Default for Timeouts {
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
             body_rate: NonZeroU32::new(240),
+            body_slow: Duration::from_secs(30 * 60),
             response: Duration::from_secs(60),
             abandoned: Duration::from_secs(1),
             idle: Duration::from_secs(60),
@@ -151,17 +153,34 @@ impl Default for Timeouts {
     }
 }
 
+/// The part of a body that a client has moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) since: Instant,
+    pub(crate) bytes: u64,
+}
+
 impl Timeouts {
+    /// A client whose bodies take longer than `body_slow` must be as fast as this many times the lowest rate.
+    const LASTING_RATE: u64 = 64;
+
     /// The deadline of a body after its client has moved `bytes`. It approaches `deadline` unless the client is as fast as
-    /// the lowest rate.
+    /// the lowest rate, and stays after `body_slow` unless it is much faster.
     pub(crate) fn next_body_deadline(
         &self,
         deadline: Instant,
         bytes: usize,
+        transfer: Transfer,
         now: Instant,
     ) -> Instant {
         let latest = now + self.body;
         let Some(rate) = self.body_rate else { return latest };
+        let age = now.saturating_duration_since(transfer.since);
+        let lasting_bytes =
+            age.as_secs().saturating_mul(u64::from(rate.get()) * Self::LASTING_RATE);
+        if age >= self.body_slow && transfer.bytes < lasting_bytes {
+            return latest.min(deadline);
+        }
         let earned =
             Duration::from_secs(1).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         latest.min(deadline + earned / rate.get())

@@ -532,11 +532,43 @@ fn body_deadline_approaches_below_the_lowest_rate() {
         ..Timeouts::default()
     };
     let now = Instant::now();
-    let next =
-        |timeouts: Timeouts, bytes| timeouts.next_body_deadline(now + ms(400), bytes, now) - now;
+    let next = |timeouts: Timeouts, bytes| {
+        let transfer = Transfer { since: now, bytes: bytes as u64 };
+        timeouts.next_body_deadline(now + ms(400), bytes, transfer, now) - now
+    };
     assert_eq!(next(rate(0), 1), ms(1_000));
     assert_eq!(next(rate(100), 1), ms(410));
     assert_eq!(next(rate(100), 59), ms(990));
     assert_eq!(next(rate(100), 60), ms(1_000));
     assert_eq!(next(rate(1), usize::MAX), ms(1_000));
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Moves `bytes` each second. Returns the time after which the client is late, at most a day.
+fn time_of_client(timeouts: &Timeouts, bytes: usize) -> Duration {
+    let start = Instant::now();
+    let mut deadline = start + timeouts.body;
+    for second in 1..86_400 {
+        let now = start + Duration::from_secs(second);
+        if deadline <= now {
+            return now - start;
+        }
+        let moved = Transfer { since: start, bytes: second * bytes as u64 };
+        deadline = timeouts.next_body_deadline(deadline, bytes, moved, now);
+    }
+    DAY
+}
+
+#[test]
+fn slow_client_is_late_after_a_time_and_a_fast_one_never() {
+    let timeouts = Timeouts::default();
+    assert_eq!(time_of_client(&timeouts, 0), timeouts.body);
+    assert!(time_of_client(&timeouts, 100) < Duration::from_secs(60));
+    for bytes in [240, 241, 15_000] {
+        assert_eq!(time_of_client(&timeouts, bytes), Duration::from_secs(30 * 60 + 29));
+    }
+    assert_eq!(time_of_client(&timeouts, 240 * 64), DAY);
+    let any = Timeouts { body_rate: None, ..timeouts };
+    assert_eq!(time_of_client(&any, 1), DAY);
 }

@@ -13,7 +13,7 @@ use super::http2::{Connections, Following};
 use super::keys::ListenerKey;
 use super::link::Link;
 use super::transaction::RequestBuffer;
-use crate::config::Timeouts;
+use crate::config::{Timeouts, Transfer};
 use tollgate_tls::Transport;
 
 /// A client: a connection, or one stream of an HTTP/2 connection, which acts like a connection with one request.
@@ -92,6 +92,15 @@ impl Client {
         }
     }
 
+    /// Memory of its buffers.
+    pub(super) fn held_bytes(&self) -> usize {
+        let received = match &self.link {
+            Link::Connection(_) => 0,
+            Link::Stream(stream) => stream.held_bytes(),
+        };
+        received + self.unread.capacity() + self.unsent.capacity()
+    }
+
     /// Keeps the bytes after the current request. Releases the memory if there are none.
     pub(super) fn keep_unread(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -110,11 +119,13 @@ impl Client {
         unsent.send(|bytes| link.send(http2, bytes, following(end.as_deref(), false)))
     }
 
-    /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left.
+    /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left. `transfer`: of a
+    /// body of which more may follow.
     pub(super) fn flush_body(
         &mut self,
         http2: &mut Connections,
         timeouts: &Timeouts,
+        transfer: Option<Transfer>,
         now: Instant,
     ) -> io::Result<bool> {
         let count = self.flush(http2)?;
@@ -122,7 +133,8 @@ impl Client {
         if count > 0 && is_empty {
             self.deadline = now + timeouts.body;
         } else if count > 0 {
-            self.deadline = timeouts.next_body_deadline(self.deadline, count, now);
+            let transfer = transfer.unwrap_or(Transfer { since: now, bytes: 0 });
+            self.deadline = timeouts.next_body_deadline(self.deadline, count, transfer, now);
         }
         Ok(is_empty)
     }

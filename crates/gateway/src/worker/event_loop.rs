@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_net::{
-    Acceptor, ArrivalCoalescing, EventSource, Events, Interest, PollEvent, Poller, Sweep,
-    minimize_timer_slack, time_until_first,
+    Acceptor, ArrivalCoalescing, EventSource, Events, Interest, PeakMemory, PollEvent, Poller,
+    Sweep, minimize_timer_slack, time_until_first,
 };
 
 use super::exchange::{Exchange, Next, Stage};
@@ -48,6 +48,7 @@ pub(crate) struct Worker {
     pub(super) next_sweep: Sweep,
     pub(super) acceptor: Acceptor,
     pub(super) coalescing: ArrivalCoalescing,
+    memory: PeakMemory,
 }
 
 impl Worker {
@@ -74,6 +75,7 @@ impl Worker {
             next_sweep: Sweep::new([], now),
             acceptor: Acceptor::default(),
             coalescing: ArrivalCoalescing::new(now),
+            memory: PeakMemory::default(),
         };
         worker.next_sweep = Sweep::new(worker.timeouts_in_use(), now);
         listeners.into_iter().try_for_each(|listener| worker.add_listener(listener))?;
@@ -200,6 +202,8 @@ impl Worker {
         self.shared.close_idle_if(|upstream| upstream.idle_until <= now);
         self.exchanges.values().for_each(|exchange| exchange.count_bytes(&self.shared));
         self.shared.http2.shrink();
+        let held_bytes: usize = self.exchanges.values().map(Exchange::held_bytes).sum();
+        self.memory.observe(held_bytes + self.shared.http2.held_bytes());
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {

@@ -12,6 +12,7 @@ use super::link::Link;
 use super::shared::Shared;
 use super::transaction::Transaction;
 use super::turn::{After, Flow, Turn, send_local};
+use crate::counters::Interruption;
 use crate::firewall::{FirewallVerdict, TransactionId};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use tollgate_tls::Received;
@@ -183,6 +184,7 @@ impl Exchange {
             status: response.status(),
             body_bytes,
             reason: response.reason().map(Reason::word),
+            interruption: None,
             upstream: None,
         });
     }
@@ -190,7 +192,7 @@ impl Exchange {
     /// Sends the rest of the last response, then closes.
     fn finish(&mut self, shared: &mut Shared, lingers: bool) -> Next {
         let client = &mut self.client;
-        match client.flush_body(&mut shared.http2, &shared.timeouts, shared.now) {
+        match client.flush_body(&mut shared.http2, &shared.timeouts, None, shared.now) {
             Ok(true) => {}
             Ok(false) => return Next::Wait,
             Err(_) => return Next::Close,
@@ -268,6 +270,12 @@ impl Exchange {
             && matches!(&self.client.link, Link::Connection(transport) if !transport.is_watched() && !transport.is_tls())
     }
 
+    /// Memory of its buffers.
+    pub(super) fn held_bytes(&self) -> usize {
+        let transaction = self.transaction().map_or(0, Transaction::held_bytes);
+        self.client.held_bytes() + transaction
+    }
+
     /// True if the client has neither sent part of a request nor awaits a response.
     pub(super) fn is_idle(&self, shared: &Shared) -> bool {
         match self.stage {
@@ -287,6 +295,9 @@ impl Exchange {
         };
         if let Stage::Transaction(transaction) = &mut self.stage {
             let client = &mut self.client;
+            if shared.stop_by.is_some_and(|by| by <= shared.now) {
+                transaction.interruption = Some(Interruption::Stopped);
+            }
             Turn { id: self.id, client, transaction, shared }.end();
         }
         self.count_bytes(shared);

@@ -51,7 +51,7 @@ impl Exchange {
     pub(super) fn read_head(&mut self, shared: &mut Shared) -> Next {
         let client = &mut self.client;
         if !client.unsent.is_empty() {
-            match client.flush_body(&mut shared.http2, &shared.timeouts, shared.now) {
+            match client.flush_body(&mut shared.http2, &shared.timeouts, None, shared.now) {
                 Ok(true) => client.deadline = shared.now + shared.timeouts.idle,
                 Ok(false) => return Next::Wait,
                 Err(_) => return Next::Close,

@@ -6,8 +6,10 @@ use tollgate_http1::FieldList;
 
 use super::keys::UpstreamKey;
 use super::scratch::{HEADROOM_BYTES, PIECE_BYTES};
+use super::shared::Shared;
 use super::transaction::{RequestState, exceeds_limit};
 use super::turn::{Flow, Turn};
+use crate::config::Transfer;
 use crate::firewall::{Direction, FirewallVerdict};
 use crate::local_response::Reason;
 use tollgate_tls::Received;
@@ -96,7 +98,9 @@ impl Turn<'_> {
         if exceeds_limit(body, received, config.limits.body_bytes) {
             return Err(refuse(Reason::BodyTooLarge));
         }
-        client.deadline = shared.timeouts.next_body_deadline(client.deadline, count, shared.now);
+        let transfer = Transfer { since: transaction.started_at, bytes: received };
+        let Shared { timeouts, now, .. } = **shared;
+        client.deadline = timeouts.next_body_deadline(client.deadline, count, transfer, now);
         let behind = start + taken.consumed..start + count;
         if !behind.is_empty() {
             client.unread.extend_from_slice(&shared.scratch.input[behind]);

@@ -17,7 +17,8 @@ use super::transaction::{Hold, ResponseState};
 use super::turn::{Flow, Turn};
 use super::upstreams::BackendPlace;
 use crate::body::Body;
-use crate::config::{Protocol, Requests};
+use crate::config::{Protocol, Requests, Transfer};
+use crate::counters::Interruption;
 use crate::firewall::{Direction, FirewallVerdict};
 use crate::headers::{HeadWriter, MessageForm, Persistence, render_response};
 use crate::local_response::Reason;
@@ -52,7 +53,9 @@ impl Turn<'_> {
     /// Reads a piece of the response and forwards it, if the client has room.
     pub(super) fn forward_response(&mut self, at: UpstreamKey) -> Flow {
         let Self { client, transaction, shared, .. } = self;
-        match client.flush_body(&mut shared.http2, &shared.timeouts, shared.now) {
+        let transfer =
+            Transfer { since: transaction.started_at, bytes: transaction.response_body_bytes };
+        match client.flush_body(&mut shared.http2, &shared.timeouts, Some(transfer), shared.now) {
             Ok(true) => {}
             Ok(false) => return Flow::Wait,
             Err(_) => return Flow::Close,
@@ -139,7 +142,10 @@ impl Turn<'_> {
             ResponseState::Body { .. } if self.transaction.can_respond() => {
                 self.reject_response("it ended within its body")
             }
-            ResponseState::Body { .. } => self.abort_response(),
+            ResponseState::Body { .. } if upstream.has_invalid_response() => {
+                self.abort_response(Interruption::Malformed)
+            }
+            ResponseState::Body { .. } => self.abort_response(Interruption::BrokenOff),
             // Nothing is read from the backend then.
             ResponseState::Done { .. } | ResponseState::Tunnel { .. } => {
                 self.shared.report_bug("a response ended after its end");
@@ -149,9 +155,9 @@ impl Turn<'_> {
     }
 
     /// Aborts a response within which the backend failed: the client sees its connection end.
-    fn abort_response(&mut self) -> Flow {
+    fn abort_response(&mut self, cause: Interruption) -> Flow {
         self.record_failure("a response broke off or is invalid");
-        Flow::Close
+        self.interrupt(cause)
     }
 
     /// The backend sent an invalid response, of which the client has nothing yet.
@@ -250,7 +256,7 @@ impl Turn<'_> {
             return if is_unsent {
                 self.reject_response("its body is malformed")
             } else {
-                self.abort_response()
+                self.abort_response(Interruption::Malformed)
             };
         };
         transaction.response_body_bytes += taken.payload_bytes;

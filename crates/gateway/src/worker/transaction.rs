@@ -11,6 +11,7 @@ use super::scratch::CachedRequest;
 use crate::body::Body;
 use crate::cluster::{Attempts, BackendId, HashKey, QueueId};
 use crate::config::{PoolId, RouteId};
+use crate::counters::Interruption;
 use crate::firewall::TransactionId;
 use crate::headers::RequestSummary;
 use crate::local_response::Reason;
@@ -43,6 +44,8 @@ pub(super) struct Transaction {
     pub(super) status: u16,
     /// Of a local response, or of the end of a malformed request.
     pub(super) reason: Option<Reason>,
+    /// Cause of an end before that of the response, which removing the client is. `None` once the response is complete.
+    pub(super) interruption: Option<Interruption>,
     /// Received payload.
     pub(super) response_body_bytes: u64,
     /// The client's connection ends with the response.
@@ -212,6 +215,7 @@ impl Transaction {
             hold: Hold::Nothing,
             status: 0,
             reason: None,
+            interruption: Some(Interruption::ClientClosed),
             response_body_bytes: 0,
             closes: !summary.keep_alive,
             abandoned_until: None,
@@ -223,6 +227,15 @@ impl Transaction {
             sends: 0,
             logged_request: None,
         }
+    }
+
+    /// Memory of its buffers.
+    pub(super) fn held_bytes(&self) -> usize {
+        let held = match &self.hold {
+            Hold::Nothing => 0,
+            Hold::Kept(held) | Hold::Parked(held) => held.bytes.capacity(),
+        };
+        held + self.request_buffer.bytes.capacity()
     }
 
     /// The identifier, if the firewall sees the transaction.

@@ -51,7 +51,12 @@ impl Turn<'_> {
             (Flow::Wait, Flow::Wait) if self.has_lost_client(ended) => Flow::Close,
             (Flow::Wait, Flow::Wait) => Flow::Wait,
             (Flow::Continue | Flow::Wait, Flow::Continue | Flow::Wait) => Flow::Continue,
-            _ => Flow::Close,
+            _ => {
+                if client && backend {
+                    self.transaction.interruption = None;
+                }
+                Flow::Close
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use super::transaction::{
 };
 use super::upstreams::BackendPlace;
 use crate::config::Timeouts;
+use crate::counters::Interruption;
 use crate::firewall::{FirewallVerdict, Outcome};
 use crate::headers::{HeadWriter, RequestSummary};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
@@ -37,7 +38,7 @@ pub(super) enum Flow {
     Finish,
     /// It ends with this response in place of the backend's.
     Respond(Box<LocalResponse>),
-    /// It ends with its client.
+    /// It ends with its client, for the cause that the transaction has.
     Close,
 }
 
@@ -88,7 +89,11 @@ impl Turn<'_> {
             FirewallVerdict::Respond(response) => {
                 let can_respond =
                     self.transaction.is_head_missing() || held.is_some_and(|held| held.has_head);
-                if can_respond { Flow::Respond(response) } else { Flow::Close }
+                if can_respond {
+                    Flow::Respond(response)
+                } else {
+                    self.interrupt(Interruption::Blocked)
+                }
             }
             FirewallVerdict::Bug(state) => {
                 self.shared.report_bug(state);
@@ -184,6 +189,12 @@ impl Turn<'_> {
         Flow::Continue
     }
 
+    /// Ends with the client, which has a part of the response.
+    pub(super) fn interrupt(&mut self, cause: Interruption) -> Flow {
+        self.transaction.interruption = Some(cause);
+        Flow::Close
+    }
+
     /// Handles a deadline that has passed: that of the client, or of an abandoned request.
     pub(super) fn time_out(&mut self) -> Flow {
         let is_parked = self.transaction.is_parked();
@@ -208,10 +219,15 @@ impl Turn<'_> {
             return Flow::error(Reason::ResponseTimeout);
         }
         if !is_head_missing {
+            // Nothing shows who has ended a tunnel that is silent.
+            if self.transaction.is_tunnel() {
+                return self.interrupt(Interruption::Stalled);
+            }
             if self.waits_for_response_body() {
                 self.record_failure("a response stalled");
+                return self.interrupt(Interruption::Stalled);
             }
-            return Flow::Close;
+            return self.interrupt(Interruption::ClientStalled);
         }
         let BackendState::Assigned(at) = self.transaction.backend else {
             let generation = &self.shared.upstreams[self.transaction.generation];
@@ -252,6 +268,7 @@ impl Turn<'_> {
         let context = ResponseContext { is_head, version, keep_alive };
         self.transaction.status = response.status();
         self.transaction.reason = response.reason();
+        self.transaction.interruption = None;
         self.transaction.response_body_bytes = response.body_bytes(context);
         let after = send_local(self.client, self.shared, response, context);
         self.end();
@@ -261,6 +278,7 @@ impl Turn<'_> {
     /// Ends with a response that was received, and sent or waits to be sent.
     pub(super) fn finish(&mut self) -> After {
         let Self { client, transaction, shared, .. } = self;
+        transaction.interruption = None;
         // Bytes after the client's last request may be here or still in the kernel.
         let has_more = !client.unread.is_empty() || client.link.is_readable();
         let after = if transaction.closes || client.link.is_stream() {
@@ -291,6 +309,10 @@ impl Turn<'_> {
                 duration: shared.now.saturating_duration_since(transaction.started_at),
             };
             shared.inspector.finish(transaction.id, &outcome);
+        }
+        if let Some(interruption) = transaction.interruption {
+            let counters = shared.pool_counters(transaction.generation, transaction.pool);
+            counters.interruptions[interruption as usize].add(1);
         }
         // A tunnel's duration does not count as a response's.
         if transaction.status > 0 && !transaction.is_tunnel() {
@@ -338,6 +360,7 @@ impl Turn<'_> {
             status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
             body_bytes: transaction.response_body_bytes,
             reason: transaction.reason.map(Reason::word),
+            interruption: transaction.interruption.map(Interruption::word),
             upstream: Some(LoggedUpstream {
                 pool: &pool.name,
                 backend: backend.as_deref(),

@@ -15,8 +15,10 @@ use tollgate_gateway::config::{
     Address, Backend as ConfigBackend, Ejection, HealthCheck, HealthRequest, Pool, PoolId, Route,
 };
 
+use crate::support::http2::{GET_FIELDS, Http2Peer};
 use crate::support::{
-    ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, config, is_echo, test_path,
+    ChildProcess, Peer, TestGateway, ThreadedBackend, child_arguments, config, is_echo, poll,
+    resident_bytes, test_path,
 };
 
 /// All file descriptors that the process may still open.
@@ -284,4 +286,56 @@ fn unread_standard_error_delays_no_request_and_lost_lines_are_counted() {
         lost.is_some_and(|lost| lost > 0 && logged + lost >= EJECTIONS / 2),
         "{logged} {lost:?}"
     );
+}
+
+/// Memory that the allocator may keep.
+const KEPT_BYTES_MAX: u64 = 12 << 20;
+
+#[test]
+fn memory_of_stalled_streams_is_given_back() {
+    const CONNECTIONS: u32 = 10;
+    const STREAMS: u32 = 60;
+    // The memory of the backend must not count.
+    let Some(arguments) = child_arguments() else {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+        let response = [head.as_bytes(), &vec![b'a'; 1_000_000]].concat();
+        let backend = ThreadedBackend::responding(move |_| response.clone());
+        let name = test_path!("memory_of_stalled_streams_is_given_back");
+        return ChildProcess::run(name, &[backend.addr().to_string()]);
+    };
+    let mut config = config(&[arguments[0].parse().unwrap()]);
+    config.listeners[0].http2 = true;
+    config.timeouts.abandoned = Duration::from_secs(1);
+    let gateway = TestGateway::start(&config);
+    let before_bytes = resident_bytes();
+    let started =
+        format!("backend_requests_total{{pool=\"default\",backend=\"{}\"}}", arguments[0]);
+    let mut requests = 0;
+    // Its streams have no window.
+    let mut stall = |streams: u32| {
+        let mut client = Http2Peer::with_settings(gateway.address(), &[(4, 0)]);
+        for at in 0..streams {
+            client.request(2 * at + 1, true, GET_FIELDS);
+        }
+        requests += u64::from(streams);
+        gateway.expect_metric(&started, requests);
+        client
+    };
+    // Small ones remain, with memory above that of the others.
+    let (clients, remaining): (Vec<Http2Peer>, Vec<Http2Peer>) =
+        (0..CONNECTIONS).map(|_| (stall(STREAMS), stall(1))).unzip();
+    let held_bytes = poll(|| {
+        let held_bytes = resident_bytes().saturating_sub(before_bytes);
+        if held_bytes > 2 * KEPT_BYTES_MAX { Ok(held_bytes) } else { Err(held_bytes.to_string()) }
+    });
+    drop(clients);
+    gateway.expect_metric("client_connections", u64::from(CONNECTIONS));
+    poll(|| {
+        let kept_bytes = resident_bytes().saturating_sub(before_bytes);
+        if kept_bytes <= KEPT_BYTES_MAX {
+            return Ok(());
+        }
+        Err(format!("{kept_bytes} of {held_bytes} bytes stay"))
+    });
+    drop(remaining);
 }

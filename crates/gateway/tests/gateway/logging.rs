@@ -103,6 +103,67 @@ fn reason_of_each_local_response_is_logged() {
     assert_eq!(reasons(&log), expected);
 }
 
+/// The status, the end and the path of the entries of an access log in JSON.
+fn ends(log: &Path) -> Vec<(u64, String, String)> {
+    let text = fs::read_to_string(log).unwrap();
+    let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let word = |entry: &Value, key| entry[key].as_str().unwrap().to_owned();
+    entries
+        .map(|entry| {
+            (entry["status"].as_u64().unwrap(), word(&entry, "end"), word(&entry, "target"))
+        })
+        .collect()
+}
+
+#[test]
+fn end_of_each_response_is_logged_and_counted() {
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nDate: d\r\n";
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.timeouts.body = SHORT;
+    config.access_log = Some(AccessLog { format: LogFormat::Json, ..log_to(&log).unwrap() });
+    let gateway = TestGateway::start(&config);
+    let cases = [
+        ("complete", "Content-Length: 2\r\n\r\nhi"),
+        ("stalled", "Content-Length: 5\r\n\r\nab"),
+        ("broken-off", "Content-Length: 5\r\n\r\nab"),
+        ("malformed", "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"),
+        ("client-closed", "Content-Length: 5\r\n\r\nab"),
+    ];
+    for (end, response) in cases {
+        let mut client = gateway.client();
+        client.send(format!("GET /{end} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        let mut upstream = backend.accept();
+        upstream.head().unwrap();
+        upstream.send(format!("{HEAD}{response}"));
+        client.head().unwrap();
+        client.read(1);
+        match end {
+            "malformed" => upstream.send("x"),
+            "broken-off" => drop(upstream),
+            "client-closed" => client.reset(),
+            _ => {}
+        }
+        let labels = format!("{{pool=\"default\",end=\"{end}\"}}");
+        if end != "complete" {
+            gateway.expect_metric(&format!("responses_interrupted_total{labels}"), 1);
+        }
+        gateway.expect_metric("client_connections", 0);
+    }
+    let mut expected: Vec<(u64, String, String)> =
+        cases.iter().map(|(end, _)| (200, (*end).to_owned(), format!("/{end}"))).collect();
+    // A client that leaves before its response.
+    let mut client = gateway.client();
+    client.send("GET /early HTTP/1.1\r\nHost: x\r\n\r\n");
+    let _upstream = backend.accept();
+    client.reset();
+    gateway.expect_metric("client_connections", 0);
+    expected.push((499, "client-closed".to_owned(), "/early".to_owned()));
+    assert_eq!(ends(&log), expected);
+}
+
 #[test]
 fn reason_is_the_last_field_of_the_combined_format() {
     let folder = TempDir::new().unwrap();

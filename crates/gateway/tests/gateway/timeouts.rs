@@ -122,6 +122,29 @@ fn request_body_slower_than_the_lowest_rate_times_out() {
 }
 
 #[test]
+fn trickle_that_is_above_the_lowest_rate_times_out_in_the_end() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| {
+        timeouts.body = SHORT;
+        timeouts.body_rate = NonZeroU32::new(100);
+        timeouts.body_slow = SHORT;
+    });
+    let mut client = gateway.client();
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n";
+    client.send(head);
+    let mut upstream = backend.accept();
+    upstream.expect(head);
+    let started_at = Instant::now();
+    while gateway.metric("local_responses_total{status=\"408\"}") == 0 {
+        assert!(started_at.elapsed() < DEADLINE, "a trickle goes on");
+        // Ten times the lowest rate.
+        client.try_send("0123456789").ok();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    client.expect_local_response(408);
+}
+
+#[test]
 fn idle_connection_is_closed_without_a_response() {
     let backend = ThreadedBackend::start(serve_echo);
     let mut config = config(&[backend.addr()]);

@@ -332,6 +332,9 @@ pub(super) struct TimeoutsFile {
     /// Lowest average rate at which clients send and receive bodies, in bytes per second; 0 allows any. A client that
     /// lags behind it by `body` times out. Default: 240.
     pub(super) body_rate: Option<u32>,
+    /// Longest time for a body if the average rate of the client is below 64 times `body_rate`, so that a trickle does not
+    /// occupy a backend for ever. Default: 30m.
+    pub(super) body_slow: Option<Located<HumanDuration>>,
     /// From the end of a request to the first byte of the response. Default: 1m.
     pub(super) response: Option<Located<HumanDuration>>,
     /// For the response to a client that has ended its sending side, as one that has left does; then its request is

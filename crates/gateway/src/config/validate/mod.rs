@@ -159,6 +159,7 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
         header: duration(&file.header, default.header)?,
         body: duration(&file.body, default.body)?,
         body_rate: file.body_rate.map_or(default.body_rate, NonZeroU32::new),
+        body_slow: duration(&file.body_slow, default.body_slow)?,
         response: duration(&file.response, default.response)?,
         abandoned: duration(&file.abandoned, default.abandoned)?,
         idle: duration(&file.idle, default.idle)?,

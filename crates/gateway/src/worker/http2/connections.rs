@@ -215,6 +215,11 @@ impl Stream {
         self.incoming.take_end()
     }
 
+    /// Memory of received bytes.
+    pub(in crate::worker) fn held_bytes(&self) -> usize {
+        self.incoming.held_memory()
+    }
+
     /// Ends a stream to a backend. The rest of what was received is still read.
     pub(super) fn end(&mut self, end: StreamEnd) {
         self.end.get_or_insert(end);
@@ -430,6 +435,11 @@ impl Connections {
                 connection.framing.shrink();
             }
         }
+    }
+
+    /// Memory of frames to send.
+    pub(in crate::worker) fn held_bytes(&self) -> usize {
+        self.arena.values().map(|connection| connection.out.capacity()).sum()
     }
 
     /// The next event in received bytes.

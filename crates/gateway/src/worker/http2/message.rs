@@ -236,6 +236,11 @@ impl Incoming {
         !self.heads.is_empty() && (self.has_ended || !self.is_bodyless || !self.holds_end)
     }
 
+    /// Memory of received bytes.
+    pub(super) fn held_memory(&self) -> usize {
+        self.heads.capacity() + self.payload.capacity()
+    }
+
     fn has_payload(&self) -> bool {
         self.payload.unsent().len() > self.held_bytes()
     }

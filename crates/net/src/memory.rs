@@ -1,0 +1,63 @@
+//! Memory that the allocator keeps after buffers are freed.
+
+/// Less than this stays with the allocator, which uses it again.
+const WORTH_BYTES: usize = 8 << 20;
+
+/// Gives memory of buffers back to the system after a peak. The allocator of glibc keeps free memory below any that is in use,
+/// for example all that slow peers needed below one connection that came later.
+#[derive(Debug, Default)]
+pub struct PeakMemory {
+    peak_bytes: usize,
+}
+
+impl PeakMemory {
+    /// Takes the current size of all buffers, now and then. Returns true if memory was given back, which takes about a
+    /// millisecond per 50 MB.
+    pub fn observe(&mut self, bytes: usize) -> bool {
+        let is_over = self.is_over(bytes);
+        if is_over {
+            give_back_free();
+        }
+        is_over
+    }
+
+    /// True if most of the memory of the last peak is free.
+    fn is_over(&mut self, bytes: usize) -> bool {
+        self.peak_bytes = self.peak_bytes.max(bytes);
+        let free_bytes = self.peak_bytes - bytes;
+        let is_over = free_bytes >= WORTH_BYTES && free_bytes >= self.peak_bytes / 2;
+        if is_over {
+            self.peak_bytes = bytes;
+        }
+        is_over
+    }
+}
+
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "a call of the C library without arguments to get wrong")]
+fn give_back_free() {
+    // SAFETY: `malloc_trim(3)` touches only free memory of the allocator, and is safe to call from any thread.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn give_back_free() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peak_is_over_once() {
+        let mut memory = PeakMemory::default();
+        let series =
+            [(1, false), (0, false), (20, false), (11, false), (10, true), (1, true), (0, false)];
+        for (mib, is_over) in series {
+            assert_eq!(memory.is_over(mib << 20), is_over, "{mib} MiB");
+        }
+        let series = [(100, false), (60, false), (49, true), (45, false), (40, false), (24, true)];
+        for (mib, is_over) in series {
+            assert_eq!(memory.is_over(mib << 20), is_over, "{mib} MiB");
+        }
+    }
+}
