@@ -14,12 +14,36 @@ use tollgate_traffic::units::Span;
 /// Systems side by side under one load.
 #[derive(Debug, Clone, Copy)]
 pub struct SideBySide<'a> {
-    /// `SYSTEM` or `SYSTEM:OPTION=VALUE,...`. The first one is the baseline.
+    /// Words that [`SystemWord::split`] splits. The first one is the baseline.
     pub systems: &'a [String],
     /// A name, or a path that ends in `.toml`.
     pub mix: &'a str,
     pub connections: u32,
     pub duration: Span,
+}
+
+/// Parts of `NAME=SYSTEM:OPTION=VALUE,...`, of which name and options may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemWord<'a> {
+    /// Name of the subject.
+    pub name: Option<&'a str>,
+    pub system: &'a str,
+    /// Without the colon.
+    pub options: Option<&'a str>,
+}
+
+impl<'a> SystemWord<'a> {
+    pub fn split(word: &'a str) -> Self {
+        let (front, options) = match word.split_once(':') {
+            Some((front, options)) => (front, Some(options)),
+            None => (word, None),
+        };
+        let (name, system) = match front.split_once('=') {
+            Some((name, system)) => (Some(name), system),
+            None => (None, front),
+        };
+        Self { name, system, options }
+    }
 }
 
 /// Limit of the name of an experiment made from names of systems, in bytes.
@@ -44,7 +68,7 @@ const COMMENTS: [(&str, &str); 4] = [
 const WARM_UP: Duration = Duration::from_millis(400);
 const BLOCKS: u32 = 8;
 
-impl SideBySide<'_> {
+impl<'a> SideBySide<'a> {
     pub fn experiment(&self) -> anyhow::Result<WrittenExperiment> {
         WrittenExperiment::new(&self.name(), NamedText::COMMAND_LINE, self.file()?)
     }
@@ -66,14 +90,36 @@ impl SideBySide<'_> {
     }
 
     fn name(&self) -> String {
-        let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
-        let mut name = names.join("-");
+        let mut name = self.subject_names().join("-");
         name.truncate(LONGEST_NAME);
         name
     }
 
+    /// Returns the chosen names, and otherwise the shortest that distinguish: the system, with the options that differ
+    /// between the subjects of one system.
+    fn subject_names(&self) -> Vec<String> {
+        let words: Vec<_> = self.systems.iter().map(|word| SystemWord::split(word)).collect();
+        let pairs = |word: &SystemWord<'a>| -> Vec<&'a str> {
+            word.options.into_iter().flat_map(|options| options.split(',')).collect()
+        };
+        let name = |word: &SystemWord<'a>| {
+            if let Some(name) = word.name {
+                return name.to_owned();
+            }
+            let same: Vec<Vec<&str>> = words
+                .iter()
+                .filter(|other| other.name.is_none() && other.system == word.system)
+                .map(pairs)
+                .collect();
+            let differs = |pair: &&str| !same.iter().all(|pairs| pairs.contains(pair));
+            let chosen = pairs(word).into_iter().filter(differs);
+            plain(&[word.system].into_iter().chain(chosen).collect::<Vec<_>>().join("-"))
+        };
+        words.iter().map(name).collect()
+    }
+
     fn file(&self) -> anyhow::Result<ExperimentFile> {
-        let names: Vec<String> = self.systems.iter().map(|system| plain(system)).collect();
+        let names = self.subject_names();
         let title = match &names[..] {
             [alone] => alone.clone(),
             several => format!("{} side by side", several.join(", ")),
@@ -97,12 +143,10 @@ impl SideBySide<'_> {
     }
 }
 
-/// Parses `SYSTEM` or `SYSTEM:OPTION=VALUE,...`.
 fn subject(text: &str, name: &str) -> anyhow::Result<SubjectFile> {
-    let (system, options) = text.split_once(':').unwrap_or((text, ""));
+    let SystemWord { system, options, .. } = SystemWord::split(text);
     let mut with = Options::new();
-    let has_options = text.contains(':');
-    for option in options.split(',').filter(|_| has_options) {
+    for option in options.into_iter().flat_map(|options| options.split(',')) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         if with.insert(key.to_owned(), option_value(value)).is_some() {
             return Err(bad_input(format!(
@@ -111,7 +155,12 @@ fn subject(text: &str, name: &str) -> anyhow::Result<SubjectFile> {
             )));
         }
     }
-    Ok(SubjectFile { with, ..SubjectFile::new(name, system) })
+    let about = match options {
+        Some(options) => format!("{system}: {}", options.replace('=', " = ").replace(',', ", ")),
+        None if name != system => system.to_owned(),
+        None => String::new(),
+    };
+    Ok(SubjectFile { with, about, ..SubjectFile::new(name, system) })
 }
 
 /// Replaces what a name of a subject or case may not contain.
@@ -144,15 +193,37 @@ mod tests {
         let experiment =
             load(&["nginx", "haproxy", "nginx-modsecurity:rules=crs,workers=2"], "browse").unwrap();
         let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(names, ["nginx", "haproxy", "nginx-modsecurity-rules-crs-workers-2"]);
+        assert_eq!(names, ["nginx", "haproxy", "nginx-modsecurity"]);
+        assert_eq!(experiment.subjects[2].about, "nginx-modsecurity: rules = crs, workers = 2");
         assert_eq!(experiment.baseline, 0);
-        assert_eq!(experiment.name, "nginx-haproxy-nginx-modsecurity-rules-crs-workers-2");
+        assert_eq!(experiment.name, "nginx-haproxy-nginx-modsecurity");
         let options = &experiment.subjects[2].options;
         assert_eq!(options["rules"], OptionValue::Text("crs".to_owned()));
         assert_eq!(options["workers"], OptionValue::Integer(2));
         let load = &experiment.cases[0].load;
         assert_eq!(load.connections(), 7);
         assert_eq!(load.window, Window::For(Duration::from_millis(1_500)));
+    }
+
+    #[test]
+    fn names_are_chosen_or_the_shortest_that_distinguish() {
+        for (systems, expected) in [
+            (&["nginx:workers=2"][..], &["nginx"][..]),
+            (&["nginx", "nginx:workers=2"], &["nginx", "nginx-workers-2"]),
+            (
+                &["nginx-modsecurity:rules=crs,workers=1", "nginx-modsecurity:rules=crs,workers=2"],
+                &["nginx-modsecurity-workers-1", "nginx-modsecurity-workers-2"],
+            ),
+            (&["old=nginx:workers=1", "nginx:workers=2"], &["old", "nginx"]),
+            (&["a=nginx", "b=nginx"], &["a", "b"]),
+        ] {
+            let experiment = load(systems, "browse").unwrap();
+            let names: Vec<_> = experiment.subjects.iter().map(|one| one.name.as_str()).collect();
+            assert_eq!(names, expected, "{systems:?}");
+        }
+        let word = SystemWord::split("a=b:c=d,e=f");
+        let expected = SystemWord { name: Some("a"), system: "b", options: Some("c=d,e=f") };
+        assert_eq!(word, expected);
     }
 
     #[test]
@@ -168,6 +239,8 @@ mod tests {
             (&["nginx:workers=2,"], "browse", "system `nginx` has no option ``"),
             (&["nginx:workers=2,workers=3"], "browse", "sets option `workers` twice"),
             (&["nginx", "nginx"], "browse", "two subjects are named `nginx`"),
+            (&["nginx", "nginx=haproxy"], "browse", "two subjects are named `nginx`"),
+            (&["nginx", "a b=haproxy"], "browse", "`a b`"),
             (&["nginx"], "brows", "unknown mix `brows`; did you mean `browse`?"),
             (&["nginx"], "./none.toml", "cannot read ./none.toml"),
         ] {

@@ -11,6 +11,7 @@ mod cmd {
     pub(crate) mod list;
     pub(crate) mod load;
     pub(crate) mod mix;
+    pub(crate) mod names;
     pub(crate) mod origin;
     pub(crate) mod packaging;
     pub(crate) mod prepare;

@@ -3,8 +3,8 @@
 mod hosts;
 
 use super::list;
+use super::names::DEFAULT_EXPERIMENT;
 use super::prepare::CatalogArgs;
-use super::run::DEFAULT_EXPERIMENT;
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::Context;

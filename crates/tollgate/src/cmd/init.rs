@@ -17,6 +17,7 @@ use tollgate_traffic::units::Span;
 Examples:
   tollgate init                            experiment.toml: nginx and HAProxy
   tollgate init nginx nginx-modsecurity:rules=crs,engine=on --out waf.toml
+  tollgate init old=nginx:workers=1 new=nginx:workers=2
   tollgate init --system lighttpd          systems/lighttpd/: a recipe
 
 Existing files are not replaced.")]
@@ -153,7 +154,7 @@ mod tests {
         create(&path, &sides.commented().unwrap()).unwrap();
         let name = path.to_str().unwrap();
         let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();
-        assert_eq!(experiment.subjects[1].name, "my-proxy-workers-2");
+        assert_eq!(experiment.subjects[1].name, "my-proxy");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Shared arguments and preparations of `run`, `search` and `batch`.
 
+use super::names::NamesArgs;
 use crate::console::{Failure, eprint_line};
 use crate::signals;
 use anyhow::{Context, anyhow};
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Experiment;
-use tollgate_experiment::side_by_side::SideBySide;
 use tollgate_runner::process::{Interrupt, group};
 
 #[derive(Debug, clap::Args)]
@@ -88,10 +88,7 @@ pub(super) fn repeated_command(
 
 pub(super) struct RunOptions<'a> {
     pub(super) catalog: &'a CatalogArgs,
-    /// Name or file.
-    pub(super) experiment: &'a str,
-    /// Systems instead of an experiment.
-    pub(super) side_by_side: Option<SideBySide<'a>>,
+    pub(super) names: &'a NamesArgs,
     pub(super) adjustments: &'a Adjustments,
     /// `None`: from the clock.
     pub(super) seed: Option<u64>,
@@ -118,8 +115,9 @@ pub(super) struct Process {
 impl RunOptions<'_> {
     pub(super) fn prepare(&self) -> Result<PreparedRun, Failure> {
         let catalog = self.catalog.open()?;
-        let experiment = match &self.side_by_side {
-            None => Experiment::load(&catalog, self.experiment, self.adjustments)?,
+        let sides = self.names.side_by_side(&catalog).map_err(Failure::bad_input)?;
+        let experiment = match sides {
+            None => Experiment::load(&catalog, self.names.experiment(), self.adjustments)?,
             Some(sides) => {
                 Experiment::from_written(&catalog, sides.experiment()?, self.adjustments)?
             }

@@ -1,5 +1,6 @@
 //! `tollgate run`.
 
+use super::names::NamesArgs;
 use super::prepare::{
     CatalogArgs, PreparedRun, Process, RunOptions, own_arguments, repeated_command,
 };
@@ -7,19 +8,15 @@ use super::progress::Progress;
 use super::threshold::ThresholdArgs;
 use crate::console::{self, Exit, Failure};
 use crate::{Cli, Command};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tollgate_cluster::carrier::Carrier;
 use tollgate_cluster::remote::{self, RemoteBench};
 use tollgate_cluster::staging::Binary;
 use tollgate_experiment::adjust::{Adjustments, Limit};
-use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::matrix::Axis;
-use tollgate_experiment::side_by_side::SideBySide;
-use tollgate_records::error::nearest;
 use tollgate_records::run_dir::{NotAppended, RunRecords};
 use tollgate_records::stop::EndedBy;
 use tollgate_report as report;
@@ -32,9 +29,6 @@ use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
 use tollgate_traffic::units::{Percent, Span};
-
-/// Default of `tollgate run`, `search` and `doctor`.
-pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -49,6 +43,8 @@ Examples:
   tollgate run nginx haproxy --mix browse -c 50 -d 2s
                                           systems side by side, without a file
   tollgate run nginx nginx-modsecurity:rules=crs,engine=on
+  tollgate run old=nginx:workers=1 new=nginx:workers=2
+                                          systems with names of their own
   tollgate run --threshold 'cpu(full/nginx)<130' --junit thresholds.xml
   tollgate run --width 1% --budget 15m    as many blocks as needed in 15 minutes
   tollgate run --aa                       the baseline twice, to show the noise
@@ -63,20 +59,8 @@ Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// Name of an experiment (see `tollgate list`), or a .toml file; or systems, the first of which is the baseline
-    ///
-    /// Systems may have options: SYSTEM:OPTION=VALUE,...
-    #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml | SYSTEM")]
-    names: Vec<String>,
-    /// Of systems: mix to send, a name or a .toml file [default: browse]
-    #[arg(long, value_name = "NAME | FILE.toml")]
-    mix: Option<String>,
-    /// Of systems: connections [default: 50]
-    #[arg(short, long, value_name = "N")]
-    connections: Option<u32>,
-    /// Of systems: length of a trial [default: 2s]
-    #[arg(short, long, value_name = "TIME", value_parser = span)]
-    duration: Option<Span>,
+    #[command(flatten)]
+    names: NamesArgs,
     /// Shorten trials to a fifth of their time, or as the experiment says
     #[arg(long)]
     quick: bool,
@@ -202,12 +186,10 @@ fn start(args: &Args, arguments: &[String], resumes: bool) -> Result<Exit, Failu
         allow_hosts: args.allow_host.clone(),
         corpus: args.corpus.clone(),
     };
-    let side_by_side = args.side_by_side(&args.catalog.open()?).map_err(Failure::bad_input)?;
     let prepare = |adjustments: &Adjustments| {
         let options = RunOptions {
             catalog: &args.catalog,
-            experiment: &args.names[0],
-            side_by_side,
+            names: &args.names,
             adjustments,
             seed: args.seed,
             out: args.out.as_deref(),
@@ -347,86 +329,6 @@ fn exit(analysis: &Analysis) -> Exit {
     if subjects().any(is_incomplete) { Exit::Partial } else { Exit::Success }
 }
 
-/// A duration; a number alone is in seconds.
-fn span(text: &str) -> Result<Span, String> {
-    let parsed: Result<Span, _> = text.parse();
-    parsed.or_else(|error| format!("{text}s").parse().ok().ok_or_else(|| error.to_string()))
-}
-
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
-}
-
-impl Args {
-    /// Returns the systems to run side by side; `None` for an experiment.
-    fn side_by_side(&self, catalog: &Catalog) -> anyhow::Result<Option<SideBySide<'_>>> {
-        let options = self.mix.is_some() || self.connections.is_some() || self.duration.is_some();
-        let system = |name: &str| name.split(':').next().unwrap_or(name).to_owned();
-        let (systems, experiments) = (catalog.names(Kind::System), catalog.names(Kind::Experiment));
-        let is_experiment = |name: &&String| {
-            !systems.contains(&system(name))
-                && (name.ends_with(".toml") || experiments.contains(name))
-        };
-        if let Some(name) = self.names.iter().find(is_experiment) {
-            if options || self.names.len() > 1 {
-                bail!(
-                    "{name} is an experiment: --mix, -c, -d and further names apply to systems, such as `tollgate run nginx haproxy -c 50`"
-                );
-            }
-            return Ok(None);
-        }
-        let mut names = self.names.iter().enumerate();
-        if let Some((_, name)) = names.find(|(at, name)| self.names[..*at].contains(name)) {
-            bail!("{name} is named twice; --aa runs the first system twice in each block");
-        }
-        // A misspelt name counts as the most similar one, which the error then suggests; a system precedes an
-        // experiment of the same name.
-        let known = systems.iter().chain(&experiments).map(String::as_str);
-        let is_system = nearest(&system(&self.names[0]), known)
-            .is_some_and(|name| systems.iter().any(|system| system == name));
-        Ok((options || self.names.len() > 1 || is_system).then(|| SideBySide {
-            systems: &self.names,
-            mix: self.mix.as_deref().unwrap_or("browse"),
-            connections: self.connections.unwrap_or(50),
-            duration: self.duration.unwrap_or(Span(Duration::from_secs(2))),
-        }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn args(line: &str) -> Args {
-        let words = ["tollgate", "run"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Run(args) => *args,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn names_are_an_experiment_or_systems() {
-        let catalog = Catalog::new(vec![]);
-        let sides = |line: &str| {
-            args(line).side_by_side(&catalog).map(|sides| {
-                sides.map(|s| format!("{} {} {}", s.systems.join(" "), s.connections, s.duration))
-            })
-        };
-        for line in ["", "modsecurity", "mine.toml", "unknown", "--case browse"] {
-            assert_eq!(sides(line).unwrap(), None, "{line}");
-        }
-        assert_eq!(sides("nginx").unwrap().unwrap(), "nginx 50 2s");
-        assert_eq!(sides("ngnix").unwrap().unwrap(), "ngnix 50 2s");
-        let line = "nginx haproxy --mix browse -c 9 -d 2";
-        assert_eq!(sides(line).unwrap().unwrap(), "nginx haproxy 9 2s");
-        let line = "nginx:workers=2 unknown -d 500ms";
-        assert_eq!(sides(line).unwrap().unwrap(), "nginx:workers=2 unknown 50 500ms");
-        for line in ["-c 9", "modsecurity --mix browse", "nginx mine.toml", "wafs modsecurity"] {
-            let error = sides(line).unwrap_err().to_string();
-            assert!(error.contains("is an experiment: --mix"), "{line}: {error}");
-        }
-        let error = sides("haproxy nginx nginx").unwrap_err().to_string();
-        assert!(error.starts_with("nginx is named twice; --aa"), "{error}");
-    }
 }

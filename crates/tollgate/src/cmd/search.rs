@@ -1,14 +1,13 @@
 //! `tollgate search`: the highest rate at which each subject meets its goals.
 
+use super::names::NamesArgs;
 use super::prepare::{
     CatalogArgs, PreparedRun, Process, RunOptions, own_arguments, repeated_command,
 };
-use super::run::DEFAULT_EXPERIMENT;
 use crate::console::{self, Exit, Failure, eprint_line};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
-use std::slice;
 use tollgate_experiment::adjust::Adjustments;
 use tollgate_experiment::manifest::Invocation;
 use tollgate_records::files;
@@ -33,8 +32,8 @@ Examples:
   tollgate search --goal 'p99<5ms'                   all subjects of first-look
   tollgate search --goal 'p99<5ms,errors<0.1%' --only full
   tollgate search mine.toml --goal 'p99.9<20ms' --width 10%
-  tollgate init nginx haproxy                        writes experiment.toml
-  tollgate search experiment.toml --goal 'p99<5ms'   nginx and HAProxy
+  tollgate search nginx haproxy --goal 'p99<5ms'     without a file
+  tollgate search old=nginx new=nginx:workers=2 --goal 'p99<5ms'
   tollgate search --goal 'mean<2ms' --quick --format json
 
 Each trial is an open loop, with the spacing of the case or Poisson. The rate is
@@ -44,11 +43,8 @@ Ctrl-C keeps the records. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// Name of an experiment (see `tollgate list`), or a .toml file
-    #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml")]
-    experiment: String,
-    #[arg(hide = true, value_name = "SYSTEM")]
-    others: Vec<String>,
+    #[command(flatten)]
+    names: NamesArgs,
     /// Goals to meet, such as 'p99<5ms,errors<0.1%'
     #[arg(long = "goal", alias = "slo", value_name = "GOALS")]
     goals: Goals,
@@ -95,12 +91,6 @@ enum Format {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let parameters = args.parameters();
     parameters.check()?;
-    if !args.others.is_empty() {
-        let systems = shell_words::join([slice::from_ref(&args.experiment), &args.others].concat());
-        return Err(Failure::bad_input(anyhow!(
-            "cannot search several names: write one experiment with `tollgate init {systems}`, and name its file"
-        )));
-    }
     let adjustments = Adjustments {
         quick: args.quick,
         only: args.only.clone(),
@@ -109,8 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let options = RunOptions {
         catalog: &args.catalog,
-        experiment: &args.experiment,
-        side_by_side: None,
+        names: &args.names,
         adjustments: &adjustments,
         seed: args.seed,
         out: args.out.as_deref(),
