@@ -24,7 +24,13 @@ pub(crate) enum Filler {
     Letters,
     /// The site's page, again and again: a firewall inspects responses of text.
     Page,
+    /// Members of a list, again and again.
+    Json,
 }
+
+const JSON: &str = r#"{"id":1042,"sku":"B-01042","name":"Leather boots","price":79.95,"available":true,"sizes":[40,41,42,43],
+"tags":["boots","winter"],"image":"https://shop.example/images/1042.jpg","text":"Warm boots of brown leather, for cold days."},
+"#;
 
 /// Small enough to stay in the processor's cache.
 static LETTERS: [u8; 64 << 10] = [b'x'; 64 << 10];
@@ -34,10 +40,8 @@ impl Filler {
     fn piece(self, position: u64, count: u64) -> &'static [u8] {
         let source = match self {
             Self::Letters => &LETTERS[..],
-            Self::Page => {
-                let start = position % PAGE.len() as u64;
-                &PAGE.as_bytes()[start as usize..]
-            }
+            Self::Page => from_position(PAGE, position),
+            Self::Json => from_position(JSON, position),
         };
         &source[..usize::try_from(count).unwrap_or(usize::MAX).min(source.len())]
     }
@@ -51,6 +55,11 @@ impl Filler {
             appended += piece.len() as u64;
         }
     }
+}
+
+/// Returns the rest of a text behind a position in its repetition.
+fn from_position(text: &'static str, position: u64) -> &'static [u8] {
+    &text.as_bytes()[(position % text.len() as u64) as usize..]
 }
 
 /// Limit for slices of filler in one system call.
@@ -253,7 +262,9 @@ mod tests {
     fn sends_every_byte_once_through_narrow_socket() {
         let page = PAGE.bytes().cycle().take((1 << 20) + 1).collect::<Vec<_>>();
         let lengths = [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000, (1 << 20) + 1];
-        let fillers = [(Filler::Letters, vec![b'x'; page.len()]), (Filler::Page, page)];
+        let json = JSON.bytes().cycle().take(page.len()).collect();
+        let letters = (Filler::Letters, vec![b'x'; page.len()]);
+        let fillers = [letters, (Filler::Page, page), (Filler::Json, json)];
         for (filler, (kind, expected)) in
             lengths.iter().flat_map(|&length| fillers.iter().map(move |filler| (length, filler)))
         {

@@ -261,6 +261,7 @@ pub(crate) enum Allowed {
     Seed,
     Status,
     ZeroOrOne,
+    PayloadType,
 }
 
 /// Longest part of an invalid value that is quoted, in characters.
@@ -336,6 +337,7 @@ impl fmt::Display for Allowed {
             Self::Seed => write!(f, "a whole number from 0 to {}", u64::MAX),
             Self::Status => write!(f, "a whole number from 200 to 599"),
             Self::ZeroOrOne => write!(f, "0 or 1"),
+            Self::PayloadType => write!(f, "html or json"),
         }
     }
 }

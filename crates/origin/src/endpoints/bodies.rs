@@ -18,25 +18,40 @@ use crate::state::Shared;
 
 const HOST_PLACEHOLDER: &str = "{{host}}";
 pub(crate) const PAGE: &str = include_str!("../../../../site/page.html");
+const HTML: &[u8] = b"text/html; charset=utf-8";
 
 const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
 
-/// Responds with `payload` bytes of filler, or with the page if there is no such parameter.
+/// Responds with `payload` bytes of filler, as the text of a page or of JSON if `type` asks for it, or with the page if there is
+/// no `payload`.
 pub(super) fn payload_or_page<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     if request.query.get("payload").is_none() {
         return page(request, shared);
     }
     let allowed = Allowed::Bytes { min: 0, max: MAX_PAYLOAD_BYTES };
     let bytes = request.query.integer("payload", 0, allowed)?;
-    Ok(Action::Respond(Response::filler(bytes)))
+    let (content_type, filler) = match request.query.get("type") {
+        None => return Ok(Action::Respond(Response::filler(bytes))),
+        Some("html") => (HTML, Filler::Page),
+        Some("json") => (&b"application/json"[..], Filler::Json),
+        Some(value) => {
+            let allowed = Allowed::PayloadType;
+            return Err(RequestError::Parameter {
+                name: "type",
+                value,
+                allowed,
+                is_too_large: false,
+            });
+        }
+    };
+    Ok(Action::Respond(Response::new(200, content_type, &[][..], Body::Filler(filler, bytes))))
 }
 
 pub(super) fn page<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     let host = request.host.unwrap_or(&shared.default_host);
     let page =
         shared.pages.get_or_render(host, |host| PAGE.replace(HOST_PLACEHOLDER, &escape_html(host)));
-    let content_type = &b"text/html; charset=utf-8"[..];
-    Ok(Action::Respond(Response::new(200, content_type, &[][..], Body::Cached(page))))
+    Ok(Action::Respond(Response::new(200, HTML, &[][..], Body::Cached(page))))
 }
 
 fn escape_html(text: &str) -> String {
@@ -277,9 +292,21 @@ mod tests {
             let response = respond(&mut shared, &format!("GET {target}"), "", b"");
             assert_eq!(response.body, Body::Filler(Filler::Letters, bytes), "{target}");
         }
-        for (query, status) in
-            [("payload", 400), ("payload=", 400), ("payload=-1", 400), ("payload=67108865", 413)]
-        {
+        for (kind, content_type, filler) in [
+            ("html", "text/html; charset=utf-8", Filler::Page),
+            ("json", "application/json", Filler::Json),
+        ] {
+            let response = respond(&mut shared, &format!("GET /?type={kind}&payload=9"), "", b"");
+            assert_eq!(response.body, Body::Filler(filler, 9), "{kind}");
+            assert_eq!(&response.content_type[..], content_type.as_bytes());
+        }
+        for (query, status) in [
+            ("payload", 400),
+            ("payload=", 400),
+            ("payload=-1", 400),
+            ("payload=67108865", 413),
+            ("payload=1&type=text", 400),
+        ] {
             let response = respond(&mut shared, &format!("GET /?{query}"), "", b"");
             assert_eq!(response.status, status, "{query}");
         }
