@@ -71,6 +71,21 @@ SecRule TX:four "@ge %{tx.four}" "id:5,phase:2,pass,log,msg:'four'"
 SecRule &ARGS "@gt 2" "id:6,phase:2,pass,log"
 "#;
 
+/// Rules, and those of the Core Rule Set behind them.
+fn with_crs(rules: &str) -> String {
+    let mut files: Vec<PathBuf> = fs::read_dir("/usr/share/modsecurity-crs/rules")
+        .expect("modsecurity-crs is not installed; run `make packages`")
+        .map(|entry| entry.expect("a file, process or socket of the test").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
+        .collect();
+    files.sort();
+    let mut text = rules.to_owned();
+    for file in files {
+        text.push_str(&format!("Include {}\n", file.display()));
+    }
+    text
+}
+
 /// nginx with one of the libraries.
 struct Nginx {
     process: Child,
@@ -87,7 +102,13 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    fn start(workspace: &Workspace, name: &str, library: Option<&Path>) -> Self {
+    /// Starts it with a configuration and rules, in which `FOLDER` and `PORT` are replaced.
+    fn start(
+        workspace: &Workspace,
+        name: &str,
+        library: Option<&Path>,
+        (config, rules): (&str, &str),
+    ) -> Self {
         let folder = workspace.path(name);
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|one| one.local_addr())
@@ -97,18 +118,8 @@ impl Nginx {
             text.replace("FOLDER", folder.to_str().expect("a file, process or socket of the test"))
                 .replace("PORT", &port.to_string())
         };
-        let mut rules = fill(RULES);
-        let mut files: Vec<PathBuf> = fs::read_dir("/usr/share/modsecurity-crs/rules")
-            .expect("modsecurity-crs is not installed; run `make packages`")
-            .map(|entry| entry.expect("a file, process or socket of the test").path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
-            .collect();
-        files.sort();
-        for file in files {
-            rules.push_str(&format!("Include {}\n", file.display()));
-        }
-        workspace.write(&format!("{name}/rules.conf"), &rules);
-        workspace.write(&format!("{name}/nginx.conf"), &fill(CONFIG));
+        workspace.write(&format!("{name}/rules.conf"), &fill(rules));
+        workspace.write(&format!("{name}/nginx.conf"), &fill(config));
         workspace.write(&format!("{name}/site/index.html"), "<html><p>page</p></html>\n");
         workspace.write(&format!("{name}/site/blocked.html"), "blocked\n");
         // The workers of a master that root starts run as another user.
@@ -272,9 +283,16 @@ fn post(content_type: &str, body: &str) -> Vec<u8> {
     format!("POST /post HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: test\r\nAccept: */*\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-#[test]
-fn nginx_responds_and_logs_as_with_libmodsecurity() {
-    let workspace = Workspace::concurrent();
+/// At most five failures in a minute.
+const COUNTING: &str = r#"
+SecRuleEngine On
+SecAction "id:1,phase:1,pass,nolog,initcol:ip=%{ARGS.client}"
+SecRule IP:failures "@ge 5" "id:2,phase:1,deny,status:429,log,msg:'%{ip.failures} failures'"
+SecRule RESPONSE_STATUS "@streq 404" "id:3,phase:5,pass,nolog,setvar:ip.failures=+1,expirevar:ip.failures=60"
+"#;
+
+/// A folder with our library.
+fn our_library(workspace: &Workspace) -> PathBuf {
     let library = workspace.path("library");
     fs::create_dir(&library).expect("a file, process or socket of the test");
     let built = assert_cmd::cargo::cargo_bin!("tollgate").with_file_name("deps/libmodsecurity.so");
@@ -285,8 +303,37 @@ fn nginx_responds_and_logs_as_with_libmodsecurity() {
     );
     std::os::unix::fs::symlink(built, library.join("libmodsecurity.so.3"))
         .expect("a file, process or socket of the test");
+    library
+}
+
+#[test]
+fn rules_count_across_requests_of_a_worker() {
+    let workspace = Workspace::concurrent();
+    let library = our_library(&workspace);
+    let one_worker = CONFIG.replace("worker_processes 2", "worker_processes 1");
+    let nginx = Nginx::start(&workspace, "counting", Some(&library), (&one_worker, COUNTING));
+    let status = |target: &str| nginx.request(&get(target, "")).0;
+    // Rules of phase 5 run before nginx closes the connection.
+    for _ in 0..4 {
+        assert_eq!(status("/missing?client=a"), "404");
+    }
+    assert_eq!(status("/?client=a"), "200");
+    assert_eq!(status("/missing?client=a"), "404");
+    assert_eq!(status("/?client=a"), "429");
+    // Another rule set of the same worker.
+    assert_eq!(status("/own?client=a"), "429");
+    assert_eq!(status("/?client=b"), "200");
+    wait_until(Duration::from_secs(60), || nginx.log("error.log").contains("5 failures"));
+    assert!(nginx.log("error.log").contains("[msg \"5 failures\"]"), "{}", nginx.log("error.log"));
+}
+
+#[test]
+fn nginx_responds_and_logs_as_with_libmodsecurity() {
+    let workspace = Workspace::concurrent();
+    let library = our_library(&workspace);
+    let rules = with_crs(RULES);
     let both = [("theirs", None), ("ours", Some(&*library))]
-        .map(|(name, library)| Nginx::start(&workspace, name, library));
+        .map(|(name, library)| Nginx::start(&workspace, name, library, (CONFIG, &rules)));
     // Larger than the buffer: in a file. Larger than the limit: refused.
     let (in_file, too_long) = ("x=1&".repeat(2_000), "x=1&".repeat(6_000));
     let requests = [

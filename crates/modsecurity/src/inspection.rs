@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use jiff::Zoned;
 use tollgate_waf::{
-    Connection, EngineMode, Intervention, Match, RuleInfo, Severity, Transaction, Worker,
+    Collections, Connection, EngineMode, Intervention, Match, RuleInfo, Severity, Transaction,
+    Worker,
 };
 
 use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
@@ -55,6 +56,9 @@ pub(crate) struct Decision {
     /// Text for the server's log.
     pub(crate) log: String,
 }
+
+/// Values that rules keep across requests. Each process that a server forks has its own, as with libmodsecurity.
+static COLLECTIONS: LazyLock<Arc<Collections>> = LazyLock::new(Arc::default);
 
 /// The inspection of a transaction.
 #[derive(Debug)]
@@ -110,6 +114,7 @@ impl Inspection {
             }
             None => Transaction::new(rules),
         };
+        transaction.collections(&COLLECTIONS);
         let now = Zoned::now();
         let unique_id = match id {
             [] => {

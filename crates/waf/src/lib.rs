@@ -32,6 +32,7 @@
 
 mod body;
 mod caches;
+mod collections;
 mod condition;
 mod error;
 #[cfg(fuzzing)]
@@ -53,6 +54,7 @@ mod transaction;
 mod transformation;
 mod variable;
 
+pub use collections::{CollectionLimits, CollectionUsage, Collections};
 pub use error::{LoadError, RulePlace, Skipped};
 pub use limits::LimitsReached;
 pub use load::{Builder, source};

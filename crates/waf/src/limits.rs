@@ -13,6 +13,10 @@ pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
 pub(crate) const OCCURRENCES_MAX: usize = 1000;
 /// Bytes of all values that rules capture and write.
 pub(crate) const WRITTEN_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the key of a persistent collection. Longer keys with the same beginning name the same collection.
+pub(crate) const COLLECTION_KEY_MAX: usize = 1024;
+/// Bytes of a persistent collection with one key.
+pub(crate) const COLLECTION_RECORD_MAX: usize = 64 << 10;
 /// Arguments with neither name nor value that are kept. There is nothing in them to inspect.
 pub(crate) const EMPTY_ARGUMENTS_MAX: usize = 1000;
 
@@ -59,12 +63,14 @@ pub(crate) enum Limit {
     Regexes,
     /// An operator's service, which there is not.
     Operators,
+    /// Bytes of a persistent collection, and of its key.
+    Collections,
 }
 
 /// Dropped items, by limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reached {
-    counts: [usize; Limit::Operators as usize + 1],
+    counts: [usize; Limit::Collections as usize + 1],
 }
 
 impl Reached {
@@ -93,6 +99,7 @@ impl Reached {
             matches: self.count(Limit::Matches),
             regexes: self.count(Limit::Regexes),
             operators: self.count(Limit::Operators),
+            collections: self.count(Limit::Collections),
         }
     }
 }
@@ -118,6 +125,8 @@ pub struct LimitsReached {
     pub regexes: usize,
     /// Uses of operators that need a service, such as `@rbl`. They matched nothing.
     pub operators: usize,
+    /// Values that did not fit into their persistent collection, and keys that were cut.
+    pub collections: usize,
 }
 
 impl LimitsReached {
@@ -132,6 +141,7 @@ impl LimitsReached {
             ("matches", self.matches),
             ("regexes", self.regexes),
             ("operators", self.operators),
+            ("collections", self.collections),
         ];
         all.into_iter().filter(|(_, count)| *count > 0)
     }
@@ -150,7 +160,8 @@ impl fmt::Display for LimitsReached {
                 "variables" => write!(f, "{count} values not written by rules")?,
                 "matches" => write!(f, "{count} matches not kept")?,
                 "regexes" => write!(f, "{count} regex searches given up")?,
-                _ => write!(f, "{count} operators without their service")?,
+                "operators" => write!(f, "{count} operators without their service")?,
+                _ => write!(f, "{count} values not kept in collections")?,
             }
         }
         Ok(())

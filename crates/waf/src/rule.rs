@@ -230,10 +230,11 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// `setvar`
+/// `setvar`, and the other actions on values that rules write.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) variable: Variable,
+    /// Name of the value; for `initcol`, the key of the collection.
     pub(crate) name: Template,
     /// Slot of the name if the variable is TX and the name contains no macro.
     pub(crate) slot: Option<u32>,
@@ -246,6 +247,15 @@ pub(crate) enum Change {
     Add(Template),
     Subtract(Template),
     Unset,
+    /// `initcol`
+    Open,
+    /// `expirevar`: seconds
+    Expire(Template),
+    /// `deprecatevar`
+    Deprecate {
+        amount: Template,
+        period: Template,
+    },
 }
 
 /// Action that runs when a rule matched completely. It names other rules by `R`: by a filter while rules are read, then by
@@ -264,8 +274,6 @@ pub(crate) enum Control<R = Vec<u32>> {
     Engine(EngineMode),
     RemoveRules(R),
     RemoveTargets(R, Target),
-    /// `initcol`: variable and key.
-    InitCollection(Variable, Template),
     SetEnv(Template, Template),
 }
 
@@ -284,7 +292,6 @@ impl<R> Control<R> {
             Self::RequestBodyLimit(limit) => Control::RequestBodyLimit(limit),
             Self::ResponseBodyLimit(limit) => Control::ResponseBodyLimit(limit),
             Self::Engine(mode) => Control::Engine(mode),
-            Self::InitCollection(variable, key) => Control::InitCollection(variable, key),
             Self::SetEnv(name, value) => Control::SetEnv(name, value),
         }
     }

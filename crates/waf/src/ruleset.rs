@@ -27,6 +27,8 @@ pub struct RuleSet {
     pub(crate) read: Variables,
     /// True if a rule may depend on the body of the response.
     pub(crate) uses_response_body: bool,
+    /// True if a rule of phase 5 changes a persistent collection.
+    pub(crate) keeps_state_when_logging: bool,
     pub(crate) relevant_status: Option<Arc<Matcher>>,
     /// Exclusions with which every transaction starts.
     pub(crate) exclusions: Exclusions,
@@ -157,6 +159,11 @@ impl RuleSet {
     /// True if both sets share their compiled rules, so that a [`Worker`](crate::Worker) keeps its caches from one to the other.
     pub fn shares_rules_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.plan, &other.plan)
+    }
+
+    /// True if rules of phase 5 change persistent collections, so that they have an effect even if nothing is logged.
+    pub fn keeps_state_when_logging(&self) -> bool {
+        self.keeps_state_when_logging
     }
 
     /// Settings of the engine.

@@ -59,6 +59,10 @@ pub struct Settings {
     pub response_body_limit_action: LimitAction,
     /// `SecResponseBodyMimeType`, in lower case
     pub response_body_mime_types: Vec<String>,
+    /// `SecCollectionTimeout`: seconds after its last update at which a persistent collection ends
+    pub collection_timeout: u64,
+    /// `SecWebAppId`: name of the application, whose persistent collections are its own
+    pub web_app_id: String,
     /// `SecAuditEngine`
     pub audit_engine: AuditEngine,
     /// `SecAuditLogRelevantStatus`
@@ -102,6 +106,8 @@ impl Default for Settings {
             response_body_limit: 524_288,
             response_body_limit_action: LimitAction::ProcessPartial,
             response_body_mime_types: vec!["text/plain".into(), "text/html".into()],
+            collection_timeout: 3600,
+            web_app_id: "default".into(),
             audit_engine: AuditEngine::Off,
             audit_log_relevant_status: None,
             audit_log_parts: "ABCFHZ".into(),

@@ -134,7 +134,7 @@ variables! {
     "SERVER_NAME" ServerName,
     "SERVER_PORT" ServerPort,
     "SESSION" Session collection => ValueSource::Store,
-    "SESSIONID" SessionId => ValueSource::Never("sessions are not tracked"),
+    "SESSIONID" SessionId => ValueSource::Computed,
     "STATUS_LINE" StatusLine,
     "TIME" Time,
     "TIME_DAY" TimeDay,
@@ -149,7 +149,8 @@ variables! {
     "UNIQUE_ID" UniqueId,
     "URLENCODED_ERROR" UrlencodedError,
     "USER" User collection => ValueSource::Store,
-    "USERID" UserId => ValueSource::Never("users are not tracked"),
+    "USERID" UserId => ValueSource::Computed,
+    "WEBAPPID" WebAppId => ValueSource::Computed,
     "XML" Xml collection,
 }
 

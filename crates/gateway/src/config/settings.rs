@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tollgate_accesslog::{LogFormat, LogTarget};
 use tollgate_net::Address;
 use tollgate_tls::TlsServer;
+use tollgate_waf::CollectionLimits;
 
 use super::pool::{Backend, Pool, PoolId, Target, expand};
 use super::route::{Forwarded, Requests, Route};
@@ -200,6 +201,8 @@ pub struct Limits {
     pub connections_per_client: Option<usize>,
     /// Memory of bodies held for inspection, in bytes, per thread.
     pub held_body_bytes: usize,
+    /// Persistent collections of the firewall's rules, for all threads.
+    pub collections: CollectionLimits,
 }
 
 impl Default for Limits {
@@ -212,6 +215,7 @@ impl Default for Limits {
             connections: 16_384,
             connections_per_client: None,
             held_body_bytes: 256 << 20,
+            collections: CollectionLimits::default(),
         }
     }
 }

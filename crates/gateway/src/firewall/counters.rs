@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_accesslog::Counter;
 use tollgate_admin::Page;
-use tollgate_waf::{LimitsReached, Match};
+use tollgate_waf::{Collections, LimitsReached, Match};
 
 /// An inspection that has ended.
 pub(super) struct Inspected<'a> {
@@ -24,11 +24,12 @@ pub(super) struct Inspected<'a> {
 /// Upper bounds of the score histogram; a last bucket has no bound.
 const SCORE_BOUNDS: [i64; 6] = [0, 4, 9, 19, 49, 99];
 
-/// Counters of all routes since the start of the gateway.
+/// Counters of all routes, and the persistent collections of their rules, since the start of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct FirewallCounters {
     /// Locked by readers and on reload, never on the data path.
     routes: Mutex<BTreeMap<String, Arc<RouteCounters>>>,
+    pub(super) collections: Arc<Collections>,
 }
 
 /// Counters of one route.
@@ -103,6 +104,19 @@ impl FirewallCounters {
                 let sum: u64 = route.threads.iter().map(value).sum();
                 page.sample(name, &[("route", &route.label)], sum);
             }
+        }
+        let usage = self.collections.usage();
+        for (name, help, value) in [
+            ("waf_collections", "Persistent collections of rules.", usage.entries as u64),
+            ("waf_collection_bytes", "Memory of persistent collections.", usage.bytes as u64),
+            (
+                "waf_collections_evicted_total",
+                "Persistent collections that went before their timeout because of a limit.",
+                usage.evicted,
+            ),
+        ] {
+            page.family(name, help);
+            page.sample(name, &[], value);
         }
         page.family("waf_dropped_total", "What limits of the engine dropped, by limit.");
         for route in routes.values() {

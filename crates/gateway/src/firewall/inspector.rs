@@ -257,7 +257,7 @@ impl Inspector {
     fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
         self.held_bytes -= inspection.counted_bytes;
         let engine = self.engines.of(inspection.rules());
-        if self.audit.is_some() {
+        if self.audit.is_some() || inspection.rules().set.keeps_state_when_logging() {
             inspection.run_logging(&mut engine.worker);
         }
         inspection.count(self.thread);
@@ -284,10 +284,11 @@ impl Inspector {
         }
         self.last_number = self.last_number.wrapping_add(1);
         let engine = self.engines.of(&firewall.waf.rules);
-        let transaction = engine
-            .spare
-            .pop()
-            .unwrap_or_else(|| Box::new(Transaction::new(Arc::clone(&firewall.waf.rules.set))));
+        let transaction = engine.spare.pop().unwrap_or_else(|| {
+            let mut transaction = Transaction::new(Arc::clone(&firewall.waf.rules.set));
+            transaction.collections(&firewall.collections);
+            Box::new(transaction)
+        });
         let number = (self.series, self.last_number);
         let (inspection, next) =
             Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
@@ -397,6 +398,7 @@ mod tests {
             counters: FirewallCounters::default().route("*", 1),
             audit: None,
             held_bytes_max: 100_000,
+            collections: Arc::default(),
         });
         let waker = Waker::new().unwrap();
         let mut inspector = Inspector::new(0, waker.clone());

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tollgate_waf::Collections;
+
 use super::counters::{FirewallCounters, RouteCounters};
 use crate::config::{AuditLog, Config, HostPattern, Route, Waf};
 
@@ -12,6 +14,7 @@ pub(crate) struct Firewall {
     pub(super) counters: Arc<RouteCounters>,
     pub(super) audit: Option<Arc<AuditLog>>,
     pub(super) held_bytes_max: usize,
+    pub(super) collections: Arc<Collections>,
 }
 
 impl Firewall {
@@ -21,6 +24,7 @@ impl Firewall {
         counters: &FirewallCounters,
     ) -> Vec<Option<Arc<Self>>> {
         let audit = config.audit_log.clone().map(Arc::new);
+        counters.collections.set_limits(config.limits.collections);
         let routes = config.routes.iter().map(|route| {
             let waf = Arc::clone(route.waf.as_ref()?);
             waf.rules.warm_up(config.threads.get());
@@ -28,6 +32,7 @@ impl Firewall {
                 counters: counters.route(&label(route), config.threads.get()),
                 audit: audit.clone(),
                 held_bytes_max: config.limits.held_body_bytes,
+                collections: Arc::clone(&counters.collections),
                 waf,
             }))
         });

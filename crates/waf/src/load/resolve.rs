@@ -47,6 +47,12 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     }
     let unwritten = unwritten_variables(&rules);
     draft.never_matching.extend(unwritten);
+    draft.inert.extend(unopened_collections(&rules));
+    let keeps_state = |rule: &Rule| {
+        rule.phase == Phase::Logging
+            && assignments(rule).any(|assignment| assignment.variable != Variable::Tx)
+    };
+    let keeps_state_when_logging = rules.iter().any(keeps_state);
     let names = Names::of(&mut rules);
     let of_body =
         [Variable::ResponseBody, Variable::ResponseContentLength, Variable::OutboundDataError];
@@ -57,6 +63,7 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
         plan: Arc::new(Plan::new(&rules, &steps, tests, &draft.shared.requirements)),
         rules: Arc::new(rules),
         steps: Arc::new(steps),
+        keeps_state_when_logging,
         relevant_status: relevant_status(&draft.settings),
         settings: draft.settings,
         exclusions: Exclusions::default(),
@@ -133,6 +140,31 @@ fn unwritten_variables(rules: &[Rule]) -> Vec<Skipped> {
         for target in tests.flat_map(|test| &test.targets) {
             if let ValueSource::Never(reason) = target.variable.source() {
                 let message = format!("{target} is never set: {reason}");
+                found.push(Skipped { place: rule.place.clone(), message });
+            }
+        }
+    }
+    found
+}
+
+fn assignments(rule: &Rule) -> impl Iterator<Item = &Assignment> {
+    rule.links.iter().flat_map(|link| &link.assignments)
+}
+
+/// Changes of persistent collections that no rule opens.
+fn unopened_collections(rules: &[Rule]) -> Vec<Skipped> {
+    let opens = |assignment: &&Assignment| matches!(assignment.change, Change::Open);
+    let mut known: Variables =
+        rules.iter().flat_map(assignments).filter(opens).map(|opened| opened.variable).collect();
+    known.insert(Variable::Tx);
+    let mut found = Vec::new();
+    for rule in rules {
+        for Assignment { variable, .. } in assignments(rule) {
+            if !known.contains(*variable) {
+                known.insert(*variable);
+                let name = variable.name();
+                let message =
+                    format!("{name} lasts for one transaction: no rule opens it with initcol");
                 found.push(Skipped { place: rule.place.clone(), message });
             }
         }
@@ -365,13 +397,9 @@ impl Names {
             link.message.iter_mut().chain(&mut link.log_data).for_each(|text| self.template(text));
             link.assignments.iter_mut().for_each(|assignment| self.assignment(assignment));
             for control in &mut link.controls {
-                match control {
-                    Control::InitCollection(_, key) => self.template(key),
-                    Control::SetEnv(name, value) => {
-                        self.template(name);
-                        self.template(value);
-                    }
-                    _ => {}
+                if let Control::SetEnv(name, value) = control {
+                    self.template(name);
+                    self.template(value);
                 }
             }
             let Some(test) = link.test.as_mut() else { continue };
@@ -432,10 +460,15 @@ impl Names {
             assignment.slot = Some(self.slot(&name));
         }
         match &mut assignment.change {
-            Change::Set(value) | Change::Add(value) | Change::Subtract(value) => {
-                self.template(value);
+            Change::Set(value)
+            | Change::Add(value)
+            | Change::Subtract(value)
+            | Change::Expire(value) => self.template(value),
+            Change::Deprecate { amount, period } => {
+                self.template(amount);
+                self.template(period);
             }
-            Change::Unset => {}
+            Change::Unset | Change::Open => {}
         }
     }
 }
@@ -576,11 +609,19 @@ mod tests {
 
     #[test]
     fn actions_without_effect_are_listed() {
-        let text = "SecAction \"id:1,pass,setvar:ip.a=1,expirevar:'ip.a=60'\"";
-        let set = load(text).unwrap_or_else(|e| panic!("{e}"));
-        let [found] = set.inert() else { panic!("{:?}", set.inert()) };
-        assert_eq!(found.place.to_string(), "t.conf:1:36");
-        assert!(found.message.starts_with("action \"expirevar\" has no effect"), "{found:?}");
+        let listed = |text: &str| {
+            let set = load(text).unwrap_or_else(|e| panic!("{e}"));
+            set.inert().iter().map(|found| format!("{}: {}", found.place, found.message)).collect()
+        };
+        let of_tx: Vec<String> =
+            listed("SecAction \"id:1,pass,setvar:tx.a=1,expirevar:'tx.a=60'\"");
+        let reason = "has no effect: TX lasts for one transaction";
+        assert_eq!(of_tx, [format!("t.conf:1:36: action \"expirevar\" {reason}")]);
+        let opened = "SecAction \"id:1,initcol:ip=a\"\n";
+        let changes = "SecAction \"id:2,setvar:ip.a=1,expirevar:ip.a=60,deprecatevar:ip.a=1/2\"";
+        assert_eq!(listed(&format!("{opened}{changes}")), [""; 0]);
+        let reason = "IP lasts for one transaction: no rule opens it with initcol";
+        assert_eq!(listed(changes), [format!("t.conf:1:1: {reason}")]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Actions of rules that match: assignments, controls, disruptive actions and the log.
 
+use crate::collections::Write;
 use crate::condition::{Condition, TextOperator};
-use crate::limits::{LOGGED_VALUE_MAX, Limit, MATCHES_MAX, OCCURRENCES_MAX};
+use crate::limits::{COLLECTION_KEY_MAX, LOGGED_VALUE_MAX, Limit, MATCHES_MAX, OCCURRENCES_MAX};
 use crate::operator::text::parse_integer;
 use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule};
@@ -9,8 +10,7 @@ use crate::template::{Macro, Template};
 use crate::variable::Variable;
 
 use super::evaluate::{Captured, Evaluation, Key, Running};
-use super::store::append_number;
-use super::{Intervention, Match, MatchDetails, State};
+use super::{Intervention, Match, MatchDetails};
 
 impl Evaluation<'_> {
     /// Stores the captured text of a match as TX.0 to TX.9.
@@ -39,8 +39,23 @@ impl Evaluation<'_> {
     }
 
     pub(super) fn write_named(&mut self, variable: Variable, name: &[u8], text: &[u8]) {
-        if self.state.store.set_named(variable, name, text).is_err() {
-            self.exceed(Limit::Variables);
+        self.write_value(variable, name, Write::Set(text));
+    }
+
+    fn write_value(&mut self, variable: Variable, name: &[u8], write: Write<'_>) {
+        if self.state.store.write(variable, name, write).is_err() {
+            let is_opened = self.state.store.opened(variable).is_some();
+            self.exceed(if is_opened { Limit::Collections } else { Limit::Variables });
+        }
+    }
+
+    /// Opens a persistent collection.
+    fn open(&mut self, variable: Variable, key: &[u8]) {
+        let settings = &self.rules.settings;
+        let id = (variable, settings.web_app_id.as_str(), key);
+        self.state.store.open(id, settings.collection_timeout);
+        if key.len() > COLLECTION_KEY_MAX {
+            self.exceed(Limit::Collections);
         }
     }
 
@@ -83,7 +98,9 @@ impl Evaluation<'_> {
         name.clear();
         let slot = assignment.slot.or_else(|| {
             self.expand(Some(rule), &assignment.name, &mut name);
-            name.make_ascii_lowercase();
+            if !matches!(assignment.change, Change::Open) {
+                name.make_ascii_lowercase();
+            }
             let slot = self.rules.slot_by_name.get(name.as_slice()).copied();
             slot.filter(|_| assignment.variable == Variable::Tx)
         });
@@ -93,18 +110,12 @@ impl Evaluation<'_> {
 
     fn change(&mut self, rule: &Rule, assignment: &Assignment, slot: Option<u32>, name: &[u8]) {
         let variable = assignment.variable;
-        let current = |state: &State| match slot {
-            Some(slot) => state.store.number(slot),
-            None => state.store.named(variable, name).map_or(0, parse_integer),
-        };
-        let sum = match &assignment.change {
-            Change::Unset => {
-                match slot {
-                    Some(slot) => self.state.store.unset(slot),
-                    None => self.state.store.unset_named(variable, name),
-                }
-                return;
-            }
+        let seconds = |number: i64| u64::try_from(number).unwrap_or(0);
+        match &assignment.change {
+            Change::Unset => match slot {
+                Some(slot) => self.state.store.unset(slot),
+                None => self.write_value(variable, name, Write::Unset),
+            },
             Change::Set(template) => {
                 let mut text = std::mem::take(&mut self.buffers.text);
                 text.clear();
@@ -115,22 +126,35 @@ impl Evaluation<'_> {
                     (None, _) => self.write_named(variable, name, &text),
                 }
                 self.buffers.text = text;
-                return;
             }
             Change::Add(template) => {
-                self.number(rule, template).saturating_add(current(self.state))
+                let amount = self.number(rule, template);
+                self.add(variable, slot, name, amount);
             }
             Change::Subtract(template) => {
-                current(self.state).saturating_sub(self.number(rule, template))
+                let amount = self.number(rule, template);
+                self.add(variable, slot, name, amount.saturating_neg());
             }
-        };
+            Change::Open => self.open(variable, name),
+            Change::Expire(template) => {
+                let after = seconds(self.number(rule, template));
+                self.write_value(variable, name, Write::Expire(after));
+            }
+            Change::Deprecate { amount, period } => {
+                let amount = seconds(self.number(rule, amount));
+                let period = seconds(self.number(rule, period));
+                self.write_value(variable, name, Write::Deprecate { amount, period });
+            }
+        }
+    }
+
+    fn add(&mut self, variable: Variable, slot: Option<u32>, name: &[u8], amount: i64) {
         match slot {
-            Some(slot) => self.state.store.set_number(slot, sum),
-            None => {
-                let mut text = Vec::new();
-                append_number(sum, &mut text);
-                self.write_named(variable, name, &text);
+            Some(slot) => {
+                let sum = self.state.store.number(slot).saturating_add(amount);
+                self.state.store.set_number(slot, sum);
             }
+            None => self.write_value(variable, name, Write::Add(amount)),
         }
     }
 
@@ -166,11 +190,6 @@ impl Evaluation<'_> {
                 state.exclusions.exclude_target(rules, target);
             }
             Control::ForceRequestBodyVariable => {}
-            Control::InitCollection(variable, key) => {
-                let (variable, mut text) = (*variable, Vec::new());
-                self.expand(None, key, &mut text);
-                self.write_named(variable, b"key", &text);
-            }
             Control::SetEnv(name, value) => {
                 let (mut expanded_name, mut expanded) = (Vec::new(), Vec::new());
                 self.expand(None, name, &mut expanded_name);

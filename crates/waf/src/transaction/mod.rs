@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 pub use worker::Worker;
 
+use crate::collections::Collections;
 use crate::limits::{Limit, LimitsReached, Reached};
 use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity};
@@ -249,7 +250,9 @@ impl Transaction {
     /// Empties the transaction for a request that other rules inspect.
     pub fn reset_with(&mut self, rules: &Arc<RuleSet>) {
         if !self.rules.shares_rules_with(rules) {
+            let collections = self.state.store.collections.take();
             *self = Self::new(Arc::clone(rules));
+            self.state.store.collections = collections;
             return;
         }
         self.rules = Arc::clone(rules);
@@ -293,7 +296,13 @@ impl Transaction {
         }
     }
 
-    /// Sets the time of the request, in seconds since 1970.
+    /// Uses collections that other transactions use too, for this transaction and after [`reset`](Self::reset). Otherwise each
+    /// persistent collection lasts for one transaction.
+    pub fn collections(&mut self, collections: &Arc<Collections>) {
+        self.state.store.collections = Some(Arc::clone(collections));
+    }
+
+    /// Sets the time of the request, in seconds since 1970. Timeouts of collections depend on it.
     pub fn time(&mut self, seconds: u64) {
         const VARIABLES: [Variable; 9] = [
             Variable::Time,
@@ -306,6 +315,7 @@ impl Transaction {
             Variable::TimeYear,
             Variable::TimeWday,
         ];
+        self.state.store.now = seconds;
         if !self.entries.read().contains_any(&VARIABLES) {
             return;
         }
@@ -378,7 +388,7 @@ impl Transaction {
                 Some(value)
             }
             Some(_) => None,
-            None => self.state.store.named(Variable::Tx, name.as_bytes()).map(<[u8]>::to_vec),
+            None => self.state.store.named(Variable::Tx, name.as_bytes()).map(Cow::into_owned),
         }
     }
 
@@ -474,7 +484,7 @@ impl State {
                 (settings.request_body_limit_action, 413)
             }
             Limit::ResponseBody => (settings.response_body_limit_action, 403),
-            Limit::Matches | Limit::Regexes | Limit::Operators => return,
+            Limit::Matches | Limit::Regexes | Limit::Operators | Limit::Collections => return,
         };
         if action == LimitAction::Reject {
             self.reject(status);

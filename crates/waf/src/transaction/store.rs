@@ -1,7 +1,10 @@
-//! Values that rules write: TX and the collections of `initcol`.
+//! Values that rules write: TX, and the collections that `initcol` opens.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::collections::{CollectionLimits, Collections, Full, Opened, Write};
 use crate::limits::WRITTEN_BYTES_MAX;
 use crate::operator::text::parse_integer;
 use crate::rule::Selector;
@@ -15,11 +18,12 @@ pub(crate) struct Store {
     named: BTreeMap<Variable, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// Bytes of all values and of the names in `named`.
     size: usize,
+    /// `None`: each collection lasts for one transaction.
+    pub(crate) collections: Option<Arc<Collections>>,
+    opened: Vec<Opened>,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
 }
-
-/// A value that does not fit.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -49,6 +53,8 @@ impl Store {
         }
         self.named.clear();
         self.size = 0;
+        self.opened.clear();
+        self.now = 0;
     }
 
     pub(crate) fn is_set(&self, slot: u32) -> bool {
@@ -93,23 +99,63 @@ impl Store {
         self.slots[slot as usize].state = State::Unset;
     }
 
-    pub(crate) fn named(&self, variable: Variable, name: &[u8]) -> Option<&[u8]> {
-        self.named.get(&variable)?.get(name).map(Vec::as_slice)
+    /// Opens the persistent collection of an application and a key, in place of another one of that variable.
+    pub(crate) fn open(&mut self, id: (Variable, &str, &[u8]), timeout: u64) {
+        let own = || Arc::new(Collections::with_shards(1, CollectionLimits::default()));
+        let collections = self.collections.as_ref().map_or_else(own, Arc::clone);
+        self.opened.retain(|opened| opened.variable() != id.0);
+        self.opened.push(Opened::new(&collections, id, timeout, self.now));
     }
 
-    pub(crate) fn set_named(
+    pub(crate) fn opened(&self, variable: Variable) -> Option<&Opened> {
+        self.opened.iter().find(|opened| opened.variable() == variable)
+    }
+
+    pub(crate) fn named(&self, variable: Variable, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        if let Some(opened) = self.opened(variable) {
+            return opened.value(name, self.now).map(Cow::Owned);
+        }
+        self.named.get(&variable)?.get(name).map(|value| Cow::Borrowed(value.as_slice()))
+    }
+
+    /// Changes a value whose collection or name is not known before a rule runs.
+    pub(crate) fn write(
         &mut self,
         variable: Variable,
         name: &[u8],
-        value: &[u8],
+        write: Write<'_>,
     ) -> Result<(), Full> {
-        let freed = self.named(variable, name).map_or(0, |old| NAMED_SIZE + name.len() + old.len());
+        let now = self.now;
+        let mut opened = self.opened.iter_mut();
+        if let Some(opened) = opened.find(|opened| opened.variable() == variable) {
+            return opened.write(name, write, now);
+        }
+        match write {
+            Write::Set(value) => self.set_named(variable, name, value),
+            Write::Add(amount) => {
+                let current = self.named(variable, name).map_or(0, |value| parse_integer(&value));
+                let mut sum = Vec::new();
+                append_number(current.saturating_add(amount), &mut sum);
+                self.set_named(variable, name, &sum)
+            }
+            Write::Unset => {
+                self.unset_named(variable, name);
+                Ok(())
+            }
+            // Time does not pass in one transaction.
+            Write::Expire(_) | Write::Deprecate { .. } => Ok(()),
+        }
+    }
+
+    fn set_named(&mut self, variable: Variable, name: &[u8], value: &[u8]) -> Result<(), Full> {
+        let old = self.named.get(&variable).and_then(|values| values.get(name));
+        let freed = old.map_or(0, |old| NAMED_SIZE + name.len() + old.len());
         self.reserve(freed, NAMED_SIZE + name.len() + value.len())?;
         self.named.entry(variable).or_default().insert(name.to_vec(), value.to_vec());
         Ok(())
     }
 
-    pub(crate) fn unset_named(&mut self, variable: Variable, name: &[u8]) {
+    fn unset_named(&mut self, variable: Variable, name: &[u8]) {
         let collection = self.named.get_mut(&variable);
         if let Some(old) = collection.and_then(|collection| collection.remove(name)) {
             self.size -= NAMED_SIZE + name.len() + old.len();
@@ -140,6 +186,16 @@ impl Store {
                 Selector::Pattern(regex) => regex.slots(names).iter().copied().for_each(visit_slot),
                 _ => (0..).zip(names).for_each(|(slot, _)| visit_slot(slot)),
             }
+        }
+        if let Some(opened) = self.opened(variable) {
+            if let Selector::Name(name, _) = selector {
+                opened.value(name, self.now).into_iter().for_each(|value| visit(name, &value));
+                return;
+            }
+            let values = opened.values(self.now).into_iter();
+            let selected = values.filter(|(name, _)| selector.accepts(name));
+            selected.for_each(|(name, value)| visit(&name, &value));
+            return;
         }
         let Some(values) = self.named.get(&variable) else { return };
         if let Selector::Name(name, _) = selector {
@@ -202,13 +258,13 @@ mod tests {
         for _ in 0..8 {
             assert_eq!(store.set(0, &large), Ok(()), "a value is replaced");
         }
-        assert_eq!(store.set_named(Variable::Tx, b"a", &large), Err(Full));
+        assert_eq!(store.write(Variable::Tx, b"a", Write::Set(&large)), Err(Full));
         assert_eq!(store.named(Variable::Tx, b"a"), None);
         for value in [b"x", b"y"] {
-            assert_eq!(store.set_named(Variable::Tx, b"a", value), Ok(()));
+            assert_eq!(store.write(Variable::Tx, b"a", Write::Set(value)), Ok(()));
         }
-        assert_eq!(store.named(Variable::Tx, b"a"), Some(b"y".as_slice()));
-        store.unset_named(Variable::Tx, b"a");
+        assert_eq!(store.named(Variable::Tx, b"a").as_deref(), Some(b"y".as_slice()));
+        assert_eq!(store.write(Variable::Tx, b"a", Write::Unset), Ok(()));
         assert_eq!(store.memory(), large.len());
     }
 }

@@ -1,5 +1,6 @@
 //! Values of targets and macros.
 
+use crate::collections::Opened;
 use crate::limits::LimitsReached;
 use crate::plan::Gate;
 use crate::rule::Rule;
@@ -155,6 +156,8 @@ impl Evaluation<'_> {
             Variable::PcreLimitsExceeded => self.state.backtracking_exceeded,
             Variable::ReqbodyProcessor => self.state.body_processor.is_some(),
             Variable::LimitsReached => self.limits_reached() != LimitsReached::default(),
+            Variable::SessionId => self.state.store.opened(Variable::Session).is_some(),
+            Variable::UserId => self.state.store.opened(Variable::User).is_some(),
             _ => true,
         }
     }
@@ -231,8 +234,9 @@ impl Evaluation<'_> {
         match variable.source() {
             ValueSource::Store => match slot {
                 Some(slot) => self.state.store.append(*slot, output),
-                None => output
-                    .extend_from_slice(self.state.store.named(*variable, name).unwrap_or_default()),
+                None => output.extend_from_slice(
+                    &self.state.store.named(*variable, name).unwrap_or_default(),
+                ),
             },
             ValueSource::Matched => {
                 if let Some(matched) = self.state.matched.last() {
@@ -291,8 +295,18 @@ impl Evaluation<'_> {
             Variable::LimitsReached => {
                 output.extend_from_slice(self.limits_reached().to_string().as_bytes());
             }
+            Variable::SessionId => output.extend_from_slice(self.key_of(Variable::Session)),
+            Variable::UserId => output.extend_from_slice(self.key_of(Variable::User)),
+            Variable::WebAppId => {
+                output.extend_from_slice(self.rules.settings.web_app_id.as_bytes());
+            }
             other => unreachable!("{} is not computed", other.name()),
         }
+    }
+
+    /// Key of a persistent collection; empty if it is not open.
+    fn key_of(&self, variable: Variable) -> &[u8] {
+        self.state.store.opened(variable).map_or(b"", Opened::key)
     }
 
     fn limits_reached(&self) -> LimitsReached {

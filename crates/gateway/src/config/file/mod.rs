@@ -372,6 +372,11 @@ pub(super) struct LimitsFile {
     /// Memory of bodies held for inspection, in bytes, for all threads together; each thread has an equal share. A byte counts
     /// twice, as it is kept to be forwarded, too. A body beyond the limit is answered with 503. Default: 268435456.
     pub(super) held_body_bytes: Option<Located<usize>>,
+    /// Persistent collections of rules, as of `initcol` with one key; the one whose last update is the oldest goes for a further
+    /// one. Default: 100000.
+    pub(super) collections: Option<Located<usize>>,
+    /// Memory of persistent collections, in bytes. Default: 67108864.
+    pub(super) collection_bytes: Option<Located<usize>>,
 }
 
 /// Rules for requests: accepted methods and headers, and the forwarded form.

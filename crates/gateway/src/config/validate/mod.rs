@@ -14,6 +14,7 @@ use std::path::Path;
 use tollgate_accesslog::LogFormat;
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 use tollgate_net::Address;
+use tollgate_waf::CollectionLimits;
 
 use super::error::InvalidValue;
 use super::file::{
@@ -193,6 +194,10 @@ fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidVal
             .map(|count| number(count, 1, None, 0))
             .transpose()?,
         held_body_bytes: number(&file.held_body_bytes, 1, None, default.held_body_bytes)? / threads,
+        collections: CollectionLimits {
+            entries: number(&file.collections, 16, None, default.collections.entries)?,
+            bytes: number(&file.collection_bytes, 1 << 20, None, default.collections.bytes)?,
+        },
     })
 }
 

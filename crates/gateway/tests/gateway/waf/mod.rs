@@ -1,5 +1,6 @@
 //! The firewall: verdicts, phases, bodies that are held, limits, reloads, the audit log, and metrics.
 
+mod collections;
 mod configuration;
 mod http2;
 mod limits;

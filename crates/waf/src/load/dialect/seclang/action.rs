@@ -10,11 +10,11 @@ use crate::rule::{
 };
 use crate::template::Template;
 use crate::transformation::Transformation;
-use crate::variable::Variable;
+use crate::variable::{ValueSource, Variable};
 
 use super::target;
 
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 40] = [
     "accuracy",
     "allow",
     "auditlog",
@@ -23,6 +23,7 @@ const NAMES: [&str; 38] = [
     "chain",
     "ctl",
     "deny",
+    "deprecatevar",
     "drop",
     "expirevar",
     "id",
@@ -44,6 +45,7 @@ const NAMES: [&str; 38] = [
     "sanitiseRequestHeader",
     "sanitiseResponseHeader",
     "setenv",
+    "setrsc",
     "setsid",
     "setuid",
     "setvar",
@@ -243,16 +245,16 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
             let (collection, key) = text
                 .split_once('=')
                 .ok_or_else(|| Fault::invalid(offset, "expected initcol:COLLECTION=KEY"))?;
-            let variable = store(collection).ok_or_else(|| {
+            let variable = persistent(collection).ok_or_else(|| {
                 Fault::invalid(offset, format!("unknown collection \"{collection}\""))
             })?;
             let key = Template::parse(key.as_bytes())
                 .map_err(|fault| fault.shifted(offset + collection.len() + 1))?;
-            actions.controls.push(Control::InitCollection(variable, key));
+            actions.assignments.push(opening(variable, key));
         }
-        "setsid" => actions.controls.push(Control::InitCollection(Variable::Session, template()?)),
-        "setuid" => actions.controls.push(Control::InitCollection(Variable::User, template()?)),
-        "setrsc" => actions.controls.push(Control::InitCollection(Variable::Resource, template()?)),
+        "setsid" => actions.assignments.push(opening(Variable::Session, template()?)),
+        "setuid" => actions.assignments.push(opening(Variable::User, template()?)),
+        "setrsc" => actions.assignments.push(opening(Variable::Resource, template()?)),
         "setenv" => {
             let text = required()?;
             let (name, value) = text.split_once('=').unwrap_or((text, "1"));
@@ -261,16 +263,20 @@ fn add(actions: &mut Actions, at: usize, item: &str) -> Result<(), Fault> {
             };
             actions.controls.push(Control::SetEnv(part(name)?, part(value)?));
         }
-        "expirevar" => {
-            required()?;
-            let reason = "persistent collections last for one transaction";
-            actions.inert.push((at, format!("action \"{name}\" has no effect: {reason}")));
+        "expirevar" | "deprecatevar" => {
+            let ageing = ageing(&lowercase(name), required()?);
+            match ageing.map_err(|fault| fault.shifted(offset))? {
+                Some(assignment) => actions.assignments.push(assignment),
+                None => {
+                    let reason = "TX lasts for one transaction";
+                    actions.inert.push((at, format!("action \"{name}\" has no effect: {reason}")));
+                }
+            }
         }
         "exec" => return Err(refused("it runs a program")),
         "proxy" => return Err(refused("the proxy decides about its backends")),
         "pause" => return Err(refused("it holds the thread")),
         "append" | "prepend" => return Err(refused("it changes the response")),
-        "deprecatevar" => return Err(refused("it needs a clock")),
         "xmlns" => return Err(refused("XPath is not evaluated")),
         "sanitisearg"
         | "sanitisematched"
@@ -308,18 +314,50 @@ fn lowercase(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Collection that rules write.
 fn store(name: &str) -> Option<Variable> {
-    let variable = Variable::parse(name.trim())?;
-    matches!(
-        variable,
-        Variable::Tx
-            | Variable::Global
-            | Variable::Ip
-            | Variable::Session
-            | Variable::User
-            | Variable::Resource
-    )
-    .then_some(variable)
+    Variable::parse(name.trim()).filter(|variable| variable.source() == ValueSource::Store)
+}
+
+fn persistent(name: &str) -> Option<Variable> {
+    store(name).filter(|variable| *variable != Variable::Tx)
+}
+
+fn opening(variable: Variable, key: Template) -> Assignment {
+    Assignment { variable, name: key, slot: None, change: Change::Open }
+}
+
+/// Parses `IP.NAME=SECONDS` of `expirevar`, or `IP.NAME=AMOUNT/SECONDS` of `deprecatevar`. `None` for a variable of TX.
+fn ageing(action: &str, text: &str) -> Result<Option<Assignment>, Fault> {
+    let is_expiry = action == "expirevar";
+    let form = if is_expiry { "SECONDS" } else { "AMOUNT/SECONDS" };
+    let expected = || Fault::invalid(0, format!("expected {action}:COLLECTION.NAME={form}"));
+    let (variable, value) = text.split_once('=').ok_or_else(expected)?;
+    let (collection, name) = variable.split_once('.').ok_or_else(expected)?;
+    let collection = store(collection).ok_or_else(|| {
+        Fault::invalid(0, format!("\"{collection}\" is not a collection that rules can write"))
+    })?;
+    let parse = |text: &str| {
+        let template = Template::parse(text.trim().as_bytes());
+        template.map_err(|fault| fault.shifted(variable.len() + 1))
+    };
+    let number = |text: &str| match parse(text)? {
+        template if template.as_text().is_some_and(|text| !is_number(text)) => Err(expected()),
+        template => Ok(template),
+    };
+    let change = if is_expiry {
+        Change::Expire(number(value)?)
+    } else {
+        let (amount, period) = value.split_once('/').ok_or_else(expected)?;
+        Change::Deprecate { amount: number(amount)?, period: number(period)? }
+    };
+    let name = parse(&name.to_ascii_lowercase())?;
+    let assignment = Assignment { variable: collection, name, slot: None, change };
+    Ok(Some(assignment).filter(|_| collection != Variable::Tx))
+}
+
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 fn assignment(text: &str) -> Result<Assignment, Fault> {

@@ -12,14 +12,14 @@ use super::lexer::Directive;
 use super::{action, at_argument, at_name, one};
 
 /// Directives without an effect on this engine, with the reason.
-const INERT: [(&str, &str); 24] = [
+const INERT: [(&str, &str); 22] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
     (
         "SecPcreMatchLimit",
         "searches with lookaround or backreferences take at most 1,000,000 steps back each, 3,000,000 in one transaction",
     ),
     ("SecPcreMatchLimitRecursion", "searches do not recurse"),
-    ("SecDataDir", "persistent collections last for one transaction"),
+    ("SecDataDir", "persistent collections are in memory"),
     ("SecTmpDir", "no temporary file is written"),
     ("SecTmpSaveUploadedFiles", "no temporary file is written"),
     ("SecUploadDir", "no uploaded file is written"),
@@ -30,13 +30,11 @@ const INERT: [(&str, &str); 24] = [
     ("SecUnicodeCodePage", "SecUnicodeMapFile names the code page after the file"),
     ("SecStatusEngine", "nothing is sent home"),
     ("SecCookieFormat", "cookies are of version 0"),
-    ("SecCollectionTimeout", "persistent collections last for one transaction"),
     ("SecAuditLog2", "audit entries are written by the program that runs the engine"),
     ("SecResponseBodyMimeTypesClear", "use SecResponseBodyMimeType, which replaces the list"),
     ("SecXmlExternalEntity", "external entities are never loaded"),
     ("SecSensorId", "it only labels the audit log"),
     ("SecServerSignature", "the web server writes its name into responses"),
-    ("SecWebAppId", "it only labels the audit log"),
     ("SecRulePerfTime", "there is no debug log"),
     ("SecConnEngine", "connections are limited by the proxy"),
     ("SecGuardianLog", "there is no guardian log"),
@@ -59,7 +57,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 41] = [
     "Include",
     "IncludeOptional",
     "SecAction",
@@ -74,6 +72,7 @@ const NAMES: [&str; 39] = [
     "SecAuditLogRelevantStatus",
     "SecAuditLogStorageDir",
     "SecAuditLogType",
+    "SecCollectionTimeout",
     "SecComponentSignature",
     "SecDefaultAction",
     "SecInspectionLimit",
@@ -99,6 +98,7 @@ const NAMES: [&str; 39] = [
     "SecRuleUpdateTargetByTag",
     "SecUnicodeMapFile",
     "SecUploadFileLimit",
+    "SecWebAppId",
 ];
 
 impl Draft {
@@ -175,6 +175,10 @@ impl Draft {
                 settings.response_body_mime_types =
                     directive.arguments.iter().map(|a| a.as_str().to_ascii_lowercase()).collect();
             }
+            "seccollectiontimeout" => {
+                settings.collection_timeout = value(directive, number)? as u64;
+            }
+            "secwebappid" => settings.web_app_id = value(directive, text)?,
             "secauditengine" => settings.audit_engine = value(directive, action::audit_engine)?,
             "secauditlogrelevantstatus" => {
                 settings.audit_log_relevant_status = Some(value(directive, pattern)?);
