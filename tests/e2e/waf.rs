@@ -225,7 +225,7 @@ fn replay_counts_what_would_have_been_blocked() {
     let text = stdout(&output);
     for line in [
         "3 requests, 2 would be blocked",
-        "lines that are not understood: 1",
+        "Lines that are not understood: 1",
         "         7        2        2  Union",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
@@ -246,7 +246,7 @@ fn replay_counts_what_would_have_been_blocked() {
     }
     let output = workspace.run(&["waf", "replay", "a.conf", "--log", "attack.http"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
-    assert!(stderr(&output).contains("no line of \"attack.http\" is understood"));
+    assert!(stderr(&output).contains("no entry that is understood"));
 }
 
 #[test]
@@ -285,4 +285,36 @@ fn diff_names_rules_that_change_verdicts() {
     assert_eq!(report["newly_blocked"], 1, "{report}");
     let output = workspace.run(&["waf", "diff", "old", "new", "--log", "attack.http"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+}
+
+#[test]
+fn replay_reads_audit_logs_of_modsecurity() {
+    let workspace = workspace();
+    let entry = |boundary: &str, target: &str| {
+        format!(
+            "--{boundary}-A--\n[21/Nov/2026:20:38:08 +0100] id 192.0.2.7 1 127.0.0.1 80\n--{boundary}-B--\nGET {target} HTTP/1.1\n\
+             Host: a\n\n--{boundary}-F--\nHTTP/1.1 403 Forbidden\n\n--{boundary}-H--\nAction: Intercepted (phase 1)\n\n--{boundary}-Z--\n\n"
+        )
+    };
+    let index = "a 192.0.2.7 - - [x] \"GET / HTTP/1.1\" 403 8 \"-\" \"-\" id \"-\" /20261121/1 0 812 md5:0123456789abcdef0123456789abcdef\n";
+    workspace.write("log/index", index);
+    workspace.write("log/20261121/1", &entry("0a1b2c3d", "/?q=union+select"));
+    workspace.write("log/20261121/2", &entry("0a1b2c3e", "/?q=none"));
+    workspace.write("log/20261121/3", &entry("0a1b2c3f", "/")[..40]);
+    let output = workspace.run(&["waf", "replay", "a.conf", "--log", "log"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let text = stdout(&output);
+    for line in [
+        "2 requests, 1 would be blocked",
+        "compared with the log: 0 newly blocked, 1 no longer",
+        "Entries that are truncated: 1",
+        "Lines of an index, whose entries are read from their folder: 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+    let error = r#"2026/01/09 20:05:48 [error] 7#7: *1 [client ::1] ModSecurity: Warning. x [file "a"] [id "7"] [uri "/"]"#;
+    workspace.write("error.log", error);
+    let output = workspace.run(&["waf", "replay", "a.conf", "--log", "error.log"]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("matches and no requests"), "{}", show(&output));
 }

@@ -5,6 +5,7 @@
 //! server in front of the engine that a test expects (`status: 400`).
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -80,28 +81,40 @@ struct Log {
 }
 
 /// Headers in the order of the file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "Members<Option<String>>")]
 struct Headers(Vec<(String, String)>);
 
-impl<'de> Deserialize<'de> for Headers {
+impl From<Members<Option<String>>> for Headers {
+    fn from(Members(members): Members<Option<String>>) -> Self {
+        let value = |(name, value): (_, Option<String>)| (name, value.unwrap_or_default());
+        Self(members.into_iter().map(value).collect())
+    }
+}
+
+/// Members of an object in their order, with each of those that have the same name.
+#[derive(Debug)]
+pub(crate) struct Members<V>(pub(crate) Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Members<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Headers;
+        struct Entries<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+            type Value = Members<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("headers")
+                f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
-                let mut headers = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Option<String>>()? {
-                    headers.push((name, value.unwrap_or_default()));
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<V>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
                 }
-                Ok(Headers(headers))
+                Ok(Members(members))
             }
         }
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(Entries(PhantomData))
     }
 }
 

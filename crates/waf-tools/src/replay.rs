@@ -41,6 +41,12 @@ pub fn parse_raw(raw: &[u8]) -> Request {
     request
 }
 
+/// Splits the head of a raw request; lines may end in LF alone.
+pub(crate) fn parse_head(raw: &[u8]) -> Request {
+    let RawMessage { words: [method, target, protocol], headers, .. } = RawMessage::new(raw);
+    Request { method, target, protocol, headers, body: Vec::new() }
+}
+
 /// Splits a raw response; lines may end in LF alone.
 pub fn parse_raw_response(raw: &[u8]) -> Response {
     let RawMessage { words: [_, status, _], headers, body } = RawMessage::new(raw);
@@ -87,12 +93,12 @@ pub(crate) fn frame(request: &mut Request) {
     request.body.truncate(length.map_or(0, |length| length.unwrap_or(usize::MAX)));
 }
 
-fn is_chunked(headers: &HeaderList) -> bool {
+pub(crate) fn is_chunked(headers: &HeaderList) -> bool {
     header(headers, "transfer-encoding")
         .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
-fn header<'a>(headers: &'a HeaderList, name: &str) -> Option<&'a [u8]> {
+pub(crate) fn header<'a>(headers: &'a HeaderList, name: &str) -> Option<&'a [u8]> {
     let mut headers = headers.iter();
     let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
     found.map(|(_, value)| value.as_slice())

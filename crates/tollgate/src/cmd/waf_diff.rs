@@ -1,11 +1,9 @@
 //! `tollgate waf diff`: what other rules would block and let through of the requests in logs.
 
-use std::fs::File;
-use std::io::BufReader;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 use tollgate_records::files;
@@ -14,8 +12,9 @@ use tollgate_stats::number::counted;
 use tollgate_stats::text::Screen;
 use tollgate_waf::RuleSet;
 use tollgate_waf_tools::difference::{Comparison, Difference};
-use tollgate_waf_tools::log;
+use tollgate_waf_tools::log::Unread;
 
+use super::waf_replay::read_requests;
 use crate::console::{self, Exit, Failure};
 
 /// Arguments of `tollgate waf diff`.
@@ -27,7 +26,7 @@ pub(super) struct Args {
     /// Rules to compare with them
     #[arg(value_name = "NEW-RULES")]
     pub(super) new: PathBuf,
-    /// Audit log of the gateway, or an access log: combined, common, httplog of HAProxy, or JSON (may be repeated)
+    /// Audit log of the gateway, ModSecurity or Coraza, or an access log; a folder of a concurrent log (may be repeated)
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     log: Vec<PathBuf>,
     /// Leave out directives that are not supported
@@ -57,30 +56,19 @@ struct Report {
     difference: Difference,
     /// Requests with a body that their log does not contain.
     without_body: u64,
-    /// Lines of the logs that are not understood.
-    not_understood: u64,
+    #[serde(flatten)]
+    unread: Unread,
 }
 
 /// Compares rule sets on the requests of the logs.
 pub(super) fn diff(args: &Args, old: RuleSet, new: RuleSet) -> Result<Exit, Failure> {
     let mut comparison = Comparison::new(&Arc::new(old), &Arc::new(new));
-    let (mut without_body, mut not_understood) = (0, 0);
-    for path in &args.log {
-        let file = File::open(path)
-            .with_context(|| format!("cannot read \"{}\"", path.display()))
-            .map_err(Failure::bad_input)?;
-        let skipped = log::read(BufReader::new(file), |entry| {
-            without_body += u64::from(entry.lacks_body);
-            comparison.add(&entry.request);
-        });
-        not_understood += skipped.with_context(|| format!("cannot read \"{}\"", path.display()))?;
-    }
-    let difference = comparison.finish();
-    if difference.requests == 0 {
-        let error = anyhow!("the logs have no request; expected {}", log::FORMATS);
-        return Err(Failure::bad_input(error));
-    }
-    let report = Report { schema: SCHEMA, difference, without_body, not_understood };
+    let mut without_body = 0;
+    let unread = read_requests(&args.log, |recorded| {
+        without_body += u64::from(recorded.lacks_body);
+        comparison.add(&recorded.request);
+    })?;
+    let report = Report { schema: SCHEMA, difference: comparison.finish(), without_body, unread };
     let text = match args.format {
         Format::Table => report.text(console::screen()),
         Format::Markdown => report.markdown(),
@@ -102,9 +90,7 @@ impl Report {
             lines
                 .push(format!("{} had a body, which the log does not contain.", self.without_body));
         }
-        if self.not_understood > 0 {
-            lines.push(format!("Lines that are not understood: {}.", self.not_understood));
-        }
+        lines.extend(self.unread.sentences());
         lines
     }
 
@@ -127,7 +113,7 @@ impl Report {
     }
 
     /// Messages and examples of the rules, in the order of their ids.
-    fn examples(&self) -> impl Iterator<Item = (String, &std::collections::BTreeSet<String>)> {
+    fn examples(&self) -> impl Iterator<Item = (String, &BTreeSet<String>)> {
         let rules = self.difference.rules.iter();
         rules.map(|(id, rule)| {
             (format!("{id} {}", rule.message).trim_end().to_owned(), &rule.examples)
