@@ -3,13 +3,13 @@
 use crate::corpus::Corpus;
 use crate::external::External;
 use crate::options::{self, OptionError};
-use crate::recipe::Recipe;
+use crate::recipe::{CONFIG_OPTION, Recipe};
 use crate::toml_file::NamedText;
 use std::time::Duration;
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::manifest::Ablation;
 use tollgate_records::stop::Stop;
-use tollgate_records::subject::Options;
+use tollgate_records::subject::{OptionValue, Options};
 use tollgate_records::validity::Limits;
 use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
@@ -105,6 +105,12 @@ impl Subject {
             external: None,
             client: None,
         })
+    }
+
+    /// True if the user's own configuration replaces that of the recipe: what it blocks is not known.
+    pub fn has_own_config(&self) -> bool {
+        let option = self.recipe.file.config.as_ref().and(self.options.get(CONFIG_OPTION));
+        matches!(option, Some(OptionValue::Text(path)) if path.starts_with('/'))
     }
 }
 

@@ -103,6 +103,17 @@ fn compare(
     }
 }
 
+/// Returns why a subject with the user's own configuration is refused: none of its responses shows that it forwards.
+pub(crate) fn blocks_everything(
+    responses: &[ProbeResponse],
+    blocked_status: u16,
+) -> Option<String> {
+    let mut benign = responses.iter().filter(|response| response.class == Class::Benign).peekable();
+    let is_any = benign.peek().is_some();
+    (is_any && benign.all(|response| response.outcome == ProbeOutcome::Blocked))
+        .then(|| format!("its configuration responds {blocked_status} to every benign request"))
+}
+
 /// Returns why the subject is refused, or `None` if all responses are as expected. `samples` are the requests of the
 /// responses.
 pub(crate) fn refusal_reason(

@@ -95,6 +95,8 @@ pub enum NoPrices {
          `--limit`, such as `--limit background_cpu=50%`"
     )]
     NeverQuiet { reason: String },
+    #[error("only the baseline {baseline} can run; see above what {others} lacks")]
+    Alone { baseline: String, others: String },
 }
 
 /// Runs an experiment on a bench.
@@ -127,6 +129,10 @@ pub fn run(
             SubjectState::Skipped { .. } | SubjectState::Broken { .. } => None,
         })
         .collect();
+    if let Some(others) = alone(experiment, &states) {
+        let baseline = experiment.subjects[experiment.baseline].name.clone();
+        return Err(NoPrices::Alone { baseline, others }.into());
+    }
     let manifest = experiment.manifest(states, &layout, environment, hosts, invocation);
     let records = if request.resumes {
         // After `open` has locked the directory.
@@ -153,6 +159,24 @@ pub fn run(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Returns the subjects whose configurations cannot be used, if no subject can run beside the baseline.
+fn alone(experiment: &Experiment, states: &[SubjectState]) -> Option<String> {
+    let others = || {
+        let all = experiment.subjects.iter().zip(states).enumerate();
+        all.filter(|(index, _)| *index != experiment.baseline).map(|(_, other)| other)
+    };
+    let is_present = |(_, state): (_, &SubjectState)| matches!(state, SubjectState::Present { .. });
+    if others().any(is_present) {
+        return None;
+    }
+    let broken = |(subject, state): (&Subject, &SubjectState)| match state {
+        SubjectState::Broken { .. } => Some(subject.name.clone()),
+        SubjectState::Present { .. } | SubjectState::Skipped { .. } => None,
+    };
+    let broken: Vec<String> = others().filter_map(broken).collect();
+    (!broken.is_empty()).then(|| broken.join(", "))
 }
 
 /// Checks the requests of an experiment, and the servers that run already.

@@ -262,7 +262,11 @@ impl<'a> Steps<'_, 'a> {
         let blocked_status = requests.blocked_status;
         let hint = probe::expectation_hint(templates, &responses, blocked_status);
         let refusal = probe::refusal_reason(&responses, &requests.samples, blocked_status);
-        let hints = hint.into_iter().chain(match subject.external {
+        let forwards_nothing = subject
+            .has_own_config()
+            .then(|| probe::blocks_everything(&responses, blocked_status))
+            .flatten();
+        let hints = forwards_nothing.into_iter().chain(hint).chain(match subject.external {
             Some(_) => None,
             None => probe::origin_hint(templates, &responses),
         });

@@ -1,6 +1,6 @@
 //! Configurations of the user in place of those of the recipes.
 
-use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout};
+use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout, without_limits};
 
 /// As a distribution or a tutorial writes them.
 const NGINX: &str = r#"worker_processes 1;
@@ -198,5 +198,82 @@ fn check_takes_a_configuration_and_names_unknown_variables() {
     assert!(
         stderr(&missing).contains("cannot be `none.conf`; expected one of built-in, or a path")
     );
+    workspace.assert_nothing_runs();
+}
+
+const MODSECURITY: &str = r#"load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;
+daemon off;
+pid "{{ dir }}/nginx.pid";
+error_log stderr;
+events { worker_connections 512; }
+http {
+    access_log off;
+    server {
+        listen {{ listen.address }};
+        location / {
+            modsecurity on;
+            modsecurity_rules '
+                SecRuleEngine On
+                SecRule ARGS "@rx <script|passwd" "id:1,phase:2,deny,status:403"
+            ';
+            proxy_pass http://{{ origin.address }};
+        }
+    }
+}
+"#;
+
+const GATEWAY: &str = "\
+listeners:
+  - address: {{ listen.address }}
+pools:
+  - name: app
+    backends:
+      - address: {{ origin.address }}
+waf:
+  mode: on
+  rules: [RULES]
+";
+
+#[test]
+fn own_firewalls_are_measured_and_their_blocks_are_counted() {
+    let workspace = Workspace::concurrent();
+    workspace.write("modsecurity.conf", MODSECURITY);
+    let rules = workspace.path("own.conf").display().to_string();
+    workspace.write("gateway.yaml", &GATEWAY.replace("RULES", &rules));
+    workspace.write(
+        "own.conf",
+        "SecRuleEngine On\nSecRule ARGS \"@rx <script\" \"id:1,phase:2,deny,status:403\"\n",
+    );
+    let mine = [
+        "mine=nginx-modsecurity:config=modsecurity.conf",
+        "gateway=tollgate-waf:config=gateway.yaml",
+    ];
+    let run = ["run", "nginx", mine[0], mine[1], "-d", "200ms", "-c", "2", "--blocks", "1"];
+    let output = workspace.run(&without_limits(&[&run[..], &["--out", "out"]].concat()));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let text = flat(&stdout(&workspace.run(&["report", "out"])));
+    for (name, file, count) in [("mine", "modsecurity.conf", 3), ("gateway", "gateway.yaml", 1)] {
+        let path = workspace.path(file);
+        let path = path.canonicalize().expect("a file");
+        let expected = format!(
+            "{name}: its own configuration, {}, blocks {count} of 4 attacks",
+            path.display()
+        );
+        assert!(text.contains(&expected), "no {expected:?} in {text}");
+    }
+    // A configuration that forwards nothing is refused, and one that lacks a line ends the run.
+    workspace.change("modsecurity.conf", "<script|passwd", ".");
+    let refused = ["run", "nginx", mine[0], "-d", "200ms", "-c", "2", "--blocks", "1"];
+    let output = workspace.run(&without_limits(&[&refused[..], &["--out", "refused"]].concat()));
+    let shown = flat(&stdout(&output));
+    assert!(shown.contains("responds 403 to every benign request"), "{}", show(&output));
+    workspace.change("modsecurity.conf", "listen {{ listen.address }}", "listen 80");
+    let output = workspace.run(&without_limits(&[&refused[..], &["--out", "broken"]].concat()));
+    let message = flat(&stderr(&output));
+    assert!(
+        message.contains("only the baseline nginx can run; see above what mine lacks"),
+        "{message}"
+    );
+    assert!(message.contains("listen {{ listen.address }}; in place of line 9"), "{message}");
     workspace.assert_nothing_runs();
 }

@@ -9,7 +9,9 @@ use tollgate_records::case::{CaseManifest, ResponsesManifest};
 use tollgate_records::metric;
 use tollgate_records::metric::{ByBlock, Metric, judged_by};
 use tollgate_records::run_dir::RunRecords;
-use tollgate_records::subject::{ExternalManifest, RuleSetHash, SubjectManifest, SubjectState};
+use tollgate_records::subject::{
+    ExternalManifest, OptionValue, RuleSetHash, SubjectManifest, SubjectState,
+};
 use tollgate_records::trial::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
 use tollgate_records::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, counted, percent, significant};
@@ -47,6 +49,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         notes.extend(receive_work(case, cases.len() == 1));
         for subject in &case.subjects {
             let name = case.qualified(&subject.name, cases.len());
+            notes.extend(own_config(run, &name, subject));
             notes.extend(status(&name, subject, blocks));
             if !is_ablation || subject.name == experiment.baseline {
                 notes.extend(detection(&name, &subject.templates));
@@ -94,6 +97,20 @@ fn external(run: &RunRecords, subject: &SubjectManifest) -> Option<String> {
         note.push('.');
     }
     Some(note)
+}
+
+/// The attacks that a user's own configuration blocks: it is not known before the probe.
+fn own_config(run: &RunRecords, name: &str, subject: &SubjectAnalysis) -> Option<String> {
+    let mut subjects = run.manifest.experiment.subjects.iter();
+    let options = &subjects.find(|known| known.name == subject.name)?.options;
+    let OptionValue::Text(path) = options.get("config")? else { return None };
+    let attacks = || subject.templates.iter().filter(|one| one.class == Class::Malicious);
+    if !path.starts_with('/') || attacks().count() == 0 {
+        return None;
+    }
+    let blocked = attacks().filter(|attack| attack.probes_blocked > 0).count();
+    let all = counted(attacks().count(), "attack");
+    Some(format!("{name}: its own configuration, {path}, blocks {blocked} of {all} of the probe."))
 }
 
 /// The note on origins that respond as recorded.

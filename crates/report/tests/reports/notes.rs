@@ -323,7 +323,7 @@ fn notes_that_the_origin_responds_as_recorded() {
     let mut run = with_full(blocks("full", &[30; 6]));
     let responses = ResponsesManifest { requests: 7, in_turn: 2, without_length: 1 };
     run.manifest.experiment.cases[0].responses = Some(responses);
-    let expected = "get: the origin responds to the 7 targets of the recording with their recorded status, length and type \
+    let expected = "browse: the origin responds to the 7 targets of the recording with their recorded status, length and type \
                     (without a type, that of the extension of the path); bodies are text of a page, or letters if their type \
                     is not text. 2 take turns with several responses. 1 response of unknown length: a line of text.";
     assert_eq!(notes(&run), [expected]);

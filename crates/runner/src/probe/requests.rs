@@ -28,17 +28,21 @@ impl<'a> Requests<'a> {
     /// An error of the mix has a [`WorkloadError`]; any other is one of the recipe.
     pub fn render(case: &'a Case, subject: &'a Subject) -> anyhow::Result<Self> {
         let blocks = &subject.recipe.file.blocks;
+        let has_own_config = subject.has_own_config();
+        let is_unknown = subject.lacks_rules || has_own_config;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
             // Attacks that unknown rules block, or removed ones would block, are unknown.
-            _ if subject.lacks_rules => Some(Vec::new()),
+            _ if is_unknown => Some(Vec::new()),
             Some(families) => render::words(subject, families)?,
             None => None,
         };
         let benign = match blocks.as_ref().and_then(|blocks| blocks.benign.as_deref()) {
+            _ if has_own_config => true,
             Some(benign) => render::holds(subject, benign)?,
             None => false,
         };
         let does_block = match blocks {
+            _ if has_own_config => true,
             Some(blocks) => render::holds(subject, &blocks.when)?,
             None => false,
         };
@@ -95,7 +99,7 @@ impl<'a> Requests<'a> {
     /// that its rules are inactive.
     fn check_proof(&self) -> anyhow::Result<()> {
         // Without the removed rules, or with unknown ones, the blocked attacks are unknown.
-        if !self.does_block || self.subject.lacks_rules {
+        if !self.does_block || self.subject.lacks_rules || self.subject.has_own_config() {
             return Ok(());
         }
         let is_block = Expectation { status: Some(self.blocked_status), ..Expectation::default() };

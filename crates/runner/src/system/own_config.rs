@@ -20,7 +20,7 @@ pub(super) fn failed(subject: &Subject, part: &str) -> impl FnOnce(Error) -> any
 pub(super) fn path<'a>(subject: &'a Subject, template: &str) -> Option<&'a Path> {
     let own = subject.recipe.file.config.as_ref()?;
     match subject.options.get(CONFIG_OPTION) {
-        Some(OptionValue::Text(path)) if own.template == template && path.starts_with('/') => {
+        Some(OptionValue::Text(path)) if own.template == template && subject.has_own_config() => {
             Some(Path::new(path))
         }
         _ => None,
