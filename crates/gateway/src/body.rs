@@ -33,6 +33,8 @@ pub(crate) struct Body {
 enum Decoder {
     /// By its length or its chunks, or with the connection.
     Framed(BodyDecoder),
+    /// By its length, on a stream, whose end may have trailers.
+    Counted(BodyDecoder),
     /// With its stream.
     Stream { has_ended: bool },
 }
@@ -68,9 +70,8 @@ impl Body {
             MessageForm::Fields if has_no_length => {
                 (Decoder::Stream { has_ended: false }, Coding::Added)
             }
-            MessageForm::Text | MessageForm::Fields => {
-                (Decoder::Framed(BodyDecoder::new(framing)), Coding::Kept)
-            }
+            MessageForm::Fields => (Decoder::Counted(BodyDecoder::new(framing)), Coding::None),
+            MessageForm::Text => (Decoder::Framed(BodyDecoder::new(framing)), Coding::Kept),
         };
         let coding = if has_no_length && is_chunked { coding } else { Coding::None };
         Self { decoder, coding, trailers: Vec::new() }
@@ -87,15 +88,8 @@ impl Body {
         mut payload: impl FnMut(&[u8]),
     ) -> Result<Taken, ParseError> {
         let decoder = match &mut self.decoder {
-            Decoder::Framed(decoder) => decoder,
-            Decoder::Stream { has_ended } => {
-                if !bytes.is_empty() {
-                    payload(bytes);
-                }
-                let count = bytes.len();
-                let payload_bytes = count as u64;
-                return Ok(Taken { consumed: count, kept: count, payload_bytes, done: *has_ended });
-            }
+            Decoder::Framed(decoder) | Decoder::Counted(decoder) => decoder,
+            Decoder::Stream { has_ended } => return Ok(take_all(bytes, *has_ended, &mut payload)),
         };
         let (mut consumed, mut kept, mut payload_bytes) = (0, 0, 0);
         while let Some(part) = decoder.next_part(&bytes[consumed..])? {
@@ -124,17 +118,27 @@ impl Body {
         }
         let done = decoder.is_done();
         if done && consumed > 0 && !self.trailers.is_empty() {
-            self.trailers.extend_from_slice(b"\r\n");
-            self.trailers = parse_trailers(&self.trailers, self.coding)?;
+            self.end_section()?;
         }
         Ok(Taken { consumed, kept, payload_bytes, done })
     }
 
+    /// Parses the trailer section. Those of a stream are a list already.
+    #[inline(never)]
+    fn end_section(&mut self) -> Result<(), ParseError> {
+        if let Decoder::Framed(_) = self.decoder {
+            self.trailers.extend_from_slice(b"\r\n");
+            self.trailers = parse_trailers(&self.trailers, self.coding)?;
+        }
+        Ok(())
+    }
+
     /// Ends the body with its stream; the next [`take`](Self::take) has the last of its bytes. Trailers have the limits of
-    /// HTTP/1.1. A body with a length ends by that, and has no trailers.
+    /// HTTP/1.1. A body with a length ends by that.
     pub(crate) fn end(&mut self, trailers: FieldList<'_>) -> Result<(), ParseError> {
-        let Decoder::Stream { has_ended } = &mut self.decoder else { return Ok(()) };
-        *has_ended = true;
+        if let Decoder::Stream { has_ended } = &mut self.decoder {
+            *has_ended = true;
+        }
         let line_bytes = |field: ListedField<'_>| field.name.len() + field.value.len() + 4;
         if trailers.iter().count() > TRAILERS_MAX {
             return Err(ParseError::TooManyHeaders);
@@ -153,7 +157,7 @@ impl Body {
 
     pub(crate) fn is_done(&self) -> bool {
         match &self.decoder {
-            Decoder::Framed(decoder) => decoder.is_done(),
+            Decoder::Framed(decoder) | Decoder::Counted(decoder) => decoder.is_done(),
             Decoder::Stream { has_ended } => *has_ended,
         }
     }
@@ -161,7 +165,7 @@ impl Body {
     /// Announced payload bytes not yet received.
     pub(crate) fn remaining(&self) -> u64 {
         match &self.decoder {
-            Decoder::Framed(decoder) => decoder.remaining(),
+            Decoder::Framed(decoder) | Decoder::Counted(decoder) => decoder.remaining(),
             Decoder::Stream { .. } => 0,
         }
     }
@@ -233,6 +237,16 @@ impl Body {
             self.trailers = field_list(trailers, self.coding);
         }
     }
+}
+
+/// Takes a piece of a body that ends with its stream. Out of line, as most bodies do not.
+#[inline(never)]
+fn take_all(bytes: &[u8], done: bool, payload: &mut dyn FnMut(&[u8])) -> Taken {
+    if !bytes.is_empty() {
+        payload(bytes);
+    }
+    let count = bytes.len();
+    Taken { consumed: count, kept: count, payload_bytes: count as u64, done }
 }
 
 /// Parses a trailer section, and returns the allowed trailers.

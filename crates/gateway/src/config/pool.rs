@@ -25,6 +25,8 @@ pub struct Pool {
     pub(crate) declared: Vec<DeclaredBackend>,
     /// Idle connections that are kept, per backend and thread.
     pub keepalive_max: usize,
+    /// Time for which they are kept. `None`: `timeouts.idle`.
+    pub keepalive_timeout: Option<Duration>,
     /// Connections, or requests with HTTP/2, per backend and thread. `None`: unlimited.
     pub connections_max: Option<NonZeroU32>,
     /// Requests that wait for a connection, per backend and thread.
@@ -53,6 +55,7 @@ impl Pool {
             protocol: Protocol::Http1,
             declared: Vec::new(),
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
+            keepalive_timeout: None,
             connections_max: None,
             queue_max: Self::DEFAULT_QUEUE_MAX,
             queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::pool::PoolId;
+use super::settings::Timeouts;
 use super::waf::Waf;
 
 /// Index of a route in the configuration.
@@ -22,6 +23,8 @@ pub struct Route {
     pub rewrite: Option<String>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
+    /// `None`: those of the gateway.
+    pub timeouts: Option<Timeouts>,
     /// `None`: nothing is inspected.
     pub waf: Option<Arc<Waf>>,
 }
@@ -36,8 +39,14 @@ impl Route {
             rewrite: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
+            timeouts: None,
             waf: None,
         }
+    }
+
+    /// Its timeouts, or those of the gateway.
+    pub(crate) fn timeouts<'a>(&'a self, of_gateway: &'a Timeouts) -> &'a Timeouts {
+        self.timeouts.as_ref().unwrap_or(of_gateway)
     }
 }
 

@@ -131,6 +131,8 @@ pub struct Timeouts {
     pub body_rate: Option<NonZeroU32>,
     pub body_slow: Duration,
     pub response: Duration,
+    /// In place of `body` and `response`, for streams of events and gRPC.
+    pub stream: Duration,
     pub abandoned: Duration,
     pub idle: Duration,
     pub tunnel: Duration,
@@ -146,6 +148,7 @@ impl Default for Timeouts {
             body_rate: NonZeroU32::new(240),
             body_slow: Duration::from_secs(30 * 60),
             response: Duration::from_secs(60),
+            stream: Duration::from_secs(60 * 60),
             abandoned: Duration::from_secs(1),
             idle: Duration::from_secs(60),
             tunnel: Duration::from_secs(60),
@@ -159,9 +162,20 @@ impl Default for Timeouts {
 pub(crate) struct Transfer {
     pub(crate) since: Instant,
     pub(crate) bytes: u64,
+    pub(crate) is_streaming: bool,
 }
 
 impl Timeouts {
+    /// Time between two pieces of a body.
+    pub(crate) fn between_pieces(&self, is_streaming: bool) -> Duration {
+        if is_streaming { self.stream } else { self.body }
+    }
+
+    /// Time to the start of a response.
+    pub(crate) fn until_response(&self, is_streaming: bool) -> Duration {
+        if is_streaming { self.stream } else { self.response }
+    }
+
     /// A client whose bodies take longer than `body_slow` must be as fast as this many times the lowest rate.
     const LASTING_RATE: u64 = 64;
 
@@ -174,8 +188,8 @@ impl Timeouts {
         transfer: Transfer,
         now: Instant,
     ) -> Instant {
-        let latest = now + self.body;
-        let Some(rate) = self.body_rate else { return latest };
+        let latest = now + self.between_pieces(transfer.is_streaming);
+        let Some(rate) = self.body_rate.filter(|_| !transfer.is_streaming) else { return latest };
         let age = now.saturating_duration_since(transfer.since);
         let lasting_bytes =
             age.as_secs().saturating_mul(u64::from(rate.get()) * Self::LASTING_RATE);

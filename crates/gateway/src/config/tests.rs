@@ -533,7 +533,7 @@ fn body_deadline_approaches_below_the_lowest_rate() {
     };
     let now = Instant::now();
     let next = |timeouts: Timeouts, bytes| {
-        let transfer = Transfer { since: now, bytes: bytes as u64 };
+        let transfer = Transfer { since: now, bytes: bytes as u64, is_streaming: false };
         timeouts.next_body_deadline(now + ms(400), bytes, transfer, now) - now
     };
     assert_eq!(next(rate(0), 1), ms(1_000));
@@ -554,7 +554,7 @@ fn time_of_client(timeouts: &Timeouts, bytes: usize) -> Duration {
         if deadline <= now {
             return now - start;
         }
-        let moved = Transfer { since: start, bytes: second * bytes as u64 };
+        let moved = Transfer { since: start, bytes: second * bytes as u64, is_streaming: false };
         deadline = timeouts.next_body_deadline(deadline, bytes, moved, now);
     }
     DAY
@@ -571,4 +571,32 @@ fn slow_client_is_late_after_a_time_and_a_fast_one_never() {
     assert_eq!(time_of_client(&timeouts, 240 * 64), DAY);
     let any = Timeouts { body_rate: None, ..timeouts };
     assert_eq!(time_of_client(&any, 1), DAY);
+}
+
+#[test]
+fn timeouts_of_a_route_precede_those_of_its_pool_and_of_the_gateway() {
+    let text = "\
+timeouts: { body: 7s, response: 8s, connect: 9s }
+listeners: [{ address: 127.0.0.1:8080 }]
+routes:
+  - { pool: api }
+  - { pool: api, path: /a, timeouts: { response: 1m, stream: 2h } }
+  - { pool: site, path: /b }
+pools:
+  - name: api
+    keepalive_timeout: 4s
+    timeouts: { response: 30s, body: 5s, body_rate: 0 }
+    backends: [{ address: 127.0.0.1:9001 }]
+  - { name: site, backends: [{ address: 127.0.0.1:9002 }] }
+";
+    let config = parse(text);
+    let seconds = |route: usize| {
+        let Timeouts { connect, body, response, stream, .. } =
+            *config.routes[route].timeouts(&config.timeouts);
+        [connect, body, response, stream].map(|timeout| timeout.as_secs())
+    };
+    assert_eq!([0, 1, 2].map(seconds), [[9, 5, 30, 3600], [9, 5, 60, 7200], [9, 7, 8, 3600]]);
+    assert_eq!(config.routes[1].timeouts(&config.timeouts).body_rate, None);
+    assert!(config.routes[2].timeouts.is_none());
+    assert_eq!(config.pools[0].keepalive_timeout, Some(Duration::from_secs(4)));
 }

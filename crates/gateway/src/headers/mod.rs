@@ -57,6 +57,27 @@ fn connection_options(headers: Headers<'_>) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
+/// True if the type of a body is one whose sender may be silent for long: gRPC, or events for a browser.
+pub(crate) fn is_streaming(headers: Headers<'_>) -> bool {
+    let has_type = |value: &[u8], kind: &[u8]| {
+        value.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
+    };
+    headers.first("content-type").is_some_and(|value| {
+        has_type(value, b"application/grpc") || has_type(value, b"text/event-stream")
+    })
+}
+
+/// The time in seconds for which a backend says that it keeps an idle connection, by `Keep-Alive: timeout=5`.
+pub(crate) fn keep_alive_seconds(headers: Headers<'_>) -> Option<u16> {
+    let mut parameters =
+        headers.all("keep-alive").flat_map(|value| value.split(|&byte| byte == b','));
+    parameters.find_map(|parameter| {
+        let (name, seconds) = str::from_utf8(parameter).ok()?.split_once('=')?;
+        let seconds = seconds.trim().parse().ok()?;
+        name.trim().eq_ignore_ascii_case("timeout").then_some(seconds)
+    })
+}
+
 /// True for headers that concern one connection or the framing, which are never copied.
 fn is_hop_by_hop(name: &str) -> bool {
     // By length first, so that most headers cost one comparison.

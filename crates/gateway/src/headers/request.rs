@@ -7,6 +7,7 @@ use tollgate_http1::{BodyFraming, HeaderField, RequestHead, Version};
 
 use super::{
     ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
+    is_streaming,
 };
 use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
@@ -30,6 +31,8 @@ pub(crate) struct RequestSummary {
     pub(crate) is_head: bool,
     /// May be sent twice (RFC 9110, section 9.2.2).
     pub(crate) is_idempotent: bool,
+    /// Both sides may be silent for long: a gRPC call.
+    pub(crate) is_streaming: bool,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
     /// The upgrade that the client offers is forwarded.
@@ -127,6 +130,7 @@ pub(crate) fn render_request(
             head.method,
             "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
         ),
+        is_streaming: is_streaming(head.headers),
         expects_continue: head.expects_continue,
         wants_upgrade: upgrade.is_some(),
         websocket_key,

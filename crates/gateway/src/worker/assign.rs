@@ -8,7 +8,7 @@ use super::transaction::{BackendState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::{BackendPlace, Upstream, Work};
 use crate::cluster::{BackendId, Choice};
-use crate::config::Protocol;
+use crate::config::{Protocol, Timeouts};
 use crate::connect_error::exhausted_resource;
 use crate::local_response::{LocalResponse, Reason};
 
@@ -74,8 +74,13 @@ impl Turn<'_> {
         transaction.sent_at = shared.now;
         let upstream = &mut shared.upstreams[at];
         upstream.work = Work::Serves(*id);
-        let timeouts = &shared.timeouts;
-        let timeout = if upstream.is_connecting { timeouts.connect } else { timeouts.response };
+        let is_connecting = upstream.is_connecting;
+        let timeouts = shared.timeouts_of(transaction);
+        let timeout = if is_connecting {
+            timeouts.connect
+        } else {
+            timeouts.until_response(transaction.is_streaming)
+        };
         client.deadline = shared.now + timeout;
         shared.backend_counters(place).requests.add(1);
         self.check_departure()
@@ -171,7 +176,8 @@ impl Turn<'_> {
     /// Counts a failure of the backend that serves the request.
     pub(super) fn record_failure(&mut self, cause: &str) {
         if let BackendState::Assigned(at) = self.transaction.backend {
-            self.shared.avoid_silent_connection(at);
+            let Timeouts { response, body, .. } = *self.timeouts();
+            self.shared.avoid_silent_connection(at, response.min(body));
             let place = self.shared.upstreams[at].place;
             self.shared.record_failure(place, cause);
         }
@@ -196,12 +202,16 @@ impl Turn<'_> {
             && !has_surplus
             && transaction.generation == shared.upstreams.current()
             && shared.stop_by.is_none();
-        let idle_until = shared.now + shared.timeouts.idle;
+        let Transaction { generation, pool, .. } = **transaction;
+        let keepalive_timeout = shared.upstreams[generation].pool(pool).keepalive_timeout;
+        let idle_until = shared.now + keepalive_timeout.unwrap_or(shared.timeouts.idle);
+        let now = shared.now;
         let upstream = &mut shared.upstreams[at];
         let place = upstream.place;
         upstream.work = Work::Idle;
         upstream.is_reused = true;
         upstream.is_connecting = false;
+        upstream.idle_since = now;
         upstream.idle_until = idle_until;
         // A stream ends with its response.
         let is_clean = is_complete

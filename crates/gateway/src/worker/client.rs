@@ -130,10 +130,13 @@ impl Client {
     ) -> io::Result<bool> {
         let count = self.flush(http2)?;
         let is_empty = self.unsent.is_empty();
+        let last = Transfer { since: now, bytes: 0, is_streaming: false };
+        let transfer = transfer.unwrap_or(last);
         if count > 0 && is_empty {
-            self.deadline = now + timeouts.body;
+            self.deadline = now + timeouts.between_pieces(transfer.is_streaming);
         } else if count > 0 {
-            let transfer = transfer.unwrap_or(Transfer { since: now, bytes: 0 });
+            // A stream must be read, however seldom it is sent.
+            let transfer = Transfer { is_streaming: false, ..transfer };
             self.deadline = timeouts.next_body_deadline(self.deadline, count, transfer, now);
         }
         Ok(is_empty)

@@ -176,10 +176,17 @@ impl Worker {
         self.shared.upstreams.generations().flat_map(|generation| {
             let config = &generation.shared.config;
             // The end of a drain has its own timer.
-            let Timeouts { connect, header, body, response, abandoned, idle, tunnel, .. } =
-                config.timeouts;
-            let queues = config.pools.iter().map(|pool| pool.queue_timeout);
-            [connect, header, body, response, abandoned, idle, tunnel].into_iter().chain(queues)
+            let of_routes = config.routes.iter().filter_map(|route| route.timeouts);
+            let timeouts = of_routes.chain([config.timeouts]).flat_map(|timeouts| {
+                let Timeouts { connect, header, body, response, abandoned, .. } = timeouts;
+                let Timeouts { stream, idle, tunnel, .. } = timeouts;
+                [connect, header, body, response, abandoned, stream, idle, tunnel]
+            });
+            let of_pools = config
+                .pools
+                .iter()
+                .flat_map(|pool| std::iter::once(pool.queue_timeout).chain(pool.keepalive_timeout));
+            timeouts.chain(of_pools)
         })
     }
 
@@ -241,6 +248,7 @@ impl Worker {
                         && transport.is_readable()
                         && (!transport.is_tls() || !upstream.is_quiet())
                     {
+                        self.shared.upstreams.learn_from_close(key, self.shared.now);
                         self.shared.close_idle(key);
                     }
                 }

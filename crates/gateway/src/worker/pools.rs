@@ -21,7 +21,7 @@ impl Shared {
         must_be_open: bool,
     ) -> Option<UpstreamKey> {
         loop {
-            match self.upstreams.pop_idle(place, must_be_open)? {
+            match self.upstreams.pop_idle(place, must_be_open, self.now)? {
                 (at, true) => return Some(at),
                 (at, false) => {
                     self.close_upstream(at);

@@ -6,8 +6,7 @@ use tollgate_http1::FieldList;
 
 use super::keys::UpstreamKey;
 use super::scratch::{HEADROOM_BYTES, PIECE_BYTES};
-use super::shared::Shared;
-use super::transaction::{RequestState, exceeds_limit};
+use super::transaction::{RequestState, Transaction, exceeds_limit};
 use super::turn::{Flow, Turn};
 use crate::config::Transfer;
 use crate::firewall::{Direction, FirewallVerdict};
@@ -52,7 +51,8 @@ impl Turn<'_> {
             transaction.request_buffer.push(piece, sent);
             transaction.note_sent();
             if transaction.is_sent() {
-                client.deadline = shared.now + shared.timeouts.response;
+                let timeouts = shared.timeouts_of(transaction);
+                client.deadline = shared.now + timeouts.until_response(transaction.is_streaming);
             }
         } else {
             transaction.request_buffer.push(piece, 0);
@@ -98,9 +98,10 @@ impl Turn<'_> {
         if exceeds_limit(body, received, config.limits.body_bytes) {
             return Err(refuse(Reason::BodyTooLarge));
         }
-        let transfer = Transfer { since: transaction.started_at, bytes: received };
-        let Shared { timeouts, now, .. } = **shared;
-        client.deadline = timeouts.next_body_deadline(client.deadline, count, transfer, now);
+        let Transaction { started_at, is_streaming, route, .. } = **transaction;
+        let transfer = Transfer { since: started_at, bytes: received, is_streaming };
+        let timeouts = config.routes[route.0].timeouts(&shared.timeouts);
+        client.deadline = timeouts.next_body_deadline(client.deadline, count, transfer, shared.now);
         let behind = start + taken.consumed..start + count;
         if !behind.is_empty() {
             client.unread.extend_from_slice(&shared.scratch.input[behind]);
@@ -126,8 +127,13 @@ impl Turn<'_> {
                 upstream.is_connecting = false;
                 transaction.request_buffer.advance(count);
                 transaction.note_sent();
-                let timeouts = &shared.timeouts;
-                let timeout = if transaction.is_sent() { timeouts.response } else { timeouts.body };
+                let (timeouts, is_streaming) =
+                    (shared.timeouts_of(transaction), transaction.is_streaming);
+                let timeout = if transaction.is_sent() {
+                    timeouts.until_response(is_streaming)
+                } else {
+                    timeouts.between_pieces(is_streaming)
+                };
                 client.deadline = shared.now + timeout;
                 transaction.request_buffer.is_sent()
             }

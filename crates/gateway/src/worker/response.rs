@@ -1,7 +1,7 @@
 //! Forwarding of a response to its client.
 
 use std::error::Error as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tollgate_http1::{
     BodyFraming, FieldList, ParseError, ResponseHead, Version, parse_response_head,
@@ -13,14 +13,16 @@ use super::link::Link;
 use super::scratch::{
     CachedResponse, HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES, ResponseKey, STREAM_PIECE_BYTES,
 };
-use super::transaction::{Hold, ResponseState};
+use super::transaction::{Hold, ResponseState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::BackendPlace;
 use crate::body::Body;
 use crate::config::{Protocol, Requests, Transfer};
 use crate::counters::Interruption;
 use crate::firewall::{Direction, FirewallVerdict};
-use crate::headers::{HeadWriter, MessageForm, Persistence, render_response};
+use crate::headers::{
+    HeadWriter, MessageForm, Persistence, is_streaming, keep_alive_seconds, render_response,
+};
 use crate::local_response::Reason;
 use crate::log;
 use tollgate_tls::Received;
@@ -53,12 +55,15 @@ impl Turn<'_> {
     /// Reads a piece of the response and forwards it, if the client has room.
     pub(super) fn forward_response(&mut self, at: UpstreamKey) -> Flow {
         let Self { client, transaction, shared, .. } = self;
-        let transfer =
-            Transfer { since: transaction.started_at, bytes: transaction.response_body_bytes };
-        match client.flush_body(&mut shared.http2, &shared.timeouts, Some(transfer), shared.now) {
-            Ok(true) => {}
-            Ok(false) => return Flow::Wait,
-            Err(_) => return Flow::Close,
+        if !client.unsent.is_empty() {
+            let timeouts = *shared.timeouts_of(transaction);
+            let Transaction { started_at, response_body_bytes, is_streaming, .. } = **transaction;
+            let transfer = Transfer { since: started_at, bytes: response_body_bytes, is_streaming };
+            match client.flush_body(&mut shared.http2, &timeouts, Some(transfer), shared.now) {
+                Ok(true) => {}
+                Ok(false) => return Flow::Wait,
+                Err(_) => return Flow::Close,
+            }
         }
         let upstream = &mut shared.upstreams[at];
         if !upstream.link.is_readable() {
@@ -220,7 +225,7 @@ impl Turn<'_> {
                 ParsedResponse::Final(response, of_head) => {
                     start += response.head_bytes;
                     verdict = of_head;
-                    self.begin_response(&response);
+                    self.begin_response(at, &response);
                 }
                 ParsedResponse::Invalid(cause) => return self.reject_response(&cause),
             }
@@ -305,7 +310,8 @@ impl Turn<'_> {
         if client.send(&mut shared.http2, piece, more_follows).is_err() {
             return Flow::Close;
         }
-        client.deadline = shared.now + shared.timeouts.body;
+        let timeouts = shared.timeouts_of(transaction);
+        client.deadline = shared.now + timeouts.between_pieces(transaction.is_streaming);
         if taken.done {
             return self.finish_response(at, keep_alive, has_surplus);
         }
@@ -426,6 +432,8 @@ impl Turn<'_> {
                     head_bytes: head.len,
                     framing: head.body,
                     keep_alive: head.keep_alive && !(request.is_head && pool.close_after_head),
+                    keep_alive_s: keep_alive_seconds(head.headers),
+                    is_streaming: is_streaming(head.headers),
                     closes,
                     strips_coding,
                     date_at,
@@ -450,7 +458,7 @@ impl Turn<'_> {
     }
 
     /// The head of the final response has arrived.
-    fn begin_response(&mut self, response: &CachedResponse) {
+    fn begin_response(&mut self, at: UpstreamKey, response: &CachedResponse) {
         let Self { client, transaction, shared, .. } = self;
         let CachedResponse { framing, strips_coding, .. } = *response;
         let pool = shared.upstreams[transaction.generation].pool(transaction.pool);
@@ -458,6 +466,11 @@ impl Turn<'_> {
         let is_chunked = client.link.form() == MessageForm::Text && !strips_coding;
         transaction.status = response.status;
         transaction.closes = response.closes;
+        transaction.is_streaming |= response.is_streaming;
+        if let Some(seconds) = response.keep_alive_s {
+            let place = shared.upstreams[at].place;
+            shared.upstreams.learn_keep_alive(place, Duration::from_secs(seconds.into()));
+        }
         transaction.response = ResponseState::Body {
             body: Body::new(framing, from, is_chunked),
             keep_alive: response.keep_alive,

@@ -76,6 +76,10 @@ pub(super) struct CachedResponse {
     pub(super) framing: BodyFraming,
     /// The backend keeps its connection open.
     pub(super) keep_alive: bool,
+    /// Seconds for which the backend says that it keeps its connection.
+    pub(super) keep_alive_s: Option<u16>,
+    /// Its body is a stream of events or of a gRPC call.
+    pub(super) is_streaming: bool,
     /// The client's connection ends with the response.
     pub(super) closes: bool,
     /// The body is forwarded without its chunked coding.

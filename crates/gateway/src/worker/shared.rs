@@ -10,6 +10,7 @@ use tollgate_net::Serial;
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
 use super::scratch::Scratch;
+use super::transaction::Transaction;
 use super::upstreams::{BackendPlace, Upstreams};
 use crate::config::{PoolId, Timeouts};
 use crate::counters::{BackendCounters, ClientCounters, Counters, PoolCounters};
@@ -103,6 +104,12 @@ impl Shared {
                  /metrics)"
             ));
         }
+    }
+
+    /// The timeouts of a request. A reload changes those of the gateway for active requests, too.
+    pub(super) fn timeouts_of(&self, transaction: &Transaction) -> &Timeouts {
+        let config = &self.upstreams[transaction.generation].shared.config;
+        config.routes[transaction.route.0].timeouts(&self.timeouts)
     }
 
     pub(super) fn listener(&self, at: ListenerKey) -> &ThreadListener {

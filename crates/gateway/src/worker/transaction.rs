@@ -48,6 +48,8 @@ pub(super) struct Transaction {
     pub(super) interruption: Option<Interruption>,
     /// Received payload.
     pub(super) response_body_bytes: u64,
+    /// Bodies may pause for `timeouts.stream`.
+    pub(super) is_streaming: bool,
     /// The client's connection ends with the response.
     pub(super) closes: bool,
     /// End of the wait for a response whose client seems to have left.
@@ -217,6 +219,7 @@ impl Transaction {
             reason: None,
             interruption: Some(Interruption::ClientClosed),
             response_body_bytes: 0,
+            is_streaming: summary.is_streaming,
             closes: !summary.keep_alive,
             abandoned_until: None,
             attempts: Attempts::default(),

@@ -69,11 +69,12 @@ impl Turn<'_> {
 
     fn tunnel_to_client(&mut self, at: UpstreamKey, ended: &mut Ended) -> Flow {
         let Self { client, transaction, shared, .. } = self;
+        let timeout = shared.timeouts_of(transaction).tunnel;
         if !client.unsent.is_empty() {
             return match client.flush(&mut shared.http2) {
                 Ok(0) => Flow::Wait,
                 Ok(_) => {
-                    client.deadline = shared.now + shared.timeouts.tunnel;
+                    client.deadline = shared.now + timeout;
                     if client.unsent.is_empty() { Flow::Continue } else { Flow::Wait }
                 }
                 Err(_) => Flow::Close,
@@ -87,7 +88,7 @@ impl Turn<'_> {
         match link.receive(&mut shared.http2, room) {
             Ok(Received::Bytes(count)) => {
                 transaction.response_body_bytes += count as u64;
-                client.deadline = shared.now + shared.timeouts.tunnel;
+                client.deadline = shared.now + timeout;
                 let sent = client.send(&mut shared.http2, &room[..count], false);
                 if sent.is_ok() { Flow::Continue } else { Flow::Close }
             }
@@ -103,6 +104,7 @@ impl Turn<'_> {
 
     fn tunnel_to_backend(&mut self, at: UpstreamKey, ended: &mut Ended) -> Flow {
         let Self { client, transaction, shared, .. } = self;
+        let timeout = shared.timeouts_of(transaction).tunnel;
         let link = &mut shared.upstreams[at].link;
         if link.early_end().is_some() {
             // What it sent before is still forwarded.
@@ -115,7 +117,7 @@ impl Turn<'_> {
                 Ok(count) => request_buffer.advance(count),
                 Err(_) => return Flow::Close,
             }
-            client.deadline = shared.now + shared.timeouts.tunnel;
+            client.deadline = shared.now + timeout;
             return Flow::Continue;
         }
         if ended.client || !client.link.is_readable() {
@@ -124,7 +126,7 @@ impl Turn<'_> {
         let room = &mut shared.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + PIECE_BYTES];
         match client.link.receive(&mut shared.http2, room) {
             Ok(Received::Bytes(count)) => {
-                client.deadline = shared.now + shared.timeouts.tunnel;
+                client.deadline = shared.now + timeout;
                 match link.send(&mut shared.http2, &room[..count], Following::Unknown) {
                     Ok(sent) => request_buffer.push(&room[..count], sent),
                     Err(_) => return Flow::Close,

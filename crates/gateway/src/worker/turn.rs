@@ -57,6 +57,11 @@ pub(super) enum After {
 }
 
 impl Turn<'_> {
+    /// Those of the route.
+    pub(super) fn timeouts(&self) -> &Timeouts {
+        self.shared.timeouts_of(self.transaction)
+    }
+
     /// Applies a verdict on received bytes, of the request or of the response. The bytes of a request are in its buffer;
     /// those of a response are in `held` with what was kept before, and are forwarded, kept, parked, or replaced by a
     /// response; if a part is sent already, the client is closed.
@@ -77,13 +82,13 @@ impl Turn<'_> {
             FirewallVerdict::Hold => {
                 if let Some(held) = held {
                     self.transaction.hold = Hold::Kept(held);
-                    self.client.deadline = self.shared.now + self.shared.timeouts.body;
+                    self.client.deadline = self.shared.now + self.timeouts().body;
                 }
                 Flow::Continue
             }
             FirewallVerdict::Suspend => {
                 self.transaction.hold = Hold::Parked(held.unwrap_or_default());
-                self.client.deadline = self.shared.now + self.shared.timeouts.response;
+                self.client.deadline = self.shared.now + self.timeouts().response;
                 Flow::Wait
             }
             FirewallVerdict::Respond(response) => {
@@ -122,7 +127,7 @@ impl Turn<'_> {
             if waits && self.send_continue().is_err() {
                 return Flow::Close;
             }
-            self.client.deadline = self.shared.now + self.shared.timeouts.body;
+            self.client.deadline = self.shared.now + self.timeouts().body;
         }
         self.apply(verdict, None)
     }
@@ -184,7 +189,7 @@ impl Turn<'_> {
         if matches!(self.transaction.backend, BackendState::Queued(_)) {
             return Flow::Close;
         }
-        let until = self.shared.now + self.shared.timeouts.abandoned;
+        let until = self.shared.now + self.timeouts().abandoned;
         self.transaction.abandoned_until.get_or_insert(until);
         Flow::Continue
     }
@@ -203,8 +208,7 @@ impl Turn<'_> {
             if self.transaction.is_sent() || is_parked {
                 return Flow::Close;
             }
-            self.transaction.abandoned_until =
-                Some(self.shared.now + self.shared.timeouts.abandoned);
+            self.transaction.abandoned_until = Some(self.shared.now + self.timeouts().abandoned);
             return Flow::Wait;
         }
         let is_head_missing = self.transaction.is_head_missing();
@@ -288,8 +292,12 @@ impl Turn<'_> {
             After::NextHead
         };
         // The rest of a response has the time of a body.
-        let Timeouts { idle, body, .. } = shared.timeouts;
-        client.deadline = shared.now + if client.unsent.is_empty() { idle } else { body };
+        let timeout = if client.unsent.is_empty() {
+            shared.timeouts.idle
+        } else {
+            shared.timeouts_of(transaction).body
+        };
+        client.deadline = shared.now + timeout;
         self.end();
         after
     }

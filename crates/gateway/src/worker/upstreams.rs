@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate_net::{ConnectionId, EventSource, Serial};
 
@@ -32,6 +32,7 @@ pub(super) struct Upstream {
     pub(super) failure: Option<String>,
     /// The received part of an incomplete response head.
     pub(super) partial_head: Vec<u8>,
+    pub(super) idle_since: Instant,
     /// End of the idle time; of an HTTP/2 connection that is not established, of the time to connect.
     pub(super) idle_until: Instant,
 }
@@ -57,6 +58,7 @@ impl Upstream {
             is_connecting: true,
             failure: None,
             partial_head: Vec::new(),
+            idle_since: now,
             idle_until: now,
         }
     }
@@ -121,6 +123,8 @@ pub(super) struct UpstreamPool {
     pub(super) state: PoolState<ExchangeId>,
     /// Idle connections per backend; the last one was used most recently.
     idle: Vec<Vec<UpstreamKey>>,
+    /// Time per backend for which it keeps idle connections open: as it has announced, or was seen to do.
+    keep_alive: Vec<Option<Duration>>,
     /// HTTP/2 connections per backend that may take further requests.
     http2: Vec<Http2Backend>,
 }
@@ -141,7 +145,12 @@ impl Generation {
             let state = PoolState::new(pool, Arc::clone(health), seed);
             let backends = pool.backends.len();
             let http2 = Http2Backend { connections: Vec::new(), streams: u32::MAX };
-            UpstreamPool { state, idle: vec![Vec::new(); backends], http2: vec![http2; backends] }
+            UpstreamPool {
+                state,
+                idle: vec![Vec::new(); backends],
+                keep_alive: vec![None; backends],
+                http2: vec![http2; backends],
+            }
         });
         Self { pools: pools.collect(), shared, transactions: 0 }
     }
@@ -274,14 +283,42 @@ impl Upstreams {
         &mut pool.idle[place.backend.0]
     }
 
+    fn keep_alive(&mut self, place: BackendPlace) -> &mut Option<Duration> {
+        let pool = &mut self.generations[place.generation].pools[place.pool.0];
+        &mut pool.keep_alive[place.backend.0]
+    }
+
+    /// A backend keeps idle connections open for this time.
+    pub(super) fn learn_keep_alive(&mut self, place: BackendPlace, time: Duration) {
+        *self.keep_alive(place) = Some(time);
+    }
+
+    /// A backend has closed an idle connection.
+    pub(super) fn learn_from_close(&mut self, at: UpstreamKey, now: Instant) {
+        let Upstream { place, idle_since, .. } = self.connections[at];
+        self.learn_keep_alive(place, now.saturating_duration_since(idle_since));
+    }
+
+    /// True if the backend may close a connection before a request reaches it.
+    fn is_near_its_end(&mut self, at: UpstreamKey, now: Instant) -> bool {
+        let Upstream { place, idle_since, .. } = self.connections[at];
+        let idle = now.saturating_duration_since(idle_since);
+        self.keep_alive(place).is_some_and(|time| idle >= time / 2)
+    }
+
     /// Takes the idle connection that was used last, which is the most likely to be open. Returns true with it if it can
-    /// be used, and false if it is to be closed.
+    /// be used, and false if it is to be closed. With `must_be_open`, `None` if the backend may close all soon.
     pub(super) fn pop_idle(
         &mut self,
         place: BackendPlace,
         must_be_open: bool,
+        now: Instant,
     ) -> Option<(UpstreamKey, bool)> {
-        let at = self.idle(place).pop()?;
+        let at = *self.idle(place).last()?;
+        if must_be_open && self.is_near_its_end(at, now) {
+            return None;
+        }
+        self.idle(place).pop();
         // What a backend has sent behind a response must not become the next response. Events show only what had arrived at the
         // last wait, and a batch of events may take a millisecond: the system call is the only way to see the rest. A request
         // that cannot be repeated is not sent on a connection that the backend has closed.

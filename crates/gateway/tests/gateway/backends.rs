@@ -495,3 +495,59 @@ fn backends_are_ejected_after_failed_requests_and_taken_down_by_failed_checks() 
     gateway.drain();
     assert_eq!(gateway.admin("/healthz").status, 503);
 }
+
+#[test]
+fn post_gets_a_new_connection_if_the_backend_has_announced_to_close_idle_ones_soon() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    // Far from the end of that time, the connection is reused.
+    upstream.send(OK.replace("Date: d", "Date: d\r\nKeep-Alive: timeout=1000"));
+    client.expect(OK);
+    client.send(POST);
+    upstream.expect(POST);
+    upstream.send(OK.replace("Date: d", "Date: d\r\nKeep-Alive: max=5, timeout=0"));
+    client.expect(OK);
+    client.send(POST);
+    let mut other = backend.accept();
+    other.expect(POST);
+    other.send(OK);
+    client.expect(OK);
+    // One that can be repeated is.
+    client.send(GET);
+    other.expect(GET);
+    other.send(OK);
+    client.expect(OK);
+}
+
+#[test]
+fn post_gets_a_new_connection_if_the_backend_was_seen_to_close_idle_ones() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    client.expect(OK);
+    drop(upstream);
+    let connections =
+        format!("backend_connections{{pool=\"default\",backend=\"{}\"}}", backend.addr());
+    gateway.expect_metric(&connections, 0);
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    client.expect(OK);
+    // The first connection was open for less.
+    std::thread::sleep(Duration::from_millis(500));
+    client.send(POST);
+    let mut other = backend.accept();
+    other.expect(POST);
+    other.send(OK);
+    client.expect(OK);
+    drop(upstream);
+}

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use tollgate_gateway::config::Timeouts;
+use tollgate_gateway::config::{PoolId, Route, Timeouts};
 
 use crate::support::{
     Backend, DEADLINE, GET, OK, TestGateway, ThreadedBackend, config, is_echo, serve_echo,
@@ -154,4 +154,79 @@ fn idle_connection_is_closed_without_a_response() {
     let mut client = gateway.client();
     assert!(is_echo(&client.get("/once").unwrap(), "/once"));
     client.expect_closed();
+}
+
+#[test]
+fn silent_streams_of_events_and_grpc_are_not_cut() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| {
+        timeouts.body = SHORT;
+        timeouts.response = SHORT;
+    });
+    let events = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Type: text/event-stream\r\n\
+                  Transfer-Encoding: chunked\r\n\r\n";
+    let mut reader = gateway.client();
+    reader.send(GET);
+    let mut source = backend.accept();
+    source.expect(GET);
+    source.send(events);
+    reader.expect(events);
+    let call = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/grpc+proto\r\n\
+                Transfer-Encoding: chunked\r\n\r\n";
+    let mut caller = gateway.client();
+    caller.send(call);
+    let mut server = backend.accept();
+    let head = server.head().unwrap();
+    assert!(head.contains("application/grpc"), "{head}");
+    // An ordinary request is cut meanwhile.
+    let mut other = gateway.client();
+    other.send(GET);
+    let mut silent = backend.accept();
+    silent.expect(GET);
+    other.expect_local_response(504);
+    silent.expect_closed();
+    source.send("1\r\na\r\n");
+    reader.expect("1\r\na\r\n");
+    caller.send("1\r\nb\r\n0\r\n\r\n");
+    server.expect("1\r\nb\r\n0\r\n\r\n");
+    server.send(OK);
+    caller.expect(OK);
+}
+
+#[test]
+fn streams_have_an_idle_timeout_of_their_own() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| timeouts.stream = SHORT);
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    let head = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Type: text/event-stream\r\n\
+                Content-Length: 5\r\n\r\n";
+    upstream.send(head);
+    client.expect(head);
+    client.expect_closed();
+}
+
+#[test]
+fn timeouts_of_a_route_replace_those_of_the_gateway() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.timeouts.response = SHORT;
+    let patient = Timeouts { response: DEADLINE * 2, ..config.timeouts };
+    let route = Route { path_prefix: "/patient".to_owned(), ..Route::all_to(PoolId(0)) };
+    config.routes.push(Route { timeouts: Some(patient), ..route });
+    let gateway = TestGateway::start(&config);
+    let request = "GET /patient HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut client = gateway.client();
+    client.send(request);
+    let mut upstream = backend.accept();
+    upstream.expect(request);
+    let mut other = gateway.client();
+    other.send(GET);
+    let mut silent = backend.accept();
+    silent.expect(GET);
+    other.expect_local_response(504);
+    upstream.send(OK);
+    client.expect(OK);
 }

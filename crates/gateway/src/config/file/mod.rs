@@ -130,6 +130,8 @@ pub(super) struct RouteFile {
     pub(super) request_headers: Option<HeaderEditsFile>,
     /// Changes to response headers.
     pub(super) response_headers: Option<HeaderEditsFile>,
+    /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
+    pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Web application firewall of this route; each key replaces that of the gateway.
     pub(super) waf: Option<Located<WafFile>>,
 }
@@ -166,6 +168,13 @@ pub(super) struct PoolFile {
     pub(super) balance: Option<BalanceFile>,
     /// Idle connections per backend that are kept open, for all threads together; 0 keeps none. Default: 1024.
     pub(super) keepalive_max: Option<usize>,
+    /// Time for which an idle connection is kept. One shorter than that of the backends avoids that these close a
+    /// connection just when a request is sent on it. A request that cannot be repeated, such as POST, gets a new connection
+    /// if half of the time has passed after which the backend closes idle ones, as it has announced by `Keep-Alive`
+    /// or was seen to do. Default: `timeouts.idle`.
+    pub(super) keepalive_timeout: Option<Located<HumanDuration>>,
+    /// Timeouts of the routes to this pool; each key replaces that of the gateway.
+    pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Connections per backend, or requests at once with `protocol: h2`, for all threads together; each thread has an
     /// equal share. Default: unlimited.
     pub(super) connections_max: Option<Located<u32>>,
@@ -337,6 +346,9 @@ pub(super) struct TimeoutsFile {
     pub(super) body_slow: Option<Located<HumanDuration>>,
     /// From the end of a request to the first byte of the response. Default: 1m.
     pub(super) response: Option<Located<HumanDuration>>,
+    /// Between two reads of a response of the type `text/event-stream`, and of both bodies of a gRPC call; also to the
+    /// first byte of the response to one. In place of `body` and `response`. Default: 1h.
+    pub(super) stream: Option<Located<HumanDuration>>,
     /// For the response to a client that has ended its sending side, as one that has left does; then its request is
     /// given up. A queued request is given up at once. Not with `requests.half_close`. Default: 1s.
     pub(super) abandoned: Option<Located<HumanDuration>>,
@@ -346,6 +358,29 @@ pub(super) struct TimeoutsFile {
     pub(super) tunnel: Option<Located<HumanDuration>>,
     /// For active requests and tunnels to finish after TERM; the rest are aborted. Default: 30s.
     pub(super) drain: Option<Located<HumanDuration>>,
+}
+
+/// Timeouts of the requests of a route or a pool, as in `timeouts`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "request timeouts")]
+pub(super) struct RequestTimeoutsFile {
+    /// Connecting to a backend, with the TLS handshake; over HTTP/2, that of the gateway applies to connections.
+    pub(super) connect: Option<Located<HumanDuration>>,
+    /// Between two reads of a body, in either direction.
+    pub(super) body: Option<Located<HumanDuration>>,
+    /// Lowest average rate of clients, in bytes per second; 0 allows any.
+    pub(super) body_rate: Option<u32>,
+    /// Longest time for a body of a client below 64 times `body_rate`.
+    pub(super) body_slow: Option<Located<HumanDuration>>,
+    /// From the end of a request to the first byte of the response.
+    pub(super) response: Option<Located<HumanDuration>>,
+    /// Between two reads of a stream of events or a gRPC call.
+    pub(super) stream: Option<Located<HumanDuration>>,
+    /// For the response to a client that has ended its sending side.
+    pub(super) abandoned: Option<Located<HumanDuration>>,
+    /// Between two reads of a tunnel.
+    pub(super) tunnel: Option<Located<HumanDuration>>,
 }
 
 /// Limits on requests and connections.

@@ -65,7 +65,8 @@ fn validate_values(
     let listeners = listeners(&file.listeners, resources)?;
     let pools = pools(&file.pools, resources, threads)?;
     let mut rules = RuleCache::default();
-    let mut routes = routes(file.routes.as_ref(), &file.pools, &pools)?;
+    let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
+    let mut routes = routes(file.routes.as_ref(), &file.pools, &pools, &timeouts)?;
     for (at, route) in routes.iter_mut().enumerate() {
         let route_file = file.routes.as_ref().and_then(|files| files.get(at));
         let waf = route_file.and_then(|file| file.waf.as_ref());
@@ -80,7 +81,7 @@ fn validate_values(
         routes,
         pools,
         resolve: resources.resolve.clone(),
-        timeouts: file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?,
+        timeouts,
         limits: limits(file.limits.as_ref().unwrap_or(&LimitsFile::default()), threads)?,
         requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()), &forwarded)?,
         forwarded,
@@ -162,6 +163,7 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
         body_rate: file.body_rate.map_or(default.body_rate, NonZeroU32::new),
         body_slow: duration(&file.body_slow, default.body_slow)?,
         response: duration(&file.response, default.response)?,
+        stream: duration(&file.stream, default.stream)?,
         abandoned: duration(&file.abandoned, default.abandoned)?,
         idle: duration(&file.idle, default.idle)?,
         tunnel: duration(&file.tunnel, default.tunnel)?,

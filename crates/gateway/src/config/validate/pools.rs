@@ -77,6 +77,11 @@ fn pool(
         protocol,
         declared,
         keepalive_max: keepalive_max.div_ceil(threads.get()),
+        keepalive_timeout: file
+            .keepalive_timeout
+            .is_some()
+            .then(|| duration(&file.keepalive_timeout, Duration::ZERO))
+            .transpose()?,
         connections_max: file
             .connections_max
             .as_ref()

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
+use std::num::NonZeroU32;
 
-use super::scalars::{check_header_name, path};
+use super::scalars::{check_header_name, duration, path};
 use crate::config::error::{InvalidValue, suggestion};
-use crate::config::file::{ForwardedFile, HeaderEditsFile, PoolFile, RequestsFile, RouteFile};
+use crate::config::file::{
+    ForwardedFile, HeaderEditsFile, PoolFile, RequestTimeoutsFile, RequestsFile, RouteFile,
+};
 use crate::config::located::Located;
 use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{
     Forwarded, HeaderEdits, HostPattern, REQUEST_OVERRIDES, Requests, Route,
 };
+use crate::config::settings::Timeouts;
 use crate::path::other_reading;
 use tollgate_http1::is_token;
 
@@ -23,10 +27,20 @@ pub(super) fn routes(
     files: Option<&Located<Vec<RouteFile>>>,
     pool_files: &Located<Vec<PoolFile>>,
     pools: &[Pool],
+    timeouts: &Timeouts,
 ) -> Result<Vec<Route>, InvalidValue> {
+    let of_pool = |pool: PoolId, route: Option<&RequestTimeoutsFile>| {
+        let pool = pool_files[pool.0].timeouts.as_ref();
+        let mut files = [pool, route].into_iter().flatten();
+        let edited = files.try_fold(*timeouts, |timeouts, file| request_timeouts(file, &timeouts));
+        edited.map(|timeouts| (pool.is_some() || route.is_some()).then_some(timeouts))
+    };
     let Some(files) = files.filter(|files| !files.is_empty()) else {
         return match pools {
-            [_] => Ok(vec![Route::all_to(PoolId(0))]),
+            [_] => {
+                let timeouts = of_pool(PoolId(0), None)?;
+                Ok(vec![Route { timeouts, ..Route::all_to(PoolId(0)) }])
+            }
             _ => Err(InvalidValue::at(
                 pool_files,
                 "several pools but no routes; add routes that name the pools",
@@ -35,7 +49,8 @@ pub(super) fn routes(
     };
     let mut routes: Vec<Route> = Vec::with_capacity(files.len());
     for file in files.iter() {
-        let route = route(file, pools)?;
+        let mut route = route(file, pools)?;
+        route.timeouts = of_pool(route.pool, file.timeouts.as_ref())?;
         let is_same =
             |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
         if let Some(first) = routes.iter().position(is_same) {
@@ -65,7 +80,26 @@ fn route(file: &RouteFile, pools: &[Pool]) -> Result<Route, InvalidValue> {
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
         request_headers: edits(&file.request_headers)?,
         response_headers: edits(&file.response_headers)?,
+        timeouts: None,
         waf: None,
+    })
+}
+
+/// The timeouts of requests, each key in place of its default.
+fn request_timeouts(
+    file: &RequestTimeoutsFile,
+    default: &Timeouts,
+) -> Result<Timeouts, InvalidValue> {
+    Ok(Timeouts {
+        connect: duration(&file.connect, default.connect)?,
+        body: duration(&file.body, default.body)?,
+        body_rate: file.body_rate.map_or(default.body_rate, NonZeroU32::new),
+        body_slow: duration(&file.body_slow, default.body_slow)?,
+        response: duration(&file.response, default.response)?,
+        stream: duration(&file.stream, default.stream)?,
+        abandoned: duration(&file.abandoned, default.abandoned)?,
+        tunnel: duration(&file.tunnel, default.tunnel)?,
+        ..*default
     })
 }
 

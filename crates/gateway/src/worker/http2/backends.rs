@@ -5,12 +5,14 @@
 //! ([`Limits`]), and the frames to send: a response whose client does not take it stops only its own stream.
 
 use std::io;
+use std::time::Duration;
 
 use tollgate_http1::MAX_HEAD_BYTES;
 use tollgate_http2::{ErrorCode, Event, Limits, Rate, ResetCause};
 use tollgate_tls::{HttpProtocol, TlsSession};
 
 use super::connections::{Carrier, Stream, StreamEnd};
+use crate::config::Pool;
 use crate::headers::RequestSummary;
 use crate::local_response::Reason;
 use crate::worker::keys::{Http2Key, Key as _, UpstreamKey};
@@ -398,7 +400,8 @@ impl Shared {
         let has_room = state.framing.can_open();
         let can_serve = state.is_ready && has_room && self.stop_by.is_none();
         let place = self.upstreams[at].place;
-        let keepalive_max = self.upstreams[place.generation].pool(place.pool).keepalive_max;
+        let Pool { keepalive_max, keepalive_timeout, .. } =
+            *self.upstreams[place.generation].pool(place.pool);
         let others = self.upstreams.http2_connections(place);
         let is_idle = |other: &&UpstreamKey| match self.upstreams[**other].work {
             Work::Carries(connection) => self.http2[connection].requests == 0,
@@ -408,20 +411,21 @@ impl Shared {
         let is_listed = others.contains(&at);
         let is_current = place.generation == self.upstreams.current();
         if can_serve && is_listed && is_current && idle <= keepalive_max {
-            self.upstreams[at].idle_until = self.now + self.timeouts.idle;
+            let keepalive_timeout = keepalive_timeout.unwrap_or(self.timeouts.idle);
+            self.upstreams[at].idle_until = self.now + keepalive_timeout;
         } else {
             self.close_backend(at, connection);
         }
     }
 
-    /// Sends no more requests on a connection on which nothing has arrived for the time of a response: the backend may be
+    /// Sends no more requests on a connection on which nothing has arrived for this time: the backend may be
     /// gone without having closed it.
-    pub(in crate::worker) fn avoid_silent_connection(&mut self, at: UpstreamKey) {
+    pub(in crate::worker) fn avoid_silent_connection(&mut self, at: UpstreamKey, limit: Duration) {
         let Link::Stream(stream) = &self.upstreams[at].link else { return };
         let state = &self.http2[stream.connection];
         let silence = self.now.saturating_duration_since(state.last_received);
         if let Carrier::Upstream(at) = state.carrier
-            && silence >= self.timeouts.response.min(self.timeouts.body)
+            && silence >= limit
         {
             self.upstreams.unlist_http2(at);
         }

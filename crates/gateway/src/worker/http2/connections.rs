@@ -154,7 +154,7 @@ impl Stream {
         let websocket = is_websocket(fields).then(WebSocketKey::generate);
         let incoming = match websocket {
             Some(_) => Incoming::tunnel(),
-            None => Incoming::request_body(fields.content_length().is_some()),
+            None => Incoming::request_body(fields.content_length()),
         };
         Self {
             connection,

@@ -129,12 +129,16 @@ pub(super) struct Incoming {
     heads: SendBuffer,
     payload: SendBuffer,
     kind: IncomingKind,
+    /// Bytes of the payload that are not received yet, if it ends by its length. The last byte is held back until the peer ends
+    /// the stream, as the message would be complete without that, and may have trailers.
+    remaining: u64,
     has_ended: bool,
-    /// The last byte is held back until the peer ends the stream, as the message would be complete without that.
+    /// The head is held back too, if no body follows.
     holds_end: bool,
     /// The message ends with its head.
     is_bodyless: bool,
-    /// The trailers of a body without length that has ended, until its receiver takes the end.
+    /// The trailers of a body that has ended, until its receiver takes the end. `None` if it ends by its length, without
+    /// trailers.
     end: Option<Vec<u8>>,
 }
 
@@ -151,8 +155,11 @@ enum IncomingKind {
 
 impl Incoming {
     /// The body of a request, whose head is handled elsewhere.
-    pub(super) fn request_body(has_length: bool) -> Self {
-        Self::new(if has_length { IncomingKind::Length } else { IncomingKind::Stream })
+    pub(super) fn request_body(length: Option<u64>) -> Self {
+        match length {
+            Some(remaining) => Self { remaining, ..Self::new(IncomingKind::Length) },
+            None => Self::new(IncomingKind::Stream),
+        }
     }
 
     /// The sending side of a client that opens a tunnel.
@@ -170,6 +177,7 @@ impl Incoming {
             heads: SendBuffer::default(),
             payload: SendBuffer::default(),
             kind,
+            remaining: 0,
             has_ended: false,
             holds_end: false,
             is_bodyless: false,
@@ -200,8 +208,10 @@ impl Incoming {
             (_, None) => Some(BodyFraming::Chunked),
         };
         list_response(fields, framing, self.heads.tail());
-        if framing == Some(BodyFraming::Chunked) {
-            self.kind = IncomingKind::Stream;
+        match framing {
+            Some(BodyFraming::Chunked) => self.kind = IncomingKind::Stream,
+            Some(BodyFraming::Length(length)) => self.remaining = length,
+            _ => {}
         }
         self.is_bodyless = matches!(framing, Some(BodyFraming::Empty | BodyFraming::Length(0)));
     }
@@ -246,22 +256,29 @@ impl Incoming {
     }
 
     fn held_bytes(&self) -> usize {
-        let has_length = self.kind == IncomingKind::Length;
-        usize::from(self.holds_end && has_length && !self.has_ended)
+        let has_last = self.kind == IncomingKind::Length && self.remaining == 0;
+        usize::from(has_last && !self.has_ended)
     }
 
     pub(super) fn push(&mut self, payload: &[u8]) {
         self.payload.push(payload);
+        self.remaining = self.remaining.saturating_sub(payload.len() as u64);
     }
 
-    /// Ends the message. Trailers behind a body with a length are dropped.
+    /// Ends the message. Trailers without a body to end are dropped.
     pub(super) fn end<'f>(&mut self, trailers: impl Iterator<Item = Field<'f>>) {
         self.has_ended = true;
-        if self.kind == IncomingKind::Stream {
-            let list = self.end.insert(Vec::new());
-            for field in trailers {
-                FieldList::push_field(list, listed(field));
-            }
+        let mut list = Vec::new();
+        for field in trailers {
+            FieldList::push_field(&mut list, listed(field));
+        }
+        let ends_body = match self.kind {
+            IncomingKind::Stream => true,
+            IncomingKind::Length => !list.is_empty() && !self.payload.is_empty(),
+            IncomingKind::Tunnel => false,
+        };
+        if ends_body {
+            self.end = Some(list);
         }
     }
 

@@ -306,8 +306,8 @@ fn upload_without_a_backend_that_takes_it_gets_no_credit() {
     busy.expect(GET);
     // It waits in the queue of the pool.
     client.request(3, false, &post(&[("content-length", "65536")]));
-    for _ in 0..4 {
-        client.data(3, false, &[b'u'; 16_384]);
+    for at in 1..=4 {
+        client.data(3, at == 4, &[b'u'; 16_384]);
     }
     gateway.turn();
     client.frame(6, 0, 0, b"12345678");

@@ -62,6 +62,29 @@ fn clients_over_http2_and_their_trailers_reach_backends_over_http2() {
 }
 
 #[test]
+fn trailers_behind_bodies_with_a_length_pass() {
+    let (gateway, backend) = scene_with(|config| config.listeners[0].http2 = true);
+    let mut client = Http2Peer::connect(gateway.address());
+    let post = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "x")];
+    let head = [&post[..], &[("te", "trailers"), ("content-length", "5")]].concat();
+    client.request(1, false, &head);
+    client.data(1, false, b"hello");
+    client.request(1, true, &[("x-sum", "2"), ("content-length", "9")]);
+    let mut upstream = accept(&backend, &[]);
+    let request = upstream.wait(1, |received| received.has_ended);
+    assert_eq!(
+        (request.body.as_slice(), pairs(&request.trailers)),
+        (&b"hello"[..], vec![("x-sum", "2")])
+    );
+    upstream.respond(1, OK, None);
+    upstream.data(1, false, b"hi");
+    upstream.request(1, true, &[("grpc-status", "0"), ("set-cookie", "a")]);
+    let response = client.response(1);
+    assert_eq!((response.text(), response.reset), (("200", "hi"), None));
+    assert_eq!(pairs(&response.trailers), [("grpc-status", "0")]);
+}
+
+#[test]
 fn fields_that_must_not_be_indexed_keep_their_mark() {
     let (gateway, backend) = scene_with(|config| config.listeners[0].http2 = true);
     // RFC 7541, section 6.2.3. The texts are shorter than in Huffman's code.
