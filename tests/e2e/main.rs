@@ -71,6 +71,10 @@ mod cluster;
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
 
+// `tollgate waf tune`.
+#[cfg(feature = "e2e")]
+mod tuning; // On logs of ModSecurity in Debian's nginx, as docs/tuning.md tells.
+
 // The library for ModSecurity's connectors.
 #[cfg(feature = "e2e")]
 mod drop_in; // In Debian's nginx, beside libmodsecurity.

@@ -24,6 +24,7 @@ mod cmd {
     pub(crate) mod waf;
     mod waf_diff;
     mod waf_replay;
+    mod waf_tune;
 }
 mod console;
 mod signals;

@@ -1,5 +1,5 @@
-//! Tools beside the WAF engine: logs, recorded requests, differences between rule sets, their regression tests, mutations of
-//! requests, and requests with hidden attacks. Like the engine they open no socket and read no clock.
+//! Tools beside the WAF engine: logs, recorded requests, differences between rule sets, exclusions and their proof, regression
+//! tests, mutations of requests, and requests with hidden attacks. Like the engine they open no socket and read no clock.
 
 pub mod difference;
 pub mod kinds;
@@ -7,3 +7,4 @@ pub mod log;
 pub mod mutation;
 pub mod regression;
 pub mod replay;
+pub mod tuning;

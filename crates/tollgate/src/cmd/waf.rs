@@ -12,7 +12,7 @@ use tollgate_waf::{EngineMode, Match, RuleInfo, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay;
 
-use super::{waf_diff, waf_replay};
+use super::{waf_diff, waf_replay, waf_tune};
 use crate::console::{self, Exit, Failure, eprint_line};
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,7 @@ Examples:
   tollgate waf test crs-setup.conf rules/ --tests tests/regression/tests/
   tollgate waf replay crs-setup.conf rules/ --log access.log
   tollgate waf diff crs-3/ crs-4/ --log access.log
+  tollgate waf tune crs-setup.conf rules/ --log audit.log --out exclusions.conf
 
 docs/waf.md describes the rules. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
@@ -46,6 +47,10 @@ enum Command {
     Replay(waf_replay::Args),
     /// Say what other rules would block and let through of the requests in logs
     Diff(waf_diff::Args),
+    /// Derive exclusions from logs, each with the attacks that it lets through
+    ///
+    /// Exits with 1 when more than --max-lost attacks pass.
+    Tune(waf_tune::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,6 +101,17 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Test(args) => test(args),
         Command::Replay(args) => {
             waf_replay::replay(load_blocking(&args.rules, args.skip_unsupported)?, &args.log)
+        }
+        Command::Tune(args) => {
+            let mut tests = Vec::new();
+            for path in &args.attacks {
+                tests.extend(files(path, "yaml").map_err(Failure::bad_input)?);
+            }
+            // Exclusions come before the rules.
+            let load = |exclusions: &str| {
+                load(&args.rules, args.skip_unsupported, &format!("{BLOCKING}{exclusions}"))
+            };
+            waf_tune::tune(args, &tests, load)
         }
         Command::Diff(args) => {
             let load = |path| load_blocking(std::slice::from_ref(path), args.skip_unsupported);

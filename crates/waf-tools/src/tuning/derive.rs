@@ -1,0 +1,392 @@
+//! Evidence from benign requests that rules block, and the exclusions that it supports.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use tollgate_waf::{EngineMode, LoadError, Match, RuleSet, Transaction, Worker};
+
+use super::exclusion::{Engine, Exclusion, PathPattern, is_protected, path_pattern};
+use crate::replay::{self, Request};
+
+/// Rounds in which further rules may appear behind excluded ones.
+const ROUNDS_MAX: usize = 32;
+
+/// Limit of distinct cases, and of the clients that are counted for each.
+const CASES_MAX: usize = 10_000;
+const CLIENTS_MAX: usize = 10_000;
+
+/// Detects attacks in the value of `v` independently of the rules that are tuned.
+const JUDGE: &str = r#"
+SecRuleEngine On
+SecRule ARGS:v "@detectSQLi" "id:1,phase:1,deny,t:none,t:utf8toUnicode,t:urlDecodeUni,t:removeNulls,multiMatch"
+SecRule ARGS:v "@detectXSS" "id:2,phase:1,deny,t:none,t:utf8toUnicode,t:urlDecodeUni,t:htmlEntityDecode,t:jsDecode,t:cssDecode,t:removeNulls,multiMatch"
+"#;
+
+/// Rules with the memory to run them.
+#[derive(Debug)]
+pub(super) struct Judge {
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) transaction: Transaction,
+    worker: Worker,
+}
+
+/// A match that must be silenced: rule and variable.
+pub(super) type Cause = (u64, String);
+
+/// Requests that the same matches block at the same place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CaseKey {
+    pub(super) method: String,
+    pub(super) path: Option<PathPattern>,
+    pub(super) causes: BTreeSet<Cause>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) requests: u64,
+    /// Hashes of addresses.
+    pub(super) clients: HashSet<u64>,
+    pub(super) days: BTreeSet<Date>,
+    /// True if somebody vouches for the requests.
+    pub(super) is_benign: bool,
+    pub(super) example: Request,
+    /// A value of each cause.
+    pub(super) values: BTreeMap<Cause, Vec<u8>>,
+}
+
+/// Reason why a blocked request supports no exclusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refusal {
+    /// libinjection takes a value for an attack.
+    Libinjection,
+    /// Rules against different kinds of attacks match one value.
+    TwoClasses,
+    /// A protected rule or a limit blocks it, or a rule that has no variable of the request.
+    Protected,
+    /// Too few clients sent it, and nobody vouches for it.
+    FewClients,
+    /// There are too many distinct cases.
+    TooMany,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Libinjection => "a value is an attack by libinjection",
+            Self::TwoClasses => "rules against different kinds of attacks match a value",
+            Self::Protected => "a rule that must stay, or a limit, blocks it",
+            Self::FewClients => "too few clients sent it",
+            Self::TooMany => "too many distinct requests",
+        })
+    }
+}
+
+/// Origin of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Address of the client.
+    pub client: Option<&'a str>,
+    /// Day on which it was sent.
+    pub day: Option<Date>,
+    /// True if somebody vouches for the request.
+    pub is_benign: bool,
+}
+
+/// Collects evidence.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) judge: Judge,
+    libinjection: Judge,
+    hasher: RandomState,
+    pub(super) requests: u64,
+    pub(super) blocked: u64,
+    pub(super) cases: BTreeMap<CaseKey, Case>,
+    pub(super) refused: BTreeMap<Refusal, u64>,
+}
+
+impl Judge {
+    pub(super) fn new(rules: Arc<RuleSet>) -> Self {
+        let mut worker = Worker::new();
+        let mut transaction = worker.warm_up(&rules);
+        transaction.record_details(true);
+        Self { rules, transaction, worker }
+    }
+
+    /// True if the rules block the request.
+    pub(super) fn blocks(&mut self, request: &Request) -> bool {
+        let rules = Arc::clone(&self.rules);
+        self.runs(&rules, request, EngineMode::On);
+        self.transaction.intervention().is_some()
+    }
+
+    /// Runs a variant of the rules.
+    pub(super) fn runs(&mut self, rules: &Arc<RuleSet>, request: &Request, mode: EngineMode) {
+        self.transaction.reset_with(rules);
+        self.transaction.record_details(true);
+        self.transaction.engine_mode(mode);
+        replay::run_request(&mut self.transaction, &mut self.worker, request);
+    }
+
+    /// The rules without these matches.
+    pub(super) fn without(&self, causes: &BTreeSet<Cause>) -> Result<Arc<RuleSet>, LoadError> {
+        let line = |(rule, variable): &Cause| match variable.as_str() {
+            "" => format!("SecRuleRemoveById {rule}\n"),
+            variable => format!("SecRuleUpdateTargetById {rule} \"!{variable}\"\n"),
+        };
+        let text: String = causes.iter().map(line).collect();
+        let built = RuleSet::builder().text("exclusions", text).build_on(&self.rules)?;
+        Ok(built.map_or_else(|| Arc::clone(&self.rules), Arc::new))
+    }
+}
+
+/// Kind of attacks that the rule of a match detects.
+pub(super) fn class(rules: &RuleSet, found: &Match) -> Option<String> {
+    class_of_tags(rules.rule(found.rule)?.tags)
+}
+
+/// Kind of attacks, as of the tags of a rule; none for rules of protocols.
+pub(super) fn class_of_tags(tags: &[String]) -> Option<String> {
+    const GENERAL: [&str; 6] = [
+        "protocol",
+        "generic",
+        "reputation-ip",
+        "reputation-scanner",
+        "disclosure",
+        "deprecated-header",
+    ];
+    let mut kinds = tags.iter().filter_map(|tag| tag.strip_prefix("attack-"));
+    kinds.find(|kind| !GENERAL.contains(kind)).map(str::to_owned)
+}
+
+/// True if the match adds to a score or blocks, and may be excluded.
+pub(super) fn is_cause(found: &Match) -> bool {
+    let scores = found.details.as_ref().is_some_and(|details| !details.scores.is_empty());
+    (scores || found.disruptive) && !is_protected(found.id)
+}
+
+/// The variable of the request that the match is about; empty if there is none.
+pub(super) fn variable(found: &Match) -> String {
+    let source = found.details.as_ref().map_or(&[][..], |details| &details.source);
+    match std::str::from_utf8(source) {
+        Ok(text) if !text.starts_with(['&', '!']) && !text.starts_with("TX") => text.to_owned(),
+        _ => String::new(),
+    }
+}
+
+impl Evidence {
+    pub(super) fn new(rules: Arc<RuleSet>) -> Result<Self, LoadError> {
+        let libinjection = RuleSet::builder().text("libinjection", JUDGE).build()?;
+        Ok(Self {
+            judge: Judge::new(rules),
+            libinjection: Judge::new(Arc::new(libinjection)),
+            hasher: RandomState::new(),
+            requests: 0,
+            blocked: 0,
+            cases: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn add(&mut self, request: &Request, origin: Origin<'_>) -> Result<(), LoadError> {
+        self.requests += 1;
+        if !self.judge.blocks(request) {
+            return Ok(());
+        }
+        self.blocked += 1;
+        let values = match self.causes(request)? {
+            Ok(values) => values,
+            Err(refusal) => {
+                self.refuse(refusal, 1);
+                return Ok(());
+            }
+        };
+        let key = CaseKey {
+            method: String::from_utf8_lossy(&request.method).into_owned(),
+            path: path_pattern(&request.target),
+            causes: values.keys().cloned().collect(),
+        };
+        if self.cases.len() == CASES_MAX && !self.cases.contains_key(&key) {
+            self.refuse(Refusal::TooMany, 1);
+            return Ok(());
+        }
+        let case = self.cases.entry(key).or_insert_with(|| Case {
+            requests: 0,
+            clients: HashSet::new(),
+            days: BTreeSet::new(),
+            is_benign: false,
+            example: request.clone(),
+            values,
+        });
+        case.requests += 1;
+        case.is_benign |= origin.is_benign;
+        case.days.extend(origin.day);
+        if case.clients.len() < CLIENTS_MAX {
+            case.clients.extend(origin.client.map(|client| self.hasher.hash_one(client)));
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal, requests: u64) {
+        *self.refused.entry(refusal).or_default() += requests;
+    }
+
+    /// Finds the matches that must be silenced for the request to pass, with their values: those before the block, then those that
+    /// appear without them. A rule reports one of the variables that it matches.
+    fn causes(
+        &mut self,
+        request: &Request,
+    ) -> Result<Result<BTreeMap<Cause, Vec<u8>>, Refusal>, LoadError> {
+        let mut values: BTreeMap<Cause, Vec<u8>> = BTreeMap::new();
+        let mut classes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for _ in 0..ROUNDS_MAX {
+            let without = self.judge.without(&values.keys().cloned().collect())?;
+            self.judge.runs(&without, request, EngineMode::On);
+            if self.judge.transaction.intervention().is_none() {
+                return Ok(Ok(values));
+            }
+            let found: Vec<Match> = self.judge.transaction.matches().to_vec();
+            let mut is_new = false;
+            for found in found.iter().filter(|found| is_cause(found)) {
+                let variable = variable(found);
+                if let Some(class) = class(&self.judge.rules, found) {
+                    let known = classes.entry(variable.clone()).or_default();
+                    known.insert(class);
+                    if known.len() > 1 {
+                        return Ok(Err(Refusal::TwoClasses));
+                    }
+                }
+                if self.is_injection(&found.value) {
+                    return Ok(Err(Refusal::Libinjection));
+                }
+                let cause = (found.id, variable);
+                is_new |= values.insert(cause, found.value.clone()).is_none();
+            }
+            if !is_new {
+                return Ok(Err(Refusal::Protected));
+            }
+        }
+        Ok(Err(Refusal::Protected))
+    }
+
+    /// True if libinjection takes the value for an attack.
+    fn is_injection(&mut self, value: &[u8]) -> bool {
+        let target = format!("/?v={}", percent_encode(value, NON_ALPHANUMERIC));
+        let request = Request {
+            method: b"GET".to_vec(),
+            target: target.into_bytes(),
+            protocol: b"HTTP/1.1".to_vec(),
+            ..Request::default()
+        };
+        self.libinjection.blocks(&request)
+    }
+
+    /// Moves cases of too few clients to the refused ones.
+    pub(super) fn require_clients(&mut self, clients_min: usize) {
+        let mut clients: BTreeMap<Cause, HashSet<u64>> = BTreeMap::new();
+        for (key, case) in &self.cases {
+            for cause in &key.causes {
+                clients.entry(cause.clone()).or_default().extend(&case.clients);
+            }
+        }
+        let is_spread = |key: &CaseKey, case: &Case| {
+            case.is_benign || key.causes.iter().all(|cause| clients[cause].len() >= clients_min)
+        };
+        let (kept, refused) = std::mem::take(&mut self.cases)
+            .into_iter()
+            .partition(|(key, case)| is_spread(key, case));
+        self.cases = kept;
+        let refused: BTreeMap<CaseKey, Case> = refused;
+        let requests: u64 = refused.values().map(|case| case.requests).sum();
+        if requests > 0 {
+            self.refuse(Refusal::FewClients, requests);
+        }
+    }
+
+    /// Chooses exclusions for all causes by greedy cover: the most causes for the least breadth and the fewest attacks lost. Then
+    /// leaves out those without which the cases pass, too.
+    pub(super) fn cover(
+        &mut self,
+        engine: Engine,
+        mut lost: impl FnMut(&Exclusion, &str, &Request) -> Result<u64, LoadError>,
+    ) -> Result<Vec<Exclusion>, LoadError> {
+        // Each cause at each place once, with a request.
+        let mut wanted: BTreeMap<(Option<PathPattern>, String, Cause), &Request> = BTreeMap::new();
+        for (key, case) in &self.cases {
+            for cause in &key.causes {
+                wanted.insert((key.path.clone(), key.method.clone(), cause.clone()), &case.example);
+            }
+        }
+        let mut costs: BTreeMap<Exclusion, u64> = BTreeMap::new();
+        for ((path, method, (rule, variable)), example) in &wanted {
+            let place = (path.as_ref(), method.as_str());
+            for candidate in Exclusion::candidates(*rule, variable, place, engine) {
+                if !costs.contains_key(&candidate) {
+                    let lost = lost(&candidate, variable, example)?;
+                    costs.insert(candidate.clone(), candidate.breadth() + 10 * lost);
+                }
+            }
+        }
+        let wanted: Vec<_> = wanted.into_keys().collect();
+        let covered = |one: &Exclusion| -> Vec<usize> {
+            let covers =
+                |(_, (path, method, cause)): &(usize, &(Option<PathPattern>, String, Cause))| {
+                    one.covers(cause, (path.as_ref(), method))
+                };
+            wanted.iter().enumerate().filter(covers).map(|(at, _)| at).collect()
+        };
+        let candidates: Vec<(&Exclusion, u64, Vec<usize>)> =
+            costs.iter().map(|(one, &cost)| (one, cost, covered(one))).collect();
+        let mut is_open = vec![true; wanted.len()];
+        let mut chosen = Vec::new();
+        loop {
+            let gain = |covered: &[usize]| covered.iter().filter(|&&at| is_open[at]).count() as u64;
+            let gains =
+                candidates.iter().map(|(one, cost, covered)| (*one, *cost, covered, gain(covered)));
+            // The most covered for the cost: compared without division.
+            let best = gains.filter(|(.., gain)| *gain > 0).max_by(|a, b| {
+                (a.3 * b.1).cmp(&(b.3 * a.1)).then(b.0.breadth().cmp(&a.0.breadth()))
+            });
+            let Some((best, _, covered, _)) = best else { break };
+            covered.iter().for_each(|&at| is_open[at] = false);
+            chosen.push(best.clone());
+        }
+        self.leave_out_needless(chosen)
+    }
+
+    fn leave_out_needless(
+        &mut self,
+        mut chosen: Vec<Exclusion>,
+    ) -> Result<Vec<Exclusion>, LoadError> {
+        let mut at = chosen.len();
+        while at > 0 {
+            at -= 1;
+            let candidate = chosen.remove(at);
+            if !self.all_pass(&chosen, &candidate)? {
+                chosen.insert(at, candidate);
+            }
+        }
+        chosen.sort();
+        Ok(chosen)
+    }
+
+    /// True if all cases that `left_out` covers pass with the chosen exclusions.
+    fn all_pass(&mut self, chosen: &[Exclusion], left_out: &Exclusion) -> Result<bool, LoadError> {
+        for (key, case) in &self.cases {
+            let place = (key.path.as_ref(), key.method.as_str());
+            if !key.causes.iter().any(|cause| left_out.covers(cause, place)) {
+                continue;
+            }
+            let is_covered = |cause: &&Cause| chosen.iter().any(|one| one.covers(cause, place));
+            let covered = key.causes.iter().filter(is_covered).cloned().collect();
+            let rules = self.judge.without(&covered)?;
+            self.judge.runs(&rules, &case.example, EngineMode::On);
+            if self.judge.transaction.intervention().is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

