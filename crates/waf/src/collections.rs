@@ -4,6 +4,7 @@
 //! shards with a lock each. Every read and write is one short section under the lock of its shard, never held while a rule is
 //! evaluated. So the last writer of a value wins, and no increment is lost.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::BuildHasher as _;
@@ -208,12 +209,7 @@ impl Opened {
         timeout: u64,
         now: u64,
     ) -> Self {
-        let key = &key[..key.len().min(COLLECTION_KEY_MAX)];
-        let mut id = vec![variable as u8];
-        id.extend_from_slice(&(application.len() as u64).to_le_bytes());
-        id.extend_from_slice(application.as_bytes());
-        let start = id.len();
-        id.extend_from_slice(key);
+        let (id, start) = id((variable, application, key));
         let id: Arc<[u8]> = id.into();
         let header = collections.shard(&id).live(&id, now).map(|record| record.header);
         Self {
@@ -226,6 +222,11 @@ impl Opened {
             opened_at: now,
             has_written: false,
         }
+    }
+
+    /// True if it is the collection of this kind, application and key.
+    pub(crate) fn is(&self, (variable, application, key): (Variable, &str, &[u8])) -> bool {
+        self.variable == variable && *self.id == *id((variable, application, key)).0
     }
 
     pub(crate) fn variable(&self) -> Variable {
@@ -287,6 +288,16 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+/// Text that names a collection, and the start of the key in it.
+fn id((variable, application, key): (Variable, &str, &[u8])) -> (Vec<u8>, usize) {
+    let mut id = vec![variable as u8];
+    id.extend_from_slice(&(application.len() as u64).to_le_bytes());
+    id.extend_from_slice(application.as_bytes());
+    let start = id.len();
+    id.extend_from_slice(&key[..key.len().min(COLLECTION_KEY_MAX)]);
+    (id, start)
 }
 
 impl Shard {
@@ -415,17 +426,12 @@ impl Record {
         size_max: usize,
         now: u64,
     ) -> Result<bool, Full> {
+        let current = self.value(name, now).map_or(0, parse_integer);
         let text = match write {
-            Write::Set(text) => {
-                self.restart_periods(name, now);
-                text.to_vec()
-            }
+            Write::Set(text) => Cow::Borrowed(text),
             Write::Add(amount) => {
-                let current = self.value(name, now).map_or(0, parse_integer);
-                if current <= 0 {
-                    self.restart_periods(name, now);
-                }
-                current.saturating_add(amount).to_string().into_bytes()
+                let sum = current.saturating_add(amount);
+                Cow::Owned(sum.to_string().into_bytes())
             }
             Write::Unset => return Ok(self.unset(name, now)),
             Write::Expire(seconds) => return Ok(self.expire(name, seconds, now)),
@@ -433,10 +439,18 @@ impl Record {
                 let Some(rest) = self.deprecated(name, amount, period, now) else {
                     return Ok(false);
                 };
-                rest.to_string().into_bytes()
+                Cow::Owned(rest.to_string().into_bytes())
             }
         };
         self.set(name, &text, size_max, now)?;
+        let restarts = match write {
+            Write::Set(_) => true,
+            Write::Add(_) => current <= 0,
+            _ => false,
+        };
+        if restarts {
+            self.restart_periods(name, now);
+        }
         if name == TIMEOUT {
             self.header.timeout = u64::try_from(parse_integer(&text)).unwrap_or(0);
         }

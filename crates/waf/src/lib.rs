@@ -8,6 +8,7 @@
 //! - A [`Transaction`] is one request with its response: the caller gives it lines, headers and bodies, and runs the phases.
 //! - A [`Session`] is a transaction whose bodies arrive in pieces. It says what a server may forward and when rules run, and
 //!   decodes content codings.
+//! - [`Collections`] keep values of rules from one transaction to the next.
 //! - A [`Worker`] has the memory that one thread needs to run rules. [`Worker::warm_up`] fills it.
 //!
 //! ```

@@ -70,6 +70,19 @@ fn tx(transaction: &Transaction, name: &str) -> String {
     transaction.tx(name).map_or_else(String::new, |value| String::from_utf8_lossy(&value).into())
 }
 
+#[test]
+fn collection_that_is_open_stays_as_it_is() {
+    let open = "SecRule ARGS \"@rx .\" \"id:ID,phase:1,pass,nolog,initcol:ip=%{REMOTE_ADDR},setvar:ip.values=+1\"\n";
+    let mut server = Server::new(&format!(
+        "{}{}{}",
+        open.replace("ID", "1"),
+        open.replace("ID", "2"),
+        "SecAction \"id:3,phase:1,pass,nolog,setvar:'tx.facts=%{ip.is_new} %{ip.values} %{ip.update_counter}'\""
+    ));
+    let mut facts = || tx(&server.request(0, "192.0.2.1", "/?a=1&b=2&c=3", 200).1, "facts");
+    assert_eq!([facts(), facts()], ["1 6 0", "0 12 1"]);
+}
+
 /// At most five requests in ten seconds without a pause; then a minute of 429.
 const RATE_LIMIT: &str = r#"
 SecAction "id:1,phase:1,pass,nolog,initcol:ip=%{REMOTE_ADDR}"
@@ -284,6 +297,7 @@ fn collections_need_their_form() {
         ("expirevar:ip.a=soon", "t.conf:1:27: expected expirevar:COLLECTION.NAME=SECONDS"),
         ("expirevar:args.a=1", "t.conf:1:27: \"args\" is not a collection that rules can write"),
         ("deprecatevar:ip.a=1", &format!("t.conf:1:30: {form}")),
+        ("deprecatevar:ip.a=1/0", "t.conf:1:30: a period of 0 seconds never passes"),
         ("deprecatevar:ip.a=1/x", &format!("t.conf:1:30: {form}")),
     ] {
         assert_eq!(error(action), message);

@@ -99,8 +99,11 @@ impl Store {
         self.slots[slot as usize].state = State::Unset;
     }
 
-    /// Opens the persistent collection of an application and a key, in place of another one of that variable.
+    /// Opens the persistent collection of an application and a key, in place of another one of that variable, unless it is open.
     pub(crate) fn open(&mut self, id: (Variable, &str, &[u8]), timeout: u64) {
+        if self.opened.iter().any(|opened| opened.is(id)) {
+            return;
+        }
         let own = || Arc::new(Collections::with_shards(1, CollectionLimits::default()));
         let collections = self.collections.as_ref().map_or_else(own, Arc::clone);
         self.opened.retain(|opened| opened.variable() != id.0);

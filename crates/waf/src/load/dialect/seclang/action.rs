@@ -349,7 +349,11 @@ fn ageing(action: &str, text: &str) -> Result<Option<Assignment>, Fault> {
         Change::Expire(number(value)?)
     } else {
         let (amount, period) = value.split_once('/').ok_or_else(expected)?;
-        Change::Deprecate { amount: number(amount)?, period: number(period)? }
+        let period = number(period)?;
+        if period.as_text().is_some() && period.as_number() == Some(0) {
+            return Err(Fault::invalid(0, "a period of 0 seconds never passes"));
+        }
+        Change::Deprecate { amount: number(amount)?, period }
     };
     let name = parse(&name.to_ascii_lowercase())?;
     let assignment = Assignment { variable: collection, name, slot: None, change };
