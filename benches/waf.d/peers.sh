@@ -15,7 +15,7 @@ build_engines() {
     tests=$(cat "$1/module")/tests
 }
 
-# write_rules FOLDER LEVEL ENGINE [packaged]: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine
+# write_rules FOLDER LEVEL ENGINE [packaged], where coraza-filter is Coraza with SecRxPreFilter: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine
 # recommends, for the Core Rule Set in FOLDER or that of the package modsecurity-crs.
 write_rules() {
     local setup=$1/crs-setup.conf rules=$1/rules name=blocking_paranoia_level
@@ -42,6 +42,7 @@ SecRule REQUEST_HEADERS:Content-Type "^application/json" "id:200001,phase:1,t:no
 CONF
         # libmodsecurity sets REQUEST_BODY for every body, other than its documentation says.
         [ "$3" = modsecurity ] || printf 'SecAction "id:200003,phase:1,pass,nolog,ctl:forceRequestBodyVariable=On"\n\n'
+        [ "$3" != coraza-filter ] || printf 'SecRxPreFilter On\n\n'
         [ "$3" != modsecurity ] || printf 'SecPcreMatchLimit 1000\nSecPcreMatchLimitRecursion 1000\n\n'
         printf 'SecAction "id:900000,phase:1,pass,nolog,setvar:tx.%s=%s"\n\n' $name "$2"
         printf 'Include %s\nInclude %s/*.conf\n' "$setup" "$rules"
