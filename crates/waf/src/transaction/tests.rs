@@ -240,6 +240,15 @@ fn body_processor_is_visible_once_it_is_selected() {
 }
 
 #[test]
+fn status_line_is_visible() {
+    let rules = rules("SecRule STATUS_LINE \"@streq HTTP/1.1 500\" \"id:1,phase:3,pass\"");
+    let mut transaction = Transaction::new(rules);
+    transaction.response_line(b"HTTP/1.1", 500);
+    transaction.process_response_headers(&mut Worker::new());
+    assert_eq!(ids(&transaction), [1]);
+}
+
+#[test]
 fn phase_4_runs_without_a_body() {
     let rules = rules("SecRule RESPONSE_STATUS \"@streq 500\" \"id:1,phase:4,deny\"");
     let mut transaction = Transaction::new(rules);
