@@ -31,7 +31,7 @@ pub struct Config {
     /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     pub threads: NonZeroUsize,
-    /// Problems of the file that do not prevent its use, such as an expired certificate.
+    /// Problems of the file that do not prevent its use, such as an expired certificate, and the rule set that `crs` is.
     pub warnings: Vec<String>,
 }
 

@@ -472,7 +472,8 @@ routes:
     assert_eq!(strict.transaction_header.as_deref(), Some("X-Id"));
     assert!(Arc::ptr_eq(&all.rules, &detect.rules));
     assert!(!Arc::ptr_eq(&all.rules, &strict.rules));
-    assert_eq!((all.rules.set.rules().count(), strict.rules.set.rules().count()), (1, 2));
+    // Four parse bodies and reject malformed ones.
+    assert_eq!((all.rules.set.rules().count(), strict.rules.set.rules().count()), (5, 6));
     assert!(waf("waf: { mode: off }\n")[0].is_none());
 }
 

@@ -17,7 +17,8 @@ pub(in crate::config) struct WafFile {
     /// Percent of the requests that are inspected, drawn at random, from 0 to 100. Default: 100.
     pub(in crate::config) sample: Option<Located<u8>>,
     /// Rule files in SecLang, AppSec rules of CrowdSec in files named `*.yaml`, rules of naxsi in files named `*.rules`,
-    /// or patterns such as `crs/rules/*.conf`, read in this order.
+    /// or patterns such as `crs/rules/*.conf`, read in this order. `crs` is the installed Core Rule Set with its setup, unless
+    /// there is such a file; its version is printed at the start and by `--check`.
     pub(in crate::config) rules: Option<Located<Vec<Located<String>>>>,
     /// Options of the Core Rule Set 4, set before the rules. A file that sets the same variable takes precedence.
     pub(in crate::config) crs: Option<CrsFile>,
@@ -97,6 +98,9 @@ pub(in crate::config) struct CrsFile {
 pub(in crate::config) struct RequestBodyFile {
     /// Inspects request bodies. Default: true.
     pub(in crate::config) inspect: Option<bool>,
+    /// Parses JSON and XML, and rejects malformed bodies (400), unless the rules bring rules for that, as the
+    /// recommended configuration of ModSecurity has them. Default: true.
+    pub(in crate::config) recommended: Option<bool>,
     /// Bytes of a multipart body that are inspected. Default: 13107200.
     pub(in crate::config) limit: Option<Located<usize>>,
     /// Bytes of another body that are inspected. Default: 131072.

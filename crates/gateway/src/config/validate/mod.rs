@@ -3,6 +3,7 @@
 mod pools;
 mod requests;
 mod resources;
+mod rule_files;
 mod scalars;
 mod tls;
 mod waf;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tollgate_waf::{Builder, Compression, EngineMode, LimitAction, LoadError, RuleSet};
 
+use super::rule_files::{CRS, InstalledCrs, body_rules};
 use super::scalars::{check_header_name, log_target, number};
 use crate::config::error::InvalidValue;
 use crate::config::file::{
@@ -125,8 +126,18 @@ impl RuleCache {
             before += &crs_options(crs)?;
         }
         let mut includes = String::new();
+        let mut paths = Vec::new();
         for file in files.iter() {
-            let path = folder.join(&**file).display().to_string();
+            let path = folder.join(&**file);
+            if **file == CRS && !path.exists() {
+                let crs = self.installed_crs(file)?;
+                paths.extend(crs.includes.into_iter().map(|path| (file, path)));
+            } else {
+                paths.push((file, path));
+            }
+        }
+        for (file, path) in paths {
+            let path = path.display().to_string();
             if path.contains(['"', '\\', '\n', '\r']) {
                 let message = format!("`{}` contains a quote, a backslash or a line break", **file);
                 return Err(InvalidValue::at(file, message));
@@ -140,11 +151,22 @@ impl RuleCache {
         if let Some(rules) = self.by_text.get(&source) {
             return Ok(Arc::clone(rules));
         }
-        let set = self.set([before, includes], [behind, exclusion_text]).map_err(|error| {
-            InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
-        })?;
+        let mut load = |bodies: String| {
+            let rules = [before.clone(), bodies, includes.clone()];
+            self.set(rules, [behind.clone(), exclusion_text.clone()]).map_err(|error| {
+                InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
+            })
+        };
+        let mut set = load(String::new())?;
+        let recommended = keys.get(|file| &file.request_body).and_then(|body| body.recommended);
+        let missing = body_rules(&set.uninspected_bodies());
+        if recommended.unwrap_or(true) && !missing.is_empty() {
+            set = load(missing)?;
+        }
         let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
-            format!("`waf` does not inspect {bodies}; docs/gateway.md has the rules")
+            format!(
+                "`waf` does not inspect {bodies}; remove `recommended: false`, or add such rules"
+            )
         });
         let is_overridden = mode == EngineMode::On && set.settings().engine != EngineMode::On;
         let overridden = is_overridden.then(|| {
@@ -165,20 +187,39 @@ impl RuleCache {
         Ok(rules)
     }
 
+    /// Finds the installed Core Rule Set, and says which one it is.
+    fn installed_crs(&mut self, at: &Located<String>) -> Result<InstalledCrs, InvalidValue> {
+        let Some(crs) = InstalledCrs::find(Path::new("/")) else {
+            let message = format!(
+                "no Core Rule Set is installed in {}; install it (apt-get install modsecurity-crs), or name its files",
+                InstalledCrs::folders()
+            );
+            return Err(InvalidValue::at(at, message));
+        };
+        let message = format!("`{CRS}` is version {} in {}", crs.version, crs.folder.display());
+        let found = InvalidValue::at(at, message);
+        if !self.warnings.iter().any(|known| known.is_same(&found)) {
+            self.warnings.push(found);
+        }
+        Ok(crs)
+    }
+
     /// Loads options and rules, and then settings and exclusions. Sets that differ only in the latter share what they are
     /// compiled into.
     fn set(
         &mut self,
-        [crs, rules]: [String; 2],
+        [crs, bodies, rules]: [String; 3],
         [settings, exclusions]: [String; 2],
     ) -> Result<RuleSet, LoadError> {
         let around = |builder: Builder| {
-            builder.text("waf.crs", crs.as_str()).text("waf: rules", rules.as_str())
+            let builder = builder.text("waf.crs", crs.as_str());
+            let builder = builder.text("waf.request_body.recommended", bodies.as_str());
+            builder.text("waf: rules", rules.as_str())
         };
         let behind = |builder: Builder| {
             builder.text("waf", settings.as_str()).text("waf.exclusions", exclusions.as_str())
         };
-        let text = [crs.as_str(), &rules].concat();
+        let text = [crs.as_str(), &bodies, &rules].concat();
         if !self.shared.contains_key(&text) {
             self.shared.insert(text.clone(), around(RuleSet::builder()).build()?);
         }

@@ -182,3 +182,34 @@ fn rule_files_that_vanish_or_cannot_be_read_are_errors_of_the_configuration() {
     std::fs::write(&rules, "Include rules.conf\n").unwrap();
     rejects("nested more than 16 times");
 }
+
+#[test]
+fn bodies_are_parsed_and_malformed_ones_rejected_without_rules_for_that() {
+    const RULES: &str = "SecRule ARGS \"@streq attack\" \"id:1,phase:2,deny,status:403\"\n\
+                         SecRule XML:/* \"@contains attack\" \"id:2,phase:2,deny,status:403\"\n";
+    let json = "Content-Type: application/json\r\n";
+    let cases: [(&str, &str, u16); 4] = [
+        (json, r#"{"a":"attack"}"#, 403),
+        (json, r#"{"a":"#, 400),
+        ("Content-Type: application/soap+xml\r\n", "<a>attack</a>", 403),
+        ("Content-Type: text/xml\r\n", "<a>", 400),
+    ];
+    let scene = |more: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("own.conf"), RULES).unwrap();
+        Scene::in_folder(folder, &format!("waf:\n  rules: [own.conf]\n{more}"))
+    };
+    let default = scene("");
+    let off = scene("  request_body: { recommended: false }\n");
+    for (headers, body, status) in cases {
+        let request = post(headers, body.as_bytes());
+        let mut client = default.client();
+        client.send(&request);
+        assert_eq!(client.expect_local_response_of(status), status, "{body}");
+        let mut client = off.client();
+        client.send(&request);
+        let _upstream = off.serve(&request);
+        client.expect(OK);
+    }
+    default.expect_untouched_backend();
+}
