@@ -213,6 +213,11 @@ pub struct Limits {
     pub connections: usize,
     /// Connections per client network and thread. `None`: unlimited.
     pub connections_per_client: Option<usize>,
+    /// Requests at once of a client's connection over HTTP/2.
+    pub http2_streams: u32,
+    /// Bytes of a request body that a client may send ahead of the backend, on a stream and on a connection of HTTP/2.
+    pub http2_stream_window: u32,
+    pub http2_connection_window: u32,
     /// Memory of bodies held for inspection, in bytes, per thread.
     pub held_body_bytes: usize,
     /// Persistent collections of the firewall's rules, for all threads.
@@ -228,6 +233,9 @@ impl Default for Limits {
             body_bytes: None,
             connections: 16_384,
             connections_per_client: None,
+            http2_streams: 100,
+            http2_stream_window: 64 << 10,
+            http2_connection_window: 1 << 20,
             held_body_bytes: 256 << 20,
             collections: CollectionLimits::default(),
         }

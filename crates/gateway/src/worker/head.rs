@@ -134,6 +134,9 @@ impl Exchange {
         let bytes = config.limits.header_bytes + fields * FIELD_OVERHEAD;
         let limits = Limits {
             fields: FieldLimits { bytes, fields },
+            streams: config.limits.http2_streams,
+            stream_window: config.limits.http2_stream_window,
+            connection_window: config.limits.http2_connection_window,
             extended_connect: config.requests.allow_upgrade(WEBSOCKET),
             ..Limits::default()
         };

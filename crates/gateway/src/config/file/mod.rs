@@ -404,6 +404,14 @@ pub(super) struct LimitsFile {
     /// Connections of one client address, in each thread; an IPv6 network of 64 bits counts as one address. Default:
     /// unlimited.
     pub(super) connections_per_client: Option<Located<usize>>,
+    /// Requests at once of a client's connection over HTTP/2, from 1 to 1000. Default: 100.
+    pub(super) http2_streams: Option<Located<u32>>,
+    /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216.
+    /// A client at a distance sends at most this per round trip: 64 KiB at 50 ms are 1.3 MB a second. Default: 65536.
+    pub(super) http2_stream_window: Option<Located<u32>>,
+    /// The same for all streams of a connection together, from 65535 to 268435456, and not below `http2_stream_window`: the
+    /// memory that a connection may take for bodies. Default: 1048576, or `http2_stream_window` if that is larger.
+    pub(super) http2_connection_window: Option<Located<u32>>,
     /// Memory of bodies held for inspection, in bytes, for all threads together; each thread has an equal share. A byte counts
     /// twice, as it is kept to be forwarded, too. A body beyond the limit is answered with 503. Default: 268435456.
     pub(super) held_body_bytes: Option<Located<usize>>,

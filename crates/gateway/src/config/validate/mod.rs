@@ -36,6 +36,12 @@ use waf::{RuleCache, audit_log};
 const THREADS_MAX: u16 = 256;
 /// The smallest limit that leaves room for an ordinary request.
 const HEADER_BYTES_MIN: usize = 256;
+const HTTP2_STREAMS_MAX: u32 = 1000;
+const HTTP2_STREAM_WINDOW_MIN: u32 = 16 << 10;
+const HTTP2_STREAM_WINDOW_MAX: u32 = 16 << 20;
+/// The initial one (RFC 9113, section 6.9.2), which can only grow.
+const HTTP2_CONNECTION_WINDOW_MIN: u32 = 65_535;
+const HTTP2_CONNECTION_WINDOW_MAX: u32 = 256 << 20;
 
 /// Validates a file. Relative paths are resolved against `folder`. Returns warnings, too.
 pub(super) fn validate(
@@ -175,6 +181,12 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
 fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidValue> {
     let default = Limits::default();
     let connections = number(&file.connections, threads.get(), None, default.connections)?;
+    let http2_stream_window = number(
+        &file.http2_stream_window,
+        HTTP2_STREAM_WINDOW_MIN,
+        Some(HTTP2_STREAM_WINDOW_MAX),
+        default.http2_stream_window,
+    )?;
     Ok(Limits {
         header_bytes: number(
             &file.header_bytes,
@@ -196,6 +208,19 @@ fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidVal
             .as_ref()
             .map(|count| number(count, 1, None, 0))
             .transpose()?,
+        http2_streams: number(
+            &file.http2_streams,
+            1,
+            Some(HTTP2_STREAMS_MAX),
+            default.http2_streams,
+        )?,
+        http2_stream_window,
+        http2_connection_window: number(
+            &file.http2_connection_window,
+            http2_stream_window.max(HTTP2_CONNECTION_WINDOW_MIN),
+            Some(HTTP2_CONNECTION_WINDOW_MAX),
+            default.http2_connection_window.max(http2_stream_window),
+        )?,
         held_body_bytes: number(&file.held_body_bytes, 1, None, default.held_body_bytes)? / threads,
         collections: CollectionLimits {
             entries: number(&file.collections, 16, None, default.collections.entries)?,

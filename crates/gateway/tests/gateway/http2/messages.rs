@@ -483,3 +483,46 @@ fn malformed_requests_are_logged() {
     assert_eq!(reasons, ["malformed", "malformed"]);
     assert_eq!(lines[0]["status"], 400);
 }
+
+#[test]
+fn streams_and_windows_of_clients_are_configured() {
+    const STREAMS: u32 = 120;
+    let (_gateway, mut client, backend) = scene_with(|config| {
+        config.limits.http2_streams = STREAMS;
+        config.limits.http2_stream_window = 300_000;
+        config.limits.http2_connection_window = 500_000;
+    });
+    let settings = client.read_frame().unwrap();
+    let values: Vec<(u16, u32)> = settings
+        .payload
+        .chunks_exact(6)
+        .map(|setting| {
+            let (parameter, value) = setting.split_at(2);
+            (
+                u16::from_be_bytes(parameter.try_into().unwrap()),
+                u32::from_be_bytes(value.try_into().unwrap()),
+            )
+        })
+        .collect();
+    assert!(values.contains(&(3, STREAMS)) && values.contains(&(4, 300_000)), "{values:?}");
+    let window = client.read_frame().unwrap();
+    assert_eq!((window.kind, window.stream), (WINDOW_UPDATE, 0));
+    assert_eq!(window.payload, (500_000_u32 - 65_535).to_be_bytes());
+    // All are in progress at once.
+    for at in 0..STREAMS {
+        client.request(2 * at + 1, true, GET_FIELDS);
+    }
+    let upstreams: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let mut upstream = backend.accept();
+            upstream.expect(GET);
+            upstream
+        })
+        .collect();
+    for mut upstream in upstreams {
+        upstream.send(OK);
+    }
+    for at in 0..STREAMS {
+        assert_eq!(client.response(2 * at + 1).text(), ("200", "hi"));
+    }
+}
