@@ -3,6 +3,8 @@
 use crate::bracket::RateVerdict;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+use tollgate_load::Summary;
 use tollgate_records::error::bad_input;
 use tollgate_records::trial::{Bottleneck, Measurement, OpenLoopRecord, TrialOutcome, as_f64};
 use tollgate_records::validity::Invalid;
@@ -155,6 +157,11 @@ impl Goals {
     /// Returns a reason for each goal that is not met.
     fn violations(&self, sample: &Sample<'_>) -> Vec<String> {
         self.goals.iter().filter_map(|goal| goal.violation(sample)).collect()
+    }
+
+    /// Returns a reason for each goal that a load does not meet. Requests in flight at its end count as old as they are.
+    pub fn missed(&self, load: &Summary) -> Vec<String> {
+        self.violations(&Sample::of_load(load))
     }
 
     /// Judges a trial.
@@ -319,6 +326,23 @@ impl<'a> Sample<'a> {
         }
     }
 
+    fn of_load(load: &'a Summary) -> Self {
+        let waiting = |requests, oldest: Option<Duration>| Waiting {
+            requests,
+            oldest_ns: oldest.map_or(0.0, |oldest| oldest.as_secs_f64() * 1e9),
+        };
+        Self {
+            latency: &load.latency,
+            waiting: vec![
+                waiting(load.in_flight, load.oldest_in_flight),
+                waiting(load.unsent, load.oldest_unsent),
+            ],
+            responses: load.responses,
+            unexpected: load.unexpected,
+            failed: load.failures.total(),
+        }
+    }
+
     fn waiting(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.requests).sum()
     }
@@ -345,6 +369,20 @@ mod tests {
 
     fn goals(text: &str) -> Goals {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn load_misses_goals_by_its_responses_and_by_requests_that_wait() {
+        let mut latency = LatencyHistogram::new();
+        (0..100).for_each(|_| latency.record(2_000_000));
+        let load = Summary { sent: 101, responses: 100, latency, ..Summary::default() };
+        assert_eq!(goals("p50<3ms,errors<1%").missed(&load), [""; 0]);
+        assert_eq!(goals("p50<1ms").missed(&load), ["100 % took longer than 1ms"]);
+        let unexpected = Summary { unexpected: 2, ..load };
+        assert_eq!(goals("p50<3ms").missed(&unexpected), ["2.0 % got no expected response"]);
+        let oldest_in_flight = Some(Duration::from_secs(1));
+        let waiting = Summary { unexpected: 0, in_flight: 1, oldest_in_flight, ..unexpected };
+        assert_eq!(goals("max<3ms").missed(&waiting), ["1 request took longer than 3ms"]);
     }
 
     #[test]

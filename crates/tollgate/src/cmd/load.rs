@@ -31,6 +31,7 @@ use tollgate_net::available_cpus;
 use tollgate_records::files::write_atomic;
 use tollgate_report::html;
 use tollgate_runner::process;
+use tollgate_search::goal::Goals;
 use tollgate_traffic::import::{mask_body, mask_header, mask_url};
 use tollgate_traffic::load_shape::{Clients, OpenLoop, Spacing};
 
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         _ => Ok(()),
     };
     written.and(printed).and(saved)?;
-    Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
+    Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary, args.threshold.as_ref()) })
 }
 
 /// The command with its arguments, quoted for a shell. Secrets in headers, in the URL and in bodies are masked.
@@ -119,9 +120,14 @@ fn command_line(arguments: impl Iterator<Item = OsString>, url: &str) -> String 
     shell_words::join(["tollgate".to_owned()].into_iter().chain(arguments))
 }
 
-fn exit(summary: &Summary) -> Exit {
+/// Prints which thresholds were missed.
+fn exit(summary: &Summary, threshold: Option<&Goals>) -> Exit {
+    let missed = threshold.map_or(Vec::new(), |goals| goals.missed(summary));
+    missed.iter().for_each(|reason| console::eprint_line(&format!("threshold missed: {reason}")));
     if summary.responses == 0 {
         Exit::Nothing
+    } else if !missed.is_empty() {
+        Exit::ThresholdFailed
     } else if summary.unsent_share() > UNSENT_SHARE_MAX {
         Exit::Partial
     } else {
@@ -445,10 +451,15 @@ mod tests {
     fn exit_code_depends_on_responses_and_unsent_requests() {
         let summary =
             |responses, unsent| Summary { sent: 9_900, responses, unsent, ..Summary::default() };
-        assert_eq!(exit(&summary(1, 0)), Exit::Success);
+        assert_eq!(exit(&summary(1, 0), None), Exit::Success);
         // 100 of 10,000 are 1 %, 101 of 10,001 more.
-        assert_eq!(exit(&summary(1, 100)), Exit::Success);
-        assert_eq!(exit(&summary(1, 101)), Exit::Partial);
-        assert_eq!(exit(&summary(0, 0)), Exit::Nothing);
+        assert_eq!(exit(&summary(1, 100), None), Exit::Success);
+        assert_eq!(exit(&summary(1, 101), None), Exit::Partial);
+        assert_eq!(exit(&summary(0, 0), None), Exit::Nothing);
+        let goals: Goals = "errors<50%".parse().unwrap();
+        assert_eq!(exit(&summary(1, 0), Some(&goals)), Exit::Success);
+        let unexpected = Summary { unexpected: 1, ..summary(1, 0) };
+        assert_eq!(exit(&unexpected, Some(&goals)), Exit::ThresholdFailed);
+        assert_eq!(exit(&unexpected, None), Exit::Success);
     }
 }

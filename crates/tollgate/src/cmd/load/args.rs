@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_cluster::carrier::Carrier;
 use tollgate_load::{Pace, Rate};
+use tollgate_search::goal::Goals;
 use tollgate_traffic::load_shape::{
     MAX_CONNECTIONS, MAX_PIPELINE, MAX_STREAMS, MAX_THREADS, Protocol,
 };
@@ -59,6 +60,7 @@ Exit codes:
   2    invalid arguments
   3    more than 1 % of the requests of an open loop were due, but not sent
   4    no response
+  99   a goal of --threshold was missed
   130  stopped by a signal; the result so far is printed")]
 pub(crate) struct Args {
     /// URL to request, sent byte for byte: `[http[s]://]HOST[:PORT]/PATH?QUERY`
@@ -230,6 +232,11 @@ pub(crate) struct Args {
     /// Serve metrics for Prometheus on this address of this machine while the load runs
     #[arg(long, value_name = "[ADDRESS:]PORT", help_heading = "Result", value_parser = metrics::address)]
     pub(super) metrics: Option<SocketAddr>,
+    /// Upper limits that the load has to meet, such as 'p99<5ms,errors<0.1%'; exits with 99 if it does not
+    ///
+    /// The goals of `tollgate search`; without one for errors, less than 1 % is allowed.
+    #[arg(long, value_name = "GOALS", help_heading = "Result")]
+    pub(super) threshold: Option<Goals>,
     /// `--json` of oha.
     #[arg(long, short = 'j', hide = true, conflicts_with = "format")]
     json: bool,

@@ -61,7 +61,11 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
         warn_of_skew(&load, &result);
     }
     console::print(&load.render(end, &result.sum, &result.generators)?)?;
-    Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&result.sum) })
+    Ok(if end.is_interrupted {
+        Exit::Interrupted
+    } else {
+        exit(&result.sum, args.threshold.as_ref())
+    })
 }
 
 /// Checks that a loopback address may be loaded, which is another server on each host.
