@@ -5,8 +5,6 @@ use std::io::{self, IoSlice};
 use tollgate_net::{SendBuffer, try_io};
 use tollgate_tls::Transport;
 
-use crate::endpoints::PAGE;
-
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
 
@@ -27,6 +25,9 @@ pub(crate) enum Filler {
     /// Members of a list, again and again.
     Json,
 }
+
+/// The site's page, with the placeholder of its host.
+pub(crate) const PAGE: &str = include_str!("../../../site/page.html");
 
 const JSON: &str = r#"{"id":1042,"sku":"B-01042","name":"Leather boots","price":79.95,"available":true,"sizes":[40,41,42,43],
 "tags":["boots","winter"],"image":"https://shop.example/images/1042.jpg","text":"Warm boots of brown leather, for cold days."},

@@ -11,13 +11,12 @@ use rand::rngs::ThreadRng;
 use serde::Serialize;
 
 use super::action::{Action, ActionResult, SourceKind};
-use crate::output::Filler;
+use crate::output::{Filler, PAGE};
 use crate::request::{Allowed, Request, RequestError, is_digits};
 use crate::response::{Body, Header, Response, Seconds};
 use crate::state::Shared;
 
 const HOST_PLACEHOLDER: &str = "{{host}}";
-pub(crate) const PAGE: &str = include_str!("../../../../site/page.html");
 const HTML: &[u8] = b"text/html; charset=utf-8";
 
 const MAX_PAYLOAD_BYTES: u64 = 64 << 20;

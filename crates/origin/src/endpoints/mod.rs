@@ -11,7 +11,7 @@ use crate::request::{Request, RequestError, decode_path};
 use crate::state::{MAX_ENDPOINTS, Shared};
 pub(crate) use action::{Action, SourceKind, Wait};
 use action::{ActionResult, MAX_ECHO_BYTES};
-pub(crate) use bodies::{ByteSource, PAGE, fetch_response};
+pub(crate) use bodies::{ByteSource, fetch_response};
 pub use recorded::RecordedAnswer;
 pub(crate) use recorded::RecordedAnswers;
 
