@@ -91,10 +91,10 @@ pub enum NoPrices {
     #[error("the baseline {baseline} is not installed: {missing}")]
     NoBaseline { baseline: String, missing: Missing },
     #[error(
-        "no trial of the first block is valid: {reason}; stop what disturbs the machine, or raise the limit with \
-         `--limit`, such as `--limit background_cpu=50%`"
+        "no trial of the first block is valid: {reason}; stop what disturbs the machine{}",
+        .limits.as_ref().map_or(String::new(), |limits| format!(", or try `{limits}`"))
     )]
-    NeverQuiet { reason: String },
+    NeverQuiet { reason: String, limits: Option<String> },
     #[error("only the baseline {baseline} can run; see above what {others} lacks")]
     Alone { baseline: String, others: String },
 }
@@ -310,7 +310,10 @@ impl Blocks<'_> {
                 )));
             }
         }
-        Err(NoPrices::NeverQuiet { reason }.into())
+        let trials = self.records.trials.iter();
+        let measured = trials.filter_map(|trial| trial.outcome.measurement());
+        let limits = limits_to_try(measured.flat_map(|one| &one.invalid));
+        Err(NoPrices::NeverQuiet { reason, limits }.into())
     }
 }
 
@@ -323,6 +326,19 @@ fn why_nothing_counts<'a>(mut invalid: impl Iterator<Item = &'a Vec<Invalid>>) -
             (!rules.is_empty()).then(disturbance)
         })?
         .map(ToString::to_string)
+}
+
+/// Returns the options with which the disturbances would have been allowed, in steps of ten percent.
+fn limits_to_try<'a>(invalid: impl Iterator<Item = &'a Invalid>) -> Option<String> {
+    let mut limits: BTreeMap<&str, f64> = BTreeMap::new();
+    for (key, percent) in invalid.filter(|rule| rule.is_disturbance()).filter_map(Invalid::exceeded)
+    {
+        let limit = ((percent / 10.0).floor() + 1.0) * 10.0;
+        limits.entry(key).and_modify(|known| *known = known.max(limit)).or_insert(limit);
+    }
+    let options = limits.iter().map(|(key, limit)| format!("--limit {key}={limit}%"));
+    let options: Vec<String> = options.collect();
+    (!options.is_empty()).then(|| options.join(" "))
 }
 
 fn is_quiet(noise: &Noise, limits: &Limits) -> bool {

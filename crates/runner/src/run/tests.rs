@@ -240,6 +240,11 @@ fn nothing_counts_if_every_measured_trial_is_disturbed() {
     assert_eq!(why(&[&steal, &vec![], &steal]), None);
     assert_eq!(why(&[&own, &own]), None);
     assert_eq!(why(&[]), None);
+    let more = Invalid::Steal { percent: 30.0, limit_percent: 5.0 };
+    let paused = Invalid::Paused { percent: 11.0, limit_percent: 10.0 };
+    let limits = limits_to_try([&steal[0], &own[0], &more, &paused].into_iter());
+    assert_eq!(limits.as_deref(), Some("--limit pause=20% --limit steal=40%"));
+    assert_eq!(limits_to_try(own.iter()), None);
 }
 
 #[test]
