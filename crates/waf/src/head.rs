@@ -61,15 +61,20 @@ impl<'a> Target<'a> {
 }
 
 /// Position of the path in a decoded target of the form `scheme://host/path`, 0 in others. A host
-/// without a path is kept.
+/// without a path is kept. (libmodsecurity takes any bytes for a scheme, so that a link in the query hides what is before it.)
 fn uri_start(decoded: &[u8]) -> usize {
     if decoded.first() == Some(&b'/') {
         return 0;
     }
     let host = memchr(b':', decoded)
         .filter(|colon| decoded[colon + 1..].starts_with(b"//"))
+        .filter(|colon| decoded[..*colon].iter().all(is_of_scheme))
         .map(|colon| colon + 3);
     host.and_then(|host| Some(host + memmem::find(&decoded[host..], b"/")?)).unwrap_or(0)
+}
+
+fn is_of_scheme(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(byte)
 }
 
 /// Decodes `%41`. Invalid escapes and `+` are kept.
@@ -184,7 +189,8 @@ mod tests {
             ["/a#b?c", "/a", "a", "/a", ""],
             ["/%4?%zz%", "/%4", "%4", "/%4?%zz%", "%zz%"],
             ["?a=b", "", "", "?a=b", "a=b"],
-            // Other than libmodsecurity 3.0.9, which gives the filename `/a`.
+            // Other than libmodsecurity 3.0.9, which gives the URI `/p`, and below the filename `/a`.
+            ["\\a?b=http://h/p", "\\a", "a", "\\a?b=http://h/p", "b=http://h/p"],
             ["/a%3fb/c?d", "/a?b/c", "c", "/a?b/c?d", "d"],
         ] {
             let parsed = Target::parse(target.as_bytes());

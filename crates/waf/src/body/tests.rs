@@ -189,7 +189,7 @@ fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
             pairs.push((name.to_vec(), value.to_vec()));
         }
     });
-    Variables::from([
+    let mut variables = Variables::from([
         ("REQUEST_FILENAME", hex(parsed.filename())),
         ("REQUEST_BASENAME", hex(parsed.basename())),
         ("REQUEST_URI", hex(parsed.uri())),
@@ -197,7 +197,13 @@ fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
         ("URLENCODED_ERROR", flag(!is_valid)),
         ("ARGS_GET", list(arguments.iter().map(|(name, value)| (&**name, &**value)))),
         ("REQUEST_COOKIES", list(pairs.iter().map(|(name, value)| (&**name, &**value)))),
-    ])
+    ]);
+    // libmodsecurity takes any bytes for a scheme.
+    let scheme = memchr::memmem::find(target, b"://").map_or(&[][..], |end| &target[..end]);
+    if !target.starts_with(b"/") && !scheme.iter().all(u8::is_ascii_alphanumeric) {
+        variables.remove("REQUEST_URI");
+    }
+    variables
 }
 
 /// Removes the line breaks that libmodsecurity 3.0.9 leaves in part headers.
