@@ -318,3 +318,27 @@ fn replay_reads_audit_logs_of_modsecurity() {
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
     assert!(stderr(&output).contains("matches and no requests"), "{}", show(&output));
 }
+
+#[test]
+fn check_warns_of_rules_that_block_nothing() {
+    let workspace = workspace();
+    let scoring = "SecRule ARGS x \"id:942100,phase:2,pass,tag:OWASP_CRS,setvar:tx.score=+5\"\n";
+    let evaluation = "SecRule TX:score \"@ge 5\" \"id:949110,phase:2,deny,tag:OWASP_CRS\"\n";
+    let removal = "SecRuleRemoveById 949110\n";
+    let missing = "blocks nothing: rule 949110, which evaluates the scores of requests, is missing";
+    for (rules, warning) in [
+        (format!("{scoring}{evaluation}"), None),
+        (scoring.to_owned(), Some(missing)),
+        (format!("{scoring}{evaluation}{removal}"), Some(missing)),
+        (
+            format!("SecRuleEngine DetectionOnly\n{scoring}{evaluation}"),
+            Some("blocks nothing: SecRuleEngine is DetectionOnly"),
+        ),
+    ] {
+        workspace.write("scores.conf", &rules);
+        let output = workspace.run(&["waf", "check", "scores.conf"]);
+        let text = stdout(&output);
+        let found = text.lines().find(|line| line.starts_with("blocks nothing"));
+        assert_eq!(found, warning, "{rules}{}", show(&output));
+    }
+}

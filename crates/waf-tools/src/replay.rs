@@ -8,7 +8,7 @@ use tollgate_waf::{Connection, Transaction, Worker};
 pub type HeaderList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Request as a client sends it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Request {
     /// Method.
     pub method: Vec<u8>,

@@ -222,8 +222,33 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     for bodies in rules.uninspected_bodies() {
         writeln!(text, "uninspected: {bodies}")?;
     }
+    for reason in reasons_to_pass(&rules) {
+        writeln!(text, "blocks nothing: {reason}")?;
+    }
     console::print(&text)?;
     Ok(Exit::Success)
+}
+
+/// Reasons why rules that match block nothing.
+fn reasons_to_pass(rules: &RuleSet) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if rules.settings().engine != EngineMode::On {
+        reasons.push(format!("SecRuleEngine is {:?}", rules.settings().engine));
+    }
+    for (evaluation, scoring, scores) in
+        [(949_110, 911..=944, "requests"), (959_100, 950..=956, "responses")]
+    {
+        let is_scoring = |rule: &RuleInfo<'_>| {
+            scoring.contains(&(rule.id / 1000)) && rule.tags.iter().any(|tag| tag == "OWASP_CRS")
+        };
+        let has_scores = rules.rules().any(|rule| is_scoring(&rule));
+        if has_scores && !rules.rules().any(|rule| rule.id == evaluation) {
+            reasons.push(format!(
+                "rule {evaluation}, which evaluates the scores of {scores}, is missing"
+            ));
+        }
+    }
+    reasons
 }
 
 fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {

@@ -51,7 +51,7 @@ pub(super) struct Args {
     min_clients: usize,
     /// Exit with 1 if the exclusions let through more attacks
     #[arg(long, value_name = "N")]
-    max_lost: Option<u64>,
+    max_lost: Option<usize>,
     /// Leave out directives that are not supported
     #[arg(long)]
     pub(super) skip_unsupported: bool,
@@ -87,8 +87,6 @@ struct Report {
     engine: Engine,
     #[serde(flatten)]
     tuning: Tuning,
-    /// Attacks that all exclusions let through.
-    lost: u64,
     /// Number of tests whose payloads were tried.
     tests: usize,
     /// Requests with a body that their log does not contain.
@@ -150,13 +148,12 @@ pub(super) fn tune(
         };
         return Err(Failure::bad_input(error));
     }
-    let lost = tuning.lost();
+    let lost = tuning.lost;
     let tests = attacks.len();
     let report = Report {
         schema: SCHEMA,
         engine: args.engine,
         tuning,
-        lost,
         tests,
         without_body,
         not_replayed,
@@ -258,12 +255,15 @@ fn proof(proposal: &Proposal, tests: usize) -> String {
 
 impl Report {
     fn summary(&self) -> Vec<String> {
-        let Tuning { requests, blocked, saved, refused, proposals } = &self.tuning;
+        let Tuning { requests, blocked, saved, refused, proposals, lost } = &self.tuning;
         let mut lines = vec![format!(
             "{}, of which {blocked} are blocked; {} let {saved} of them pass.",
             counted(*requests as usize, "request"),
             counted(proposals.len(), "exclusion"),
         )];
+        if self.tests > 0 {
+            lines.push(format!("Together they let {lost} attacks through."));
+        }
         if !refused.is_empty() {
             let reasons: Vec<String> =
                 refused.iter().map(|(reason, count)| format!("{reason} ({count})")).collect();

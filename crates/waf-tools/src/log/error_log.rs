@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Content, Entry, LoggedMatch, LoggedMatches, day};
+use super::entry::{Content, Entry, LoggedMatch, LoggedMatches, day};
 
 const MARKS: [&str; 2] = ["ModSecurity: ", "Coraza: "];
 

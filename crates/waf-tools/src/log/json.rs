@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Content, Entry, LoggedMatch, LoggedMatches, Recorded, day, error_log};
+use super::entry::{Content, Entry, LoggedMatch, LoggedMatches, Recorded, day};
+use super::error_log;
 use crate::regression::Members;
 use crate::replay::Request;
 

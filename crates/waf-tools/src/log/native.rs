@@ -1,11 +1,47 @@
 //! Entries of ModSecurity's Native format: sections between lines with a boundary, from A to Z.
 
-use std::io::{self, BufRead};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, Read as _};
 
-use super::{
-    Content, ENTRY_BYTES_MAX, Entry, Line, Lines, LoggedMatches, Recorded, day, error_log,
-};
+use super::entry::{Content, Entry, LoggedMatches, Recorded, day};
+use super::error_log;
 use crate::replay::parse_head;
+
+/// Limit of an entry; longer ones are truncated.
+pub const ENTRY_BYTES_MAX: usize = 4 << 20;
+
+/// Lines of a log, of which some may be read again.
+pub(super) struct Lines<R> {
+    log: R,
+    again: VecDeque<Vec<u8>>,
+}
+
+pub(super) enum Line {
+    /// With its end, if it has one.
+    Whole(Vec<u8>),
+    TooLong,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(log: R) -> Self {
+        Self { log, again: VecDeque::new() }
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Option<Line>> {
+        if let Some(line) = self.again.pop_front() {
+            return Ok(Some(Line::Whole(line)));
+        }
+        let mut line = Vec::new();
+        if (&mut self.log).take(ENTRY_BYTES_MAX as u64).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        if line.len() < ENTRY_BYTES_MAX || line.ends_with(b"\n") {
+            return Ok(Some(Line::Whole(line)));
+        }
+        self.log.skip_until(b'\n')?;
+        Ok(Some(Line::TooLong))
+    }
+}
 
 pub(super) enum Read {
     Entry(Box<Entry>),
