@@ -8,6 +8,7 @@ mod route;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod validate;
 mod waf;
 
@@ -26,8 +27,9 @@ pub use pool::{
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 pub use route::{Forwarded, HeaderEdits, HostPattern, PathForm, Requests, Route};
-pub(crate) use settings::Transfer;
-pub use settings::{AccessLog, Config, Limits, Listener, Timeouts};
+pub use settings::{AccessLog, Config, Limits, Listener};
+pub use timeouts::Timeouts;
+pub(crate) use timeouts::Transfer;
 pub use waf::{AuditLog, Waf};
 
 /// Larger configuration files are refused.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::pool::PoolId;
-use super::settings::Timeouts;
+use super::timeouts::Timeouts;
 use super::waf::Waf;
 
 /// Index of a route in the configuration.

@@ -24,7 +24,8 @@ use super::file::{
 };
 use super::located::Located;
 use super::route::Forwarded;
-use super::settings::{AccessLog, Config, Limits, Listener, Timeouts};
+use super::settings::{AccessLog, Config, Limits, Listener};
+use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
 use pools::pools;
 use requests::{forwarded, requests, routes};

@@ -14,7 +14,7 @@ use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{
     Forwarded, HeaderEdits, HostPattern, REQUEST_OVERRIDES, Requests, Route,
 };
-use crate::config::settings::Timeouts;
+use crate::config::timeouts::Timeouts;
 use crate::path::other_reading;
 use tollgate_http1::is_token;
 
