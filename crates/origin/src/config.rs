@@ -8,7 +8,7 @@ use tollgate_accesslog::LogTarget;
 use tollgate_net::Address;
 use tollgate_tls::{Certificate, ServerError};
 
-use crate::endpoints::RecordedAnswer;
+use crate::recordings::RecordedAnswer;
 
 #[derive(Clone, Debug)]
 pub struct Config {

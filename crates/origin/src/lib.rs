@@ -20,6 +20,7 @@ mod http1_connection;
 mod http2_connection;
 mod output;
 mod protocol;
+mod recordings;
 mod request;
 mod response;
 mod server;
@@ -27,7 +28,7 @@ mod state;
 mod worker;
 
 pub use config::{Config, Error, Timeouts};
-pub use endpoints::RecordedAnswer;
+pub use recordings::RecordedAnswer;
 pub use server::{Origin, STOP_TIMEOUT_MAX};
 pub use tollgate_accesslog::LogTarget;
 pub use tollgate_net::Address;

@@ -18,7 +18,8 @@ use tollgate_tls::{HttpProtocol, ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};
 use crate::connection::Scratch;
-use crate::endpoints::{self, ByteSource, RecordedAnswers};
+use crate::endpoints::{self, ByteSource};
+use crate::recordings::RecordedAnswers;
 use crate::state::{PageCache, Shared, ThreadCounters};
 use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
 

@@ -10,7 +10,7 @@ use tollgate_accesslog::{Counter, ThreadLog};
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
 
-use crate::endpoints::RecordedAnswers;
+use crate::recordings::RecordedAnswers;
 
 /// State of a thread that endpoints may use.
 pub(crate) struct Shared {

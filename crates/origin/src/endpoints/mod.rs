@@ -12,8 +12,6 @@ use crate::state::{MAX_ENDPOINTS, Shared};
 pub(crate) use action::{Action, SourceKind, Wait};
 use action::{ActionResult, MAX_ECHO_BYTES};
 pub(crate) use bodies::{ByteSource, fetch_response};
-pub use recorded::RecordedAnswer;
-pub(crate) use recorded::RecordedAnswers;
 
 /// Limit for request bodies that are not kept.
 const MAX_BODY_BYTES: u64 = 64 << 20;
