@@ -179,12 +179,13 @@ const CHARSET_MAX: usize = 40;
 
 /// Decodes the encoded words of RFC 2047 in a text. `None` if it has none.
 pub(super) fn decode_words(text: &[u8]) -> Option<Vec<u8>> {
+    let last_end = memmem::rfind(text, b"?=")?;
     let (mut decoded, mut rest, mut has_word) = (Vec::new(), text, false);
     while let Some(start) = memmem::find(rest, b"=?") {
         decoded.extend_from_slice(&rest[..start]);
         rest = &rest[start..];
-        // The end of this word or of a later one.
-        if memmem::find(&rest[2..], b"?=").is_none() {
+        // No word ends behind it.
+        if text.len() - rest.len() + 2 > last_end {
             break;
         }
         match decode_word(&rest[2..]) {
@@ -206,30 +207,15 @@ pub(super) fn decode_words(text: &[u8]) -> Option<Vec<u8>> {
 fn decode_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (charset, rest) = text.split_at(memchr(b'?', &text[..text.len().min(CHARSET_MAX)])?);
     let (&[_, kind, b'?'], rest) = rest.split_first_chunk()? else { return None };
+    let decode: fn(&[u8], &mut Vec<u8>) = match kind {
+        b'B' | b'b' => base64,
+        b'Q' | b'q' => quoted_printable,
+        _ => return None,
+    };
     let end = memmem::find(rest, b"?=")?;
     let (coded, after) = (&rest[..end], &rest[end + 2..]);
     let mut bytes = Vec::new();
-    match kind {
-        b'B' | b'b' => base64(coded, &mut bytes),
-        b'Q' | b'q' => {
-            let mut rest = coded;
-            while let [byte, tail @ ..] = rest {
-                rest = match (byte, tail) {
-                    (b'=', [high, low, tail @ ..])
-                        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-                    {
-                        bytes.push(hex_pair(*high, *low));
-                        tail
-                    }
-                    (byte, tail) => {
-                        bytes.push(if *byte == b'_' { b' ' } else { *byte });
-                        tail
-                    }
-                };
-            }
-        }
-        _ => return None,
-    }
+    decode(coded, &mut bytes);
     // A language may follow the charset (RFC 2231).
     let label = charset.split(|&byte| byte == b'*').next().unwrap_or_default();
     let word = match Encoding::for_label_no_replacement(label) {
@@ -237,4 +223,22 @@ fn decode_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
         None => bytes,
     };
     Some((word, after))
+}
+
+/// Decodes the "Q" encoding of RFC 2047.
+fn quoted_printable(mut coded: &[u8], bytes: &mut Vec<u8>) {
+    while let [byte, tail @ ..] = coded {
+        coded = match (byte, tail) {
+            (b'=', [high, low, tail @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                bytes.push(hex_pair(*high, *low));
+                tail
+            }
+            (byte, tail) => {
+                bytes.push(if *byte == b'_' { b' ' } else { *byte });
+                tail
+            }
+        };
+    }
 }
