@@ -223,6 +223,7 @@ impl Nginx {
         log.lines().map(|line| with_lower_tx(line) + "\n").collect()
     }
 
+    /// The entries in the order of their requests: workers write them after the response.
     fn audit_entries(&self) -> Vec<Value> {
         let entry = |line: &str| {
             let mut entry: Value = serde_json::from_str(line).expect(line);
@@ -250,7 +251,10 @@ impl Nginx {
             }
             entry
         };
-        self.shown("audit.log").lines().map(entry).collect()
+        let log = self.shown("audit.log");
+        let mut entries: Vec<Value> = log.lines().map(entry).collect();
+        entries.sort_by_cached_key(|entry| entry["transaction"]["request"].to_string());
+        entries
     }
 }
 
