@@ -4,7 +4,7 @@
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
 

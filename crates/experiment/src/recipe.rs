@@ -145,6 +145,8 @@ pub struct ProcessSpec {
     pub env: BTreeMap<String, String>,
     /// One of `ports`: the next process starts when this one listens there.
     pub listens: Option<String>,
+    /// Template: a library that the process must have loaded when the system is ready; otherwise the trial fails. Empty: any.
+    pub loads: Option<String>,
 }
 
 /// Readiness check: the system is ready when a benign request gets the expected response.

@@ -180,7 +180,7 @@ impl Http1Connection {
         };
         let mut transaction = Transaction::new(&head, context.server, context.shared.log.is_some());
         let request = Request::new(&head);
-        let (index, endpoint) = route(request.path, context.shared);
+        let (index, endpoint) = route(&request, context.shared);
         context.shared.counters.add_request(index);
         let mut action = endpoint
             .action(&request, context.shared)

@@ -241,7 +241,7 @@ impl Http2Connection {
             Box::new(LoggedRequest::http2(request.method, target, request.host, header))
         });
         let facts = Facts { stream, is_head, logged };
-        let (index, endpoint) = route(request.path, shared);
+        let (index, endpoint) = route(&request, shared);
         shared.counters.add_request(index);
         let action = endpoint
             .action(&request, shared)

@@ -41,6 +41,10 @@ impl RecordedAnswers {
         Self(by_request)
     }
 
+    pub(crate) fn contain(&self, request: &Request<'_>) -> bool {
+        self.0.contains_key(&key(request.method, request.path, request.query.as_str()))
+    }
+
     /// Returns the next response to a request, and if others follow.
     pub(crate) fn next(&self, request: &Request<'_>) -> Option<(&RecordedAnswer, bool)> {
         let known = self.0.get(&key(request.method, request.path, request.query.as_str()))?;

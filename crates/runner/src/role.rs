@@ -252,6 +252,11 @@ impl Role {
         }
         let site = Site::own(address, start.protocol, start.certificate.to_owned());
         let ready = system.wait_until_ready(&site, start.ready, within, interrupt)?;
+        for (number, process) in processes.iter().enumerate() {
+            if let Some(library) = &process.loads {
+                system.check_loaded(number, library)?;
+            }
+        }
         self.servers = system;
         let startup = (ready == Ready::AsExpected).then(|| begin.elapsed());
         Ok(StartedSystem { address, ports, startup })

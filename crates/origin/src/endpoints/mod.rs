@@ -46,7 +46,7 @@ pub(crate) static ENDPOINTS: [Endpoint; 14] = [
     Endpoint { body_bytes_max: MAX_ECHO_BYTES, ..at("/echo", inspection::echo) },
     at("/method", inspection::method),
     at("/delay", timing::delay),
-    at("/counters", inspection::counters),
+    at(COUNTERS, inspection::counters),
     at("other", inspection::path),
 ];
 
@@ -62,12 +62,22 @@ const _: () = assert!(ENDPOINTS.len() <= MAX_ENDPOINTS, "every endpoint has a co
 /// Endpoint of all requests to an origin with recorded responses.
 static RECORDED: Endpoint = at("other", recorded::answer);
 
-/// Returns the endpoint of a path and its index in the table. A path that matches none is decoded
-/// and tried again, because encoded characters may name the same path (RFC 9110, section 4.2.3).
-pub(crate) fn route(path: &str, shared: &Shared) -> (usize, &'static Endpoint) {
-    if shared.recorded.is_some() {
-        return (FALLBACK, &RECORDED);
+/// Path of the counters, also that of an origin with recorded responses unless one of these is for it.
+const COUNTERS: &str = "/counters";
+
+/// Returns the endpoint of a request and its index in the table.
+pub(crate) fn route(request: &Request<'_>, shared: &Shared) -> (usize, &'static Endpoint) {
+    match &shared.recorded {
+        Some(recorded) if request.path != COUNTERS || recorded.contain(request) => {
+            (FALLBACK, &RECORDED)
+        }
+        Some(_) | None => by_path(request.path),
     }
+}
+
+/// A path that matches none is decoded and tried again, because encoded characters may name the same path (RFC 9110,
+/// section 4.2.3).
+fn by_path(path: &str) -> (usize, &'static Endpoint) {
     let index = find(path).or_else(|| find(&decode_path(path)?)).unwrap_or(FALLBACK);
     (index, &ENDPOINTS[index])
 }
@@ -131,7 +141,7 @@ mod tests {
         let text = format!("{method_and_target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n");
         let head = parse_request_head(text.as_bytes()).unwrap().unwrap();
         let request = Request::new(&head);
-        let result = route(request.path, shared).1.action(&request, shared);
+        let result = route(&request, shared).1.action(&request, shared);
         let mut action = result.unwrap_or_else(|error| Action::Respond(error_response(&error)));
         body.chunks(3).for_each(|piece| action.receive(piece));
         match action.into_owned() {
@@ -151,7 +161,6 @@ mod tests {
 
     #[test]
     fn routes_paths() {
-        let shared = &test_state();
         for (path, name) in [
             ("/", "/"),
             ("/index.html", "/index.html"),
@@ -171,11 +180,11 @@ mod tests {
             ("/urandom%ff", "other"),
             ("/stat%75s%2f200", "/status"),
         ] {
-            assert_eq!(route(path, shared).1.path, name, "{path}");
+            assert_eq!(by_path(path).1.path, name, "{path}");
         }
         for (index, endpoint) in ENDPOINTS.iter().enumerate() {
             let path = if endpoint.is_prefix { "/status/1" } else { endpoint.path };
-            assert_eq!(route(path, shared).0, index, "{path}");
+            assert_eq!(by_path(path).0, index, "{path}");
         }
     }
 }

@@ -9,13 +9,12 @@ use crate::response::{Body, Response};
 use crate::state::Shared;
 
 /// Responds as recorded. A request that is not of the recording gets the text of its path, or filler if it names its
-/// length; `/counters` shows the counters.
+/// length.
 pub(super) fn answer<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     let Some((answer, varies)) = shared.recorded.as_ref().and_then(|one| one.next(request)) else {
-        return match request.path {
-            "/counters" => inspection::counters(request, shared),
-            _ if request.query.get("payload").is_some() => bodies::payload_or_page(request, shared),
-            _ => inspection::path(request, shared),
+        return match request.query.get("payload") {
+            Some(_) => bodies::payload_or_page(request, shared),
+            None => inspection::path(request, shared),
         };
     };
     let RecordedAnswer { status, content_type, .. } = answer;

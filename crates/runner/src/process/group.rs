@@ -7,6 +7,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
+use procfs::ProcError;
+use procfs::process::{MMapPath, MemoryMap, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -103,6 +105,28 @@ impl ProcessGroup {
     /// Returns the exit status, or `None` while the process runs.
     pub fn exit_status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.leader.try_wait()
+    }
+
+    /// True if the process or a descendant has mapped a file into its memory, as it does with a library.
+    pub fn has_mapped(&self, file: &Path) -> anyhow::Result<bool> {
+        let found =
+            file.canonicalize().with_context(|| format!("cannot find {}", file.display()))?;
+        let is_mapped =
+            |map: &MemoryMap| matches!(&map.pathname, MMapPath::Path(path) if *path == found);
+        let table = ProcessTable::read().context("cannot list processes")?;
+        for pid in table.descendants(self.pid()) {
+            match Process::new(pid).and_then(|process| process.maps()) {
+                Ok(maps) if maps.iter().any(is_mapped) => return Ok(true),
+                // The process ended meanwhile, or has changed its user.
+                Ok(_) | Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => {}
+                Err(error) => {
+                    let name = &self.name;
+                    return Err(error)
+                        .with_context(|| format!("cannot read what `{name}` has loaded"));
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the last non-empty lines of the log file, each cut to 500 characters.
@@ -298,6 +322,25 @@ mod tests {
         group.stop();
         assert!(!is_alive(child));
         assert!(group.exit_status().unwrap().is_some());
+    }
+
+    #[test]
+    fn mapped_file_is_that_of_a_descendant_and_not_of_another_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = start("sleep 60 & echo up; wait", dir.path());
+        wait_for_log(&group);
+        let program = |name: &str| {
+            let path = std::env::var("PATH").unwrap();
+            path.split(':').map(|dir| Path::new(dir).join(name)).find(|path| path.exists()).unwrap()
+        };
+        assert!(group.has_mapped(&program("sh")).unwrap());
+        assert!(!group.has_mapped(&program("env")).unwrap());
+        // The shell forks before it executes the program.
+        while !group.has_mapped(&program("sleep")).unwrap() {
+            std::thread::sleep(POLL);
+        }
+        let error = group.has_mapped(&dir.path().join("missing")).unwrap_err();
+        assert!(format!("{error:#}").starts_with("cannot find "), "{error:#}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::process::{Interrupt, Interrupted};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tollgate_load::Request;
 use tollgate_records::trial::{TrialFailure, TrialStep};
@@ -157,6 +158,18 @@ impl Servers {
         let seconds = timeout.as_secs_f64();
         let reason = format!("no response from {address} within {seconds} s: {last}");
         TrialEnd::before_response(reason, self.log_tail())
+    }
+
+    /// Fails unless a process of this group, in start order, has loaded a library.
+    pub(crate) fn check_loaded(&self, group: usize, library: &Path) -> Result<(), TrialEnd> {
+        let group = &self.groups[group];
+        if group.has_mapped(library).map_err(TrialEnd::failed(TrialStep::Start))? {
+            return Ok(());
+        }
+        let (name, library) = (group.name(), library.display());
+        let reason =
+            format!("`{name}` has not loaded {library}: a price would be that of another library");
+        Err(TrialEnd::before_response(reason, self.log_tail()))
     }
 
     pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
@@ -310,6 +323,28 @@ mod tests {
         assert!(responses > 1 && start.elapsed() >= MAX_UNEXPECTED_TIME, "{responses} responses");
         // A shorter timeout is used up.
         assert_eq!(ready(&[404], Duration::from_millis(50)).0, Ok(Ready::Unexpected));
+    }
+
+    #[test]
+    fn server_without_its_library_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut servers = Servers::default();
+        let launch = Launch {
+            name: "server",
+            command: &["sleep", "60"].map(str::to_owned),
+            env: &BTreeMap::new(),
+            dir: folder.path(),
+            log: &folder.path().join("log"),
+            cpus: &tollgate_net::available_cpus().unwrap(),
+        };
+        servers.start(&launch).unwrap();
+        let library = folder.path().join("libother.so");
+        std::fs::write(&library, "").unwrap();
+        let expected = format!(
+            "`server` has not loaded {}: a price would be that of another library",
+            library.display()
+        );
+        assert_eq!(servers.check_loaded(0, &library).map_err(reason), Err(expected));
     }
 
     #[test]

@@ -243,17 +243,18 @@ fn polled_us(before: &[OriginCounters], after: &[OriginCounters], window: Durati
 const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Counters have about a kilobyte.
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
-/// No recorded request has this query.
-const COUNTER_PATH: &str = "/counters?of=origin";
+const COUNTER_PATH: &str = "/counters";
+/// The query is that of no recorded request.
+const COUNTER_TARGET: &str = "/counters?of=origin";
 
 fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;
-    let (request, interrupt) = (get(COUNTER_PATH, address)?, Interrupt::default());
+    let (request, interrupt) = (get(COUNTER_TARGET, address)?, Interrupt::default());
     let (_, body) =
         exchange_with_body(site, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)
             .context("cannot get /counters from the origin")?;
     serde_json::from_slice(&body)
-        .with_context(|| format!("malformed {COUNTER_PATH} from the origin at {address}"))
+        .with_context(|| format!("malformed {COUNTER_TARGET} from the origin at {address}"))
 }
 
 /// Counters of an origin since its start.

@@ -57,6 +57,8 @@ pub struct RenderedProcess {
     pub env: BTreeMap<String, String>,
     /// Address on which the process must listen before the next one starts.
     pub listens: Option<SocketAddr>,
+    /// Library that it must have loaded when the system is ready.
+    pub loads: Option<PathBuf>,
 }
 
 /// Renders the configuration files of a subject into `place.dir`, copies its other files there, and renders its
@@ -139,6 +141,14 @@ pub fn render(
             command: words(&process.command).map_err(named("command"))?,
             env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(named("env"))?,
             listens: process.listens.as_ref().map(port).transpose()?,
+            loads: process
+                .loads
+                .as_ref()
+                .map(|loads| environment.render_str(loads, &known))
+                .transpose()
+                .map_err(named("loads"))?
+                .filter(|library| !library.is_empty())
+                .map(PathBuf::from),
         });
     }
     let referenced = referenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
