@@ -737,8 +737,8 @@ mod tests {
             lines,
             [
                 r#"{"tollgate_mix":1,"title":"test","requests":2,"templates":[{"name":"GET 200","class":"benign","status":200}]}"#,
-                r#"{"template":"GET 200","weight":2,"path":"/a","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5}"#,
-                r#"{"template":"GET 200","weight":2,"path":"/b?token=xxx","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5}"#,
+                r#"{"template":"GET 200","weight":2,"path":"/a","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5,"response":{"status":200,"bytes":5}}"#,
+                r#"{"template":"GET 200","weight":2,"path":"/b?token=xxx","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5,"response":{"status":200,"bytes":5}}"#,
             ]
         );
         assert_eq!((importer.requests(), importer.masked(), importer.without_body()), (4, 2, 0));

@@ -194,7 +194,7 @@ mod tests {
         let lines = lines(&importer);
         assert_eq!(
             lines[1],
-            r#"{"template":"POST 201","method":"POST","path":"/cart?a=1","headers":["Host: shop.example","Content-Type: text/plain","Cookie: a=x; b=x"],"body":"x\ny","body_bytes":7}"#
+            r#"{"template":"POST 201","method":"POST","path":"/cart?a=1","headers":["Host: shop.example","Content-Type: text/plain","Cookie: a=x; b=x"],"body":"x\ny","body_bytes":7,"response":{"status":201,"bytes":7}}"#
         );
         assert_eq!(
             lines[2],

@@ -188,9 +188,13 @@ fn bodies_are_parsed_and_malformed_ones_rejected_without_rules_for_that() {
     const RULES: &str = "SecRule ARGS \"@streq attack\" \"id:1,phase:2,deny,status:403\"\n\
                          SecRule XML:/* \"@contains attack\" \"id:2,phase:2,deny,status:403\"\n";
     let json = "Content-Type: application/json\r\n";
-    let cases: [(&str, &str, u16); 4] = [
+    let form = "Content-Type: multipart/form-data; boundary=b\r\n";
+    let cases: [(&str, &str, u16); 7] = [
         (json, r#"{"a":"attack"}"#, 403),
         (json, r#"{"a":"#, 400),
+        ("Content-Type: application/vnd.api+json\r\n", r#"{"a":["attack"]}"#, 403),
+        (form, "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n", 400),
+        (form, "--b\r\nContent-Disposition: form-data; name=a; name=b\r\n\r\nx\r\n--b--\r\n", 400),
         ("Content-Type: application/soap+xml\r\n", "<a>attack</a>", 403),
         ("Content-Type: text/xml\r\n", "<a>", 400),
     ];
