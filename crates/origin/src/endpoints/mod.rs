@@ -114,7 +114,7 @@ mod tests {
     use tollgate_http1::parse_request_head;
 
     use super::*;
-    use crate::fuzzing::{test_clock, test_state};
+    use crate::fuzzing::test_clock;
     use crate::response::{Body, Response, error_response};
 
     /// Returns the response to a request that needs no further work. `headers` are lines, each with
