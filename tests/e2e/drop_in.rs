@@ -1,7 +1,7 @@
 //! The library for ModSecurity's connectors in Debian's nginx, beside libmodsecurity in the same nginx with the same configuration:
 //! the same responses, the same lines in the error log, the same audit log.
 
-use crate::support::{Workspace, wait_until};
+use crate::support::{Workspace, show, stdout, wait_until, without_limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -294,6 +294,17 @@ SecAction "id:1,phase:1,pass,nolog,initcol:ip=%{ARGS.client}"
 SecRule IP:failures "@ge 5" "id:2,phase:1,deny,status:429,log,msg:'%{ip.failures} failures'"
 SecRule RESPONSE_STATUS "@streq 404" "id:3,phase:5,pass,nolog,setvar:ip.failures=+1,expirevar:ip.failures=60"
 "#;
+
+#[test]
+fn lab_starts_a_fresh_nginx_with_the_library_in_every_block() {
+    let workspace = Workspace::concurrent();
+    let drop_in = "drop-in=nginx-modsecurity:library=tollgate";
+    let run = ["run", "nginx", drop_in, "-d", "200ms", "-c", "2", "--blocks", "2"];
+    let output = workspace.run(&without_limits(&run));
+    let text = stdout(&output);
+    assert!(text.contains("drop-in"), "{}", show(&output));
+    assert!(!text.contains("did not start"), "{}", show(&output));
+}
 
 /// A folder with our library.
 fn our_library(workspace: &Workspace) -> PathBuf {
