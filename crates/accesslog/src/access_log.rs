@@ -80,8 +80,8 @@ pub struct Entry<'a> {
     pub body_bytes: u64,
     /// Reason, in one word, for an error response of the server. In the combined format an additional quoted field.
     pub reason: Option<&'a str>,
-    /// How a response ended before its end, in one word. `None`: it is complete. In the combined format as `reason`, which
-    /// such a response has not.
+    /// Cause of an incomplete response, in one word. `None`: the response is complete. The combined format has it in the
+    /// field of `reason`, which is empty then.
     pub interruption: Option<&'a str>,
     /// Origin of a forwarded response. Logged in JSON only.
     pub upstream: Option<Upstream<'a>>,

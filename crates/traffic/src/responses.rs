@@ -30,8 +30,8 @@ pub struct RecordedResponses(Vec<RecordedResponse>);
 impl RecordedResponses {
     /// Returns the responses to the lists of a mix. `None` if it has none.
     ///
-    /// Requests with one method and target differ in headers or bodies alone, which a proxy may change, so that an origin
-    /// cannot tell them apart: responses with one status and type become one, of their mean length.
+    /// Requests with one method and target differ in headers or bodies alone, which a proxy may change, so the
+    /// origin does not distinguish them: responses with one status and type become one, of their mean length.
     pub fn of(mix: &Mix) -> Option<Self> {
         let mut sums: BTreeMap<(&str, &str, u16, &str), Sum> = BTreeMap::new();
         for (template, request, weight) in mix.listed_with_weights() {

@@ -171,7 +171,7 @@ impl Collections {
         }
     }
 
-    /// What is kept, including collections whose timeout has passed and which nobody has asked for since.
+    /// Stored entries and bytes, including collections whose timeout has passed and that no transaction has opened since.
     pub fn usage(&self) -> CollectionUsage {
         let mut usage = CollectionUsage::default();
         for shard in &self.shards {

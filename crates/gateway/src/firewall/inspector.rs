@@ -110,7 +110,7 @@ impl Helper {
         thread::Builder::new().name(format!("waf-{thread}")).spawn(move || {
             let mut engines = Engines::default();
             for mut job in received {
-                // What a panic leaves behind is dropped: the workers here, the inspection by the thread of the client.
+                // After a panic the workers are dropped here, and the inspection on the thread of the client.
                 let run = AssertUnwindSafe(|| run(&mut engines, &mut job));
                 let next = catch_unwind(run).ok();
                 if next.is_none() {

@@ -57,7 +57,7 @@ pub(super) enum After {
 }
 
 impl Turn<'_> {
-    /// Those of the route.
+    /// Timeouts of the route.
     pub(super) fn timeouts(&self) -> &Timeouts {
         self.shared.timeouts_of(self.transaction)
     }

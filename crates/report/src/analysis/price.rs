@@ -150,7 +150,7 @@ impl LoadError {
             Protocol::Http1 { .. } | Protocol::Http2 { .. } => true,
             Protocol::Http1Close | Protocol::Handshakes => false,
         };
-        // Sleep that the busier side is spared.
+        // The busier side sleeps less often.
         let below = match (&load.arrivals, keeps_connections) {
             (CaseArrivals::Closed { .. }, true) => {
                 Bound { constant: 0.0, per_price: 0.0, share_max: 0.0 }

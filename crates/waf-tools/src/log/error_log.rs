@@ -52,7 +52,7 @@ pub(super) fn logged_match(message: &str) -> Option<(LoggedMatch, &str)> {
     Some((LoggedMatch { id, variable, data: data.to_owned() }, target))
 }
 
-/// Returns a field, as `[NAME "VALUE"]`. `None` if there are several, as values of the request may imitate one.
+/// Returns a field, as `[NAME "VALUE"]`. `None` if there are several: a value of the request may contain the text of a field.
 fn field<'a>(message: &'a str, name: &str) -> Option<&'a str> {
     let start = format!(" [{name} \"");
     let (_, rest) = message.split_once(&start)?;

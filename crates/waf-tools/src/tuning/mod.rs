@@ -45,7 +45,7 @@ pub struct Tuning {
     pub requests: u64,
     /// Requests that the rules block without exclusions.
     pub blocked: u64,
-    /// Those of them that pass with all exclusions.
+    /// Blocked requests that pass with all exclusions.
     pub saved: u64,
     /// Placed attacks that pass with all exclusions, each once.
     pub lost: usize,

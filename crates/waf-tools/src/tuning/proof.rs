@@ -29,7 +29,7 @@ pub(super) type Payloads = BTreeMap<Vec<u8>, Payload>;
 pub struct Placed {
     /// Payloads that the rules block at this place without exclusions.
     pub blocked: u64,
-    /// Those of them that pass with the exclusions.
+    /// Blocked payloads that pass with the exclusions.
     pub lost: u64,
     /// Payloads that cannot be sent in the variable, so that nothing is known of them.
     pub not_placed: u64,

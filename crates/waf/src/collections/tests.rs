@@ -156,7 +156,7 @@ fn oldest_update_goes_first() {
     assert_eq!((collections.usage().entries, collections.usage().evicted), (3, 1));
     collections.set_limits(CollectionLimits { entries: 1, bytes: 1 << 20 });
     assert_eq!((kept(), collections.usage().evicted), (vec!["d"], 3));
-    // Those whose timeout has passed go on their own, and are not counted.
+    // Collections whose timeout has passed are removed without being counted as evicted.
     assert_eq!(write("e", 3600), Ok(()));
     assert_eq!((collections.usage().entries, collections.usage().evicted), (1, 3));
 }
