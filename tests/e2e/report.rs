@@ -2,13 +2,14 @@
 
 use crate::support::{Workspace, show, stderr, stdout, two_subjects};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A short run with enough blocks for intervals, and its reports. All measured trials are made valid, and extra blocks that
-/// replaced invalid ones are dropped.
+/// A short run with enough blocks for intervals, and its reports. Of each trial of a planned block, the last attempt becomes
+/// a valid first one; the blocks that replaced invalid ones are dropped.
 fn finished_run() -> Workspace {
     let workspace = Workspace::concurrent();
     workspace.write("two.toml", &two_subjects());
@@ -18,14 +19,17 @@ fn finished_run() -> Workspace {
     assert!(workspace.read("out/report.html").starts_with("<!DOCTYPE html>"));
     let records = workspace.read("out/trials.ndjson");
     let records = records.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    let records = records.filter(|record: &Value| record["block"].as_u64() <= Some(6));
-    let counting = records.map(|mut record| {
+    let planned = records.filter(|record: &Value| record["block"].as_u64() <= Some(6));
+    let valid = planned.map(|mut record| {
         let measured = record["outcome"].get_mut("measured");
         measured.unwrap_or_else(|| panic!("not measured: {}", show(&output)))["invalid"] =
             Value::Array(vec![]);
-        format!("{record}\n")
+        record["attempt"] = json!(1);
+        (["block", "case", "subject"].map(|key| record[key].to_string()), record)
     });
-    workspace.write("out/trials.ndjson", &counting.collect::<String>());
+    let trials: BTreeMap<_, Value> = valid.collect();
+    let trials: String = trials.values().map(|record| format!("{record}\n")).collect();
+    workspace.write("out/trials.ndjson", &trials);
     workspace.write("out/report.html", &report(&workspace, "html"));
     workspace.write("out/report.json", &report(&workspace, "json"));
     workspace
