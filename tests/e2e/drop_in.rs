@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const CONFIG: &str = r#"
+/// Configuration of nginx, in which [`Nginx::start`] replaces `FOLDER` and `PORT`, without its end.
+const HEAD: &str = r#"
 load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;
 daemon off;
 worker_processes 2;
 pid FOLDER/nginx.pid;
 error_log FOLDER/error.log info;
-events { worker_connections 64; }
+events { worker_connections 256; }
 http {
     access_log off;
     client_body_temp_path FOLDER/body;
-    client_body_buffer_size 1k;
     proxy_temp_path FOLDER/proxy;
     fastcgi_temp_path FOLDER/fastcgi;
     uwsgi_temp_path FOLDER/uwsgi;
@@ -29,6 +29,15 @@ http {
     root FOLDER/site;
     modsecurity on;
     modsecurity_rules_file FOLDER/rules.conf;
+"#;
+
+/// Configuration of nginx with blocks of `http`.
+pub(crate) fn config(blocks: &str) -> String {
+    format!("{HEAD}{blocks}}}\n")
+}
+
+const SERVER: &str = r#"
+    client_body_buffer_size 1k;
     server {
         listen 127.0.0.1:PORT;
         location / { }
@@ -45,7 +54,6 @@ http {
         }
         error_page 406 /blocked.html;
     }
-}
 "#;
 
 const RULES: &str = r#"
@@ -72,7 +80,7 @@ SecRule &ARGS "@gt 2" "id:6,phase:2,pass,log"
 "#;
 
 /// Rules, and those of the Core Rule Set behind them.
-fn with_crs(rules: &str) -> String {
+pub(crate) fn with_crs(rules: &str) -> String {
     let mut files: Vec<PathBuf> = fs::read_dir("/usr/share/modsecurity-crs/rules")
         .expect("modsecurity-crs is not installed; run `make packages`")
         .map(|entry| entry.expect("a file, process or socket of the test").path())
@@ -87,10 +95,10 @@ fn with_crs(rules: &str) -> String {
 }
 
 /// nginx with one of the libraries.
-struct Nginx {
-    process: Child,
-    port: u16,
-    folder: PathBuf,
+pub(crate) struct Nginx {
+    pub(crate) process: Child,
+    pub(crate) port: u16,
+    pub(crate) folder: PathBuf,
 }
 
 impl Drop for Nginx {
@@ -103,11 +111,22 @@ impl Drop for Nginx {
 
 impl Nginx {
     /// Starts it with a configuration and rules, in which `FOLDER` and `PORT` are replaced.
-    fn start(
+    pub(crate) fn start(
+        workspace: &Workspace,
+        name: &str,
+        library: Option<&Path>,
+        files: (&str, &str),
+    ) -> Self {
+        Self::start_with(workspace, name, library, files, |_fill| ())
+    }
+
+    /// As [`Self::start`], with further files, which a function writes.
+    pub(crate) fn start_with(
         workspace: &Workspace,
         name: &str,
         library: Option<&Path>,
         (config, rules): (&str, &str),
+        write_others: impl FnOnce(&dyn Fn(&str) -> String),
     ) -> Self {
         let folder = workspace.path(name);
         let port = TcpListener::bind("127.0.0.1:0")
@@ -122,6 +141,7 @@ impl Nginx {
         workspace.write(&format!("{name}/nginx.conf"), &fill(config));
         workspace.write(&format!("{name}/site/index.html"), "<html><p>page</p></html>\n");
         workspace.write(&format!("{name}/site/blocked.html"), "blocked\n");
+        write_others(&fill);
         // The workers of a master that root starts run as another user.
         Command::new("chmod")
             .args(["-R", "a+rX"])
@@ -160,12 +180,12 @@ impl Nginx {
         nginx
     }
 
-    fn log(&self, name: &str) -> String {
+    pub(crate) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.folder.join(name)).unwrap_or_default()
     }
 
     /// Sends a request and returns the response's status, the header `Location` and the body.
-    fn request(&self, request: &[u8]) -> (String, String, String) {
+    pub(crate) fn request(&self, request: &[u8]) -> (String, String, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))
             .expect("a file, process or socket of the test");
         stream
@@ -183,20 +203,13 @@ impl Nginx {
 
     /// The last line of the error log for each request and rule. libmodsecurity writes several for a rule with `multiMatch`, and
     /// runs rules of later phases behind one that blocks.
-    fn lines(&self) -> BTreeMap<(String, String), String> {
+    pub(crate) fn lines(&self) -> BTreeMap<(String, String), String> {
         let (mut lines, mut blocked) = (BTreeMap::new(), HashSet::new());
         for line in self.shown("error.log").lines() {
             let Some(at) = line.find("ModSecurity: ") else { continue };
             let level = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
             let level = level.map_or("", |(level, _)| level);
             let line = without(&without(&line[at..], "ref"), "unique_id");
-            // libmodsecurity logs the value before transformations.
-            let line = line.split_once(" (Value: `").map_or_else(
-                || line.clone(),
-                |(start, rest)| {
-                    format!("{start}{}", rest.split_once("' )").map_or("", |(_, end)| end))
-                },
-            );
             let part = |before: &str, end: char| {
                 let rest = line.split_once(before).map_or("", |(_, rest)| rest);
                 rest.split(end).next().unwrap_or("").to_owned()
@@ -239,8 +252,6 @@ impl Nginx {
                 .expect("a file, process or socket of the test")
             {
                 message["details"]["reference"] = Value::Null;
-                let cause = message["details"]["match"].as_str().unwrap_or("").to_owned();
-                message["details"]["match"] = cause.split(" (Value: `").next().into();
             }
             // libmodsecurity leaves out a body above the limit.
             if transaction["request"]["headers"]["Content-Length"] == "24000" {
@@ -278,7 +289,7 @@ fn without(line: &str, name: &str) -> String {
     format!("{}{}", &line[..value], &line[end..])
 }
 
-fn get(target: &str, headers: &str) -> Vec<u8> {
+pub(crate) fn get(target: &str, headers: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: test\r\nAccept: */*\r\nConnection: close\r\n{headers}\r\n").into_bytes()
 }
 
@@ -307,7 +318,7 @@ fn lab_starts_a_fresh_nginx_with_the_library_in_every_block() {
 }
 
 /// A folder with our library.
-fn our_library(workspace: &Workspace) -> PathBuf {
+pub(crate) fn our_library(workspace: &Workspace) -> PathBuf {
     let library = workspace.path("library");
     fs::create_dir(&library).expect("a file, process or socket of the test");
     let built = assert_cmd::cargo::cargo_bin!("tollgate").with_file_name("deps/libmodsecurity.so");
@@ -325,7 +336,7 @@ fn our_library(workspace: &Workspace) -> PathBuf {
 fn rules_count_across_requests_of_a_worker() {
     let workspace = Workspace::concurrent();
     let library = our_library(&workspace);
-    let one_worker = CONFIG.replace("worker_processes 2", "worker_processes 1");
+    let one_worker = config(SERVER).replace("worker_processes 2", "worker_processes 1");
     let nginx = Nginx::start(&workspace, "counting", Some(&library), (&one_worker, COUNTING));
     let status = |target: &str| nginx.request(&get(target, "")).0;
     // Rules of phase 5 run before nginx closes the connection.
@@ -348,7 +359,7 @@ fn nginx_responds_and_logs_as_with_libmodsecurity() {
     let library = our_library(&workspace);
     let rules = with_crs(RULES);
     let both = [("theirs", None), ("ours", Some(&*library))]
-        .map(|(name, library)| Nginx::start(&workspace, name, library, (CONFIG, &rules)));
+        .map(|(name, library)| Nginx::start(&workspace, name, library, (&config(SERVER), &rules)));
     // Larger than the buffer: in a file. Larger than the limit: refused.
     let (in_file, too_long) = ("x=1&".repeat(2_000), "x=1&".repeat(6_000));
     let requests = [

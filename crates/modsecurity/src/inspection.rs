@@ -470,7 +470,7 @@ fn cause<'a>(rule: &RuleInfo<'a>, matched: &'a Match) -> Cause<'a> {
             parameter: matched.argument.as_deref().unwrap_or(rule.argument),
             // libmodsecurity leaves out the `&` of a count.
             variable: matched.variable.strip_prefix(b"&").unwrap_or(&matched.variable),
-            value: &matched.value,
+            value: matched.original.as_deref().unwrap_or(&matched.value),
         },
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{RulePlace, Skipped};
 use crate::regex::Matcher;
-use crate::rule::{BodyProcessor, Control, Phase, PhaseStep, Rule, Severity, Target};
+use crate::rule::{BodyProcessor, Change, Control, Phase, PhaseStep, Rule, Severity, Target};
 use crate::settings::Settings;
 use crate::variable::{Variable, Variables};
 
@@ -101,8 +101,14 @@ pub struct RuleInfo<'a> {
     pub maturity: u8,
     /// `accuracy`, or 0
     pub accuracy: u8,
+    /// True if matches are logged.
+    pub log: bool,
     /// True if matches belong in the audit log.
     pub audit_log: bool,
+    /// True if a condition has `multiMatch`.
+    pub multi_match: bool,
+    /// True if the rule opens a persistent collection.
+    pub opens_collection: bool,
     /// Operator of the last condition of the chain as libmodsecurity names it, such as `Rx`; empty for rules without one, and
     /// for those of other dialects.
     pub operator: &'a str,
@@ -128,7 +134,14 @@ impl<'a> RuleInfo<'a> {
             revision: rule.revision.as_deref().unwrap_or_default(),
             maturity: rule.maturity,
             accuracy: rule.accuracy,
+            log: rule.log,
             audit_log: rule.audit_log,
+            multi_match: rule.links.iter().flat_map(|link| &link.test).any(|test| test.multi_match),
+            opens_collection: rule
+                .links
+                .iter()
+                .flat_map(|link| &link.assignments)
+                .any(|assignment| matches!(assignment.change, Change::Open)),
             operator: operator.map_or("", |operator| &operator.name),
             argument: operator.map_or(&[], |operator| &operator.argument),
             conditions: rule.links.len(),

@@ -262,6 +262,7 @@ impl Evaluation<'_> {
             phase: self.phase,
             variable: matched.map_or_else(Vec::new, |matched| matched.key.clone()),
             value: value.to_vec(),
+            original: self.state.matched.last_original().map(<[u8]>::to_vec),
             message,
             log_data,
             logged: rule.log,

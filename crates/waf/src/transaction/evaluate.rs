@@ -280,6 +280,9 @@ impl Evaluation<'_> {
         if !running.test.multi_match {
             matched = self.compare(running, key, if changed { &current } else { value });
         }
+        if matched && changed {
+            self.state.matched.keep_original(value);
+        }
         self.buffers.transformed = current;
         self.buffers.spare = next;
         matched

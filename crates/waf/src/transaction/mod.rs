@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub use worker::Worker;
 
 use crate::collections::Collections;
-use crate::limits::{Limit, LimitsReached, Reached};
+use crate::limits::{LOGGED_VALUE_MAX, Limit, LimitsReached, Reached};
 use crate::regex::BACKTRACK_BUDGET;
 use crate::rule::{AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity};
 use crate::ruleset::{Exclusions, RuleSet};
@@ -87,6 +87,9 @@ struct State {
 struct Matched {
     values: Vec<MatchedValue>,
     count: usize,
+    /// The last value before transformations, if they changed it.
+    original: Vec<u8>,
+    is_last_transformed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -109,7 +112,15 @@ impl Matched {
         key(&mut slot.key);
         slot.value.clear();
         slot.value.extend_from_slice(value);
+        self.is_last_transformed = false;
         self.count += 1;
+    }
+
+    /// Keeps the last value as it was before transformations.
+    fn keep_original(&mut self, original: &[u8]) {
+        self.is_last_transformed = true;
+        self.original.clear();
+        self.original.extend_from_slice(&original[..original.len().min(LOGGED_VALUE_MAX)]);
     }
 
     fn memory(&self) -> usize {
@@ -122,6 +133,10 @@ impl Matched {
 
     fn last(&self) -> Option<&MatchedValue> {
         self.all().last()
+    }
+
+    fn last_original(&self) -> Option<&[u8]> {
+        (self.count > 0 && self.is_last_transformed).then_some(&self.original)
     }
 }
 
@@ -153,6 +168,8 @@ pub struct Match {
     pub variable: Vec<u8>,
     /// The value after transformations, at most 4 kB of it.
     pub value: Vec<u8>,
+    /// The same before transformations, if they changed it.
+    pub original: Option<Vec<u8>>,
     /// `msg`, expanded.
     pub message: Vec<u8>,
     /// `logdata`, expanded.

@@ -55,6 +55,22 @@ fn ids(transaction: &Transaction) -> Vec<u64> {
     transaction.matches().iter().map(|found| found.id).collect()
 }
 
+#[test]
+fn match_has_its_value_before_and_after_transformations() {
+    let text = "SecRuleEngine On\nSecRule ARGS \"@streq a\" \"id:1,phase:1,pass,t:lowercase,t:trim\"\n\
+        SecRule ARGS \"@streq b\" \"id:2,phase:1,pass,t:lowercase\"\n\
+        SecRule ARGS:p \"@streq a\" \"id:3,phase:1,pass,t:lowercase,chain\"\nSecRule MATCHED_VAR \"@streq a\"";
+    let rules = RuleSet::builder().text("test", text).build();
+    let mut transaction = Transaction::new(Arc::new(rules.unwrap_or_else(|e| panic!("{e}"))));
+    transaction.request_line(b"GET", b"/?q=%20A&p=A&r=b", b"HTTP/1.1");
+    transaction.process_request_headers(&mut Worker::new());
+    let values =
+        transaction.matches().iter().map(|found| (&*found.value, found.original.as_deref()));
+    // The last value that matched; `b` is as it was sent, and so is what the chain looks at.
+    let expected = [(&b"a"[..], Some(&b"A"[..])), (b"b", None), (b"a", None)];
+    assert_eq!(values.collect::<Vec<_>>(), expected);
+}
+
 const PARSERS: &str = "SecRequestBodyAccess On\nSecArgumentsLimit 200000\n\
     SecRule REQUEST_HEADERS:Content-Type json \"id:900,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n\
     SecRule REQUEST_HEADERS:Content-Type xml \"id:901,phase:1,pass,nolog,ctl:requestBodyProcessor=XML\"\n";
