@@ -1,15 +1,113 @@
 //! libmodsecurity's C interface: calls in any order, with null pointers, any lengths and any bytes, do no harm, and every text
-//! that the library returns can be freed.
+//! that the library returns can be freed. A run has several servers, sets and transactions, which are freed in any order.
 //!
 //! Input: a byte a call, each followed by the arguments that the call takes.
 
 #![no_main]
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 
 use libfuzzer_sys::fuzz_target;
-use modsecurity::interface as msc;
+// For its symbols.
+use modsecurity as _;
+
+type Handle = *mut c_void;
+
+#[repr(C)]
+struct Intervention {
+    status: c_int,
+    pause: c_int,
+    url: *mut c_char,
+    log: *mut c_char,
+    disruptive: c_int,
+}
+
+// As in crates/modsecurity/include.
+unsafe extern "C" {
+    fn msc_init() -> Handle;
+    fn msc_who_am_i(server: Handle) -> *const c_char;
+    fn msc_set_connector_info(server: Handle, connector: *const c_char);
+    fn msc_set_log_cb(server: Handle, log: Option<unsafe extern "C" fn(Handle, *const c_void)>);
+    fn msc_cleanup(server: Handle);
+    fn msc_create_rules_set() -> Handle;
+    fn msc_rules_add(rules: Handle, text: *const c_char, error: *mut *const c_char) -> c_int;
+    fn msc_rules_add_file(rules: Handle, file: *const c_char, error: *mut *const c_char) -> c_int;
+    fn msc_rules_add_remote(
+        rules: Handle,
+        key: *const c_char,
+        uri: *const c_char,
+        error: *mut *const c_char,
+    ) -> c_int;
+    fn msc_rules_merge(rules: Handle, from: Handle, error: *mut *const c_char) -> c_int;
+    fn msc_rules_dump(rules: Handle);
+    fn msc_rules_error_cleanup(error: *mut *const c_char);
+    fn msc_rules_cleanup(rules: Handle) -> c_int;
+    fn msc_new_transaction(server: Handle, rules: Handle, data: Handle) -> Handle;
+    fn msc_new_transaction_with_id(
+        server: Handle,
+        rules: Handle,
+        id: *mut c_char,
+        data: Handle,
+    ) -> Handle;
+    fn msc_transaction_cleanup(transaction: Handle);
+    fn msc_process_connection(
+        transaction: Handle,
+        client: *const c_char,
+        client_port: c_int,
+        server: *const c_char,
+        server_port: c_int,
+    ) -> c_int;
+    fn msc_process_uri(
+        transaction: Handle,
+        uri: *const c_char,
+        method: *const c_char,
+        version: *const c_char,
+    ) -> c_int;
+    fn msc_set_request_hostname(transaction: Handle, name: *const c_uchar, length: usize) -> c_int;
+    fn msc_add_request_header(
+        transaction: Handle,
+        name: *const c_uchar,
+        value: *const c_uchar,
+    ) -> c_int;
+    fn msc_add_n_request_header(
+        transaction: Handle,
+        name: *const c_uchar,
+        name_length: usize,
+        value: *const c_uchar,
+        value_length: usize,
+    ) -> c_int;
+    fn msc_process_request_headers(transaction: Handle) -> c_int;
+    fn msc_append_request_body(transaction: Handle, body: *const c_uchar, length: usize) -> c_int;
+    fn msc_request_body_from_file(transaction: Handle, path: *const c_char) -> c_int;
+    fn msc_process_request_body(transaction: Handle) -> c_int;
+    fn msc_get_request_body_length(transaction: Handle) -> usize;
+    fn msc_add_response_header(
+        transaction: Handle,
+        name: *const c_uchar,
+        value: *const c_uchar,
+    ) -> c_int;
+    fn msc_add_n_response_header(
+        transaction: Handle,
+        name: *const c_uchar,
+        name_length: usize,
+        value: *const c_uchar,
+        value_length: usize,
+    ) -> c_int;
+    fn msc_process_response_headers(
+        transaction: Handle,
+        status: c_int,
+        protocol: *const c_char,
+    ) -> c_int;
+    fn msc_append_response_body(transaction: Handle, body: *const c_uchar, length: usize) -> c_int;
+    fn msc_process_response_body(transaction: Handle) -> c_int;
+    fn msc_get_response_body(transaction: Handle) -> *const c_char;
+    fn msc_get_response_body_length(transaction: Handle) -> usize;
+    fn msc_update_status_code(transaction: Handle, status: c_int) -> c_int;
+    fn msc_process_logging(transaction: Handle) -> c_int;
+    fn msc_intervention(transaction: Handle, intervention: *mut Intervention) -> c_int;
+    fn msc_intervention_cleanup(intervention: *mut Intervention);
+}
 
 const RULES: &str = r#"
 SecRuleEngine On
@@ -58,25 +156,25 @@ fn pointer(text: &Option<CString>) -> *const c_char {
     text.as_ref().map_or(null(), |text| text.as_ptr())
 }
 
-unsafe extern "C" fn on_log(data: *mut c_void, text: *const c_void) {
+unsafe extern "C" fn on_log(data: Handle, text: *const c_void) {
     assert!(!data.is_null());
     let text = unsafe { std::ffi::CStr::from_ptr(text.cast()) };
     assert!(text.to_bytes().iter().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
 }
 
-/// Handles of a run, freed at its end.
+/// Handles of a run; null where none is. All are freed at its end.
 struct Handles {
-    server: *mut msc::ModSecurity,
-    rules: *mut msc::RulesSet,
-    transaction: *mut msc::Transaction,
+    servers: [Handle; 2],
+    rules: [Handle; 3],
+    transactions: [Handle; 3],
 }
 
 impl Drop for Handles {
     fn drop(&mut self) {
         unsafe {
-            msc::msc_transaction_cleanup(self.transaction);
-            msc::msc_rules_cleanup(self.rules);
-            msc::msc_cleanup(self.server);
+            self.servers.iter().for_each(|&server| msc_cleanup(server));
+            self.rules.iter().for_each(|&rules| drop(msc_rules_cleanup(rules)));
+            self.transactions.iter().for_each(|&transaction| msc_transaction_cleanup(transaction));
         }
     }
 }
@@ -84,17 +182,19 @@ impl Drop for Handles {
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let rules = CString::new(RULES).expect("no NUL");
-    let mut handles = Handles {
-        server: msc::msc_init(),
-        rules: msc::msc_create_rules_set(),
-        transaction: null_mut(),
+    let mut handles = unsafe {
+        Handles {
+            servers: [msc_init(), null_mut()],
+            rules: [msc_create_rules_set(), msc_create_rules_set(), null_mut()],
+            transactions: [null_mut(); 3],
+        }
     };
     let added = unsafe {
-        msc::msc_set_log_cb(handles.server, Some(on_log));
-        msc::msc_rules_add(handles.rules, rules.as_ptr(), null_mut())
+        msc_set_log_cb(handles.servers[0], Some(on_log));
+        msc_rules_add(handles.rules[0], rules.as_ptr(), null_mut())
     };
     assert_eq!(added, 4);
-    handles.transaction = unsafe { new(&handles, null_mut()) };
+    handles.transactions[0] = unsafe { new(&handles, 0, null_mut()) };
     for _ in 0..256 {
         if input.0.is_empty() {
             break;
@@ -103,48 +203,58 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-unsafe fn new(handles: &Handles, id: *mut c_char) -> *mut msc::Transaction {
+/// The handles that a byte names.
+fn chosen(handles: &Handles, which: u8) -> [Handle; 2] {
+    let which = usize::from(which);
+    [handles.servers[which & 1], handles.rules[which / 2 % 3]]
+}
+
+unsafe fn new(handles: &Handles, which: u8, id: *mut c_char) -> Handle {
     let data = std::ptr::from_ref(handles).cast_mut().cast();
-    unsafe { msc::msc_new_transaction_with_id(handles.server, handles.rules, id, data) }
+    let [server, rules] = chosen(handles, which);
+    unsafe {
+        if which & 0x40 == 0 {
+            msc_new_transaction_with_id(server, rules, id, data)
+        } else {
+            msc_new_transaction(server, rules, data)
+        }
+    }
 }
 
 unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
     let which = input.byte();
-    // Sometimes without a transaction.
-    let one = if which & 0x80 == 0 { handles.transaction } else { null_mut() };
+    // One of four transactions, of which the last is null.
+    let slot = usize::from(which >> 6);
+    let one = handles.transactions.get(slot).copied().unwrap_or(null_mut());
     unsafe {
-        match which & 0x7f {
+        match which & 0x3f {
             0 => {
-                let id = input.text();
-                msc::msc_transaction_cleanup(handles.transaction);
-                handles.transaction = new(handles, pointer(&id).cast_mut());
+                let (which, id) = (input.byte(), input.text());
+                if let Some(place) = handles.transactions.get_mut(slot) {
+                    msc_transaction_cleanup(std::mem::replace(place, null_mut()));
+                    handles.transactions[slot] = new(handles, which, pointer(&id).cast_mut());
+                }
             }
             1 => {
                 let (client, server) = (input.text(), input.text());
                 let ports = (input.number(), input.number());
-                msc::msc_process_connection(
-                    one,
-                    pointer(&client),
-                    ports.0,
-                    pointer(&server),
-                    ports.1,
-                );
+                msc_process_connection(one, pointer(&client), ports.0, pointer(&server), ports.1);
             }
             2 => {
                 let (uri, method, version) = (input.text(), input.text(), input.text());
-                msc::msc_process_uri(one, pointer(&uri), pointer(&method), pointer(&version));
+                msc_process_uri(one, pointer(&uri), pointer(&method), pointer(&version));
             }
             3 => {
                 let name = input.bytes();
-                msc::msc_set_request_hostname(one, name.as_ptr(), name.len());
+                msc_set_request_hostname(one, name.as_ptr(), name.len());
             }
             4 => {
                 let (name, value) = (input.text(), input.text());
-                msc::msc_add_request_header(one, pointer(&name).cast(), pointer(&value).cast());
+                msc_add_request_header(one, pointer(&name).cast(), pointer(&value).cast());
             }
             5 => {
                 let (name, value) = (input.bytes(), input.bytes());
-                msc::msc_add_n_request_header(
+                msc_add_n_request_header(
                     one,
                     name.as_ptr(),
                     name.len(),
@@ -152,20 +262,24 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                     value.len(),
                 );
             }
-            6 => drop(msc::msc_process_request_headers(one)),
+            6 => drop(msc_process_request_headers(one)),
             7 => {
                 let part = input.bytes();
-                msc::msc_append_request_body(one, part.as_ptr(), part.len());
+                msc_append_request_body(one, part.as_ptr(), part.len());
             }
-            8 => drop(msc::msc_request_body_from_file(one, c"/nonexistent".as_ptr())),
-            9 => drop(msc::msc_process_request_body(one)),
+            8 => {
+                msc_request_body_from_file(one, c"/nonexistent".as_ptr());
+                msc_request_body_from_file(one, c"/proc/self/stat".as_ptr());
+                msc_request_body_from_file(one, null());
+            }
+            9 => drop(msc_process_request_body(one)),
             10 => {
                 let (name, value) = (input.text(), input.text());
-                msc::msc_add_response_header(one, pointer(&name).cast(), pointer(&value).cast());
+                msc_add_response_header(one, pointer(&name).cast(), pointer(&value).cast());
             }
             11 => {
                 let (name, value) = (input.bytes(), input.bytes());
-                msc::msc_add_n_response_header(
+                msc_add_n_response_header(
                     one,
                     name.as_ptr(),
                     name.len(),
@@ -175,82 +289,105 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
             }
             12 => {
                 let (status, protocol) = (input.number(), input.text());
-                msc::msc_process_response_headers(one, status, pointer(&protocol));
+                msc_process_response_headers(one, status, pointer(&protocol));
             }
             13 => {
                 let part = input.bytes();
-                msc::msc_append_response_body(one, part.as_ptr(), part.len());
+                msc_append_response_body(one, part.as_ptr(), part.len());
             }
-            14 => drop(msc::msc_process_response_body(one)),
-            15 => drop(msc::msc_update_status_code(one, input.number())),
-            16 => drop(msc::msc_process_logging(one)),
+            14 => drop(msc_process_response_body(one)),
+            15 => drop(msc_update_status_code(one, input.number())),
+            16 => drop(msc_process_logging(one)),
             17 => {
-                let length = msc::msc_get_response_body_length(one);
-                let text = msc::msc_get_response_body(one);
+                let length = msc_get_response_body_length(one);
+                let text = msc_get_response_body(one);
                 assert_eq!(text.is_null(), one.is_null());
                 assert!(text.is_null() || *text.add(length) == 0, "a text without its end");
-                assert!(msc::msc_get_request_body_length(one) <= 64, "more than the limit is kept");
+                msc_get_request_body_length(one);
             }
             18 => check_intervention(one),
             19 => {
                 // Files are not read: a name could be that of a device.
                 let names_a_file = |text: &CString| {
                     let lower = text.as_bytes().to_ascii_lowercase();
-                    ["file", "include", "@pmf", "matchf", "auditlog"].iter().any(|word| {
-                        lower.windows(word.len()).any(|window| window == word.as_bytes())
-                    })
+                    ["file", "include", "@pmf", "matchf", "auditlog", "debuglog"].iter().any(
+                        |word| lower.windows(word.len()).any(|window| window == word.as_bytes()),
+                    )
                 };
+                let [_, rules] = chosen(handles, input.byte());
                 let text = input.text().filter(|text| !names_a_file(text));
                 let mut error = null();
-                let added = msc::msc_rules_add(handles.rules, pointer(&text), &raw mut error);
+                let added = msc_rules_add(rules, pointer(&text), &raw mut error);
                 assert_eq!(added < 0, !error.is_null());
-                msc::msc_rules_error_cleanup(&raw mut error);
+                msc_rules_error_cleanup(&raw mut error);
                 assert!(error.is_null());
             }
             20 => {
+                let which = input.byte();
+                let ([_, rules], [_, from]) = (chosen(handles, which), chosen(handles, which / 6));
                 let mut error = null();
-                // Ids that occur twice.
-                msc::msc_rules_merge(handles.rules, handles.rules, &raw mut error);
-                msc::msc_rules_error_cleanup(&raw mut error);
+                // Also one with itself, which has ids twice.
+                msc_rules_merge(rules, from, &raw mut error);
+                msc_rules_error_cleanup(&raw mut error);
             }
             21 => {
-                msc::msc_rules_cleanup(handles.rules);
-                handles.rules = msc::msc_create_rules_set();
+                let slot = usize::from(input.byte() % 3);
+                msc_rules_cleanup(std::mem::replace(&mut handles.rules[slot], null_mut()));
+                if input.byte() % 4 > 0 {
+                    handles.rules[slot] = msc_create_rules_set();
+                }
+            }
+            22 => {
+                let slot = usize::from(input.byte() % 2);
+                msc_cleanup(std::mem::replace(&mut handles.servers[slot], null_mut()));
+                if input.byte() % 4 > 0 {
+                    handles.servers[slot] = msc_init();
+                    let name = input.text();
+                    msc_set_connector_info(handles.servers[slot], pointer(&name));
+                    msc_set_log_cb(handles.servers[slot], (slot == 0).then_some(on_log));
+                }
+                assert!(!msc_who_am_i(handles.servers[slot]).is_null());
+            }
+            23 => {
+                if let Some(place) = handles.transactions.get_mut(slot) {
+                    msc_transaction_cleanup(std::mem::replace(place, null_mut()));
+                }
+            }
+            24 => {
+                let [_, rules] = chosen(handles, input.byte());
+                let mut error = null();
+                msc_rules_dump(rules);
+                assert_eq!(msc_rules_add_remote(rules, null(), null(), &raw mut error), -1);
+                msc_rules_error_cleanup(&raw mut error);
+                assert_eq!(msc_rules_add_file(rules, c"/nonexistent".as_ptr(), null_mut()), -1);
+                msc_rules_add_file(rules, null(), null_mut());
             }
             _ => {
-                msc::msc_add_n_request_header(one, null(), 7, null(), 9);
-                msc::msc_append_request_body(one, null(), 9);
-                msc::msc_append_response_body(one, null(), 9);
-                msc::msc_set_request_hostname(one, null(), 9);
-                msc::msc_intervention(one, null_mut());
+                msc_add_n_request_header(one, null(), 7, null(), 9);
+                msc_append_request_body(one, null(), 9);
+                msc_append_response_body(one, null(), 9);
+                msc_set_request_hostname(one, null(), 9);
+                msc_intervention(one, null_mut());
             }
         }
     }
 }
 
-unsafe fn check_intervention(transaction: *mut msc::Transaction) {
-    let mut found = msc::ModSecurityIntervention {
-        status: 200,
-        pause: 0,
-        url: null_mut(),
-        log: null_mut(),
-        disruptive: 0,
-    };
+unsafe fn check_intervention(transaction: Handle) {
+    let mut found =
+        Intervention { status: 200, pause: 0, url: null_mut(), log: null_mut(), disruptive: 0 };
     unsafe {
-        if msc::msc_intervention(transaction, &raw mut found) == 0 {
+        if msc_intervention(transaction, &raw mut found) == 0 {
             assert_eq!((found.status, found.disruptive), (200, 0));
             assert!(found.url.is_null() && found.log.is_null());
             return;
         }
         assert_eq!(found.disruptive, 1);
+        assert_eq!(found.pause, 0);
         assert_ne!(found.status, 200);
         assert!(!found.log.is_null());
-        msc::msc_intervention_cleanup(&raw mut found);
+        msc_intervention_cleanup(&raw mut found);
         assert!(found.url.is_null() && found.log.is_null());
-        assert_eq!(
-            msc::msc_intervention(transaction, &raw mut found),
-            0,
-            "a decision is reported once"
-        );
+        assert_eq!(msc_intervention(transaction, &raw mut found), 0, "a decision is reported once");
     }
 }

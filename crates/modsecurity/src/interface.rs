@@ -1,8 +1,12 @@
 //! The functions of libmodsecurity's C interface, by its headers (`include/modsecurity/`).
 //!
-//! Handles are pointers to boxes that the caller owns from `msc_init`, `msc_create_rules_set` and `msc_new_transaction` to the
-//! function that frees them. A null handle is accepted everywhere. A panic never reaches the caller: it is logged once on
-//! standard error, and the transaction in which it happened then blocks or passes, as `TOLLGATE_WAF_ON_FAULT` says.
+//! A handle belongs to the caller from the function that returns it to the one that frees it. Parameters have types of Rust with
+//! the form of C's pointers: `Option<&mut T>` is a handle or null, `Option<Box<T>>` one that is passed on with its ownership,
+//! [`Text`] and [`Octets`] are the caller's bytes. Their common contract is that of the headers: handles are null, or from this
+//! library, not freed, and used by one thread at a time; texts end with NUL; lengths are right.
+//!
+//! A panic never reaches the caller, since every function runs in [`guard`]: it is logged once on standard error, and the
+//! transaction in which it happened then blocks or passes, as `TOLLGATE_WAF_ON_FAULT` says.
 
 #![expect(
     unsafe_code,
@@ -10,40 +14,34 @@
 )]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
 use std::sync::{Arc, Once};
 
 use crate::NAME_WITH_NUL as NAME;
 use crate::inspection::{Decision, Inspection, OnFault};
-use crate::rules::RuleSources;
+use crate::rules::{NO_REMOTE_RULES, RuleSources};
 use crate::workers;
 
 /// Writes a line of text into the server's log. The first argument is the one given with the transaction.
-pub type LogCallback = unsafe extern "C" fn(*mut c_void, *const c_void);
+type LogCallback = unsafe extern "C" fn(*mut c_void, *const c_void);
 
 /// Settings of a server process.
-#[derive(Debug)]
-pub struct ModSecurity {
+struct ModSecurity {
     log: Option<LogCallback>,
     connector: Arc<str>,
     on_fault: OnFault,
 }
 
-/// Rules of one place in the server's configuration.
-#[derive(Debug, Default)]
-pub struct RulesSet {
-    sources: RuleSources,
-}
-
 /// A request with its response.
-#[derive(Debug)]
-pub struct Transaction {
+struct Transaction {
     state: State,
-    log: Option<LogSink>,
+    /// The caller's function for log lines, and its argument.
+    log: Option<(LogCallback, *mut c_void)>,
     on_fault: OnFault,
 }
 
-#[derive(Debug)]
 enum State {
     Running(Box<Inspection>),
     /// A panic ended the inspection, and the caller does not know yet.
@@ -52,88 +50,68 @@ enum State {
     FaultReported,
 }
 
-/// The caller's function for log lines, and its argument.
-#[derive(Clone, Copy, Debug)]
-struct LogSink {
-    callback: LogCallback,
-    data: *mut c_void,
-}
-
-impl Transaction {
-    /// Runs a call on the inspection and writes the log lines that it made. After a panic nothing is inspected any more.
-    fn run<R>(&mut self, call: impl FnOnce(&mut Inspection) -> R) -> Option<R> {
-        let State::Running(inspection) = &mut self.state else { return None };
-        let (result, lines) = guard(None, || {
-            let result = call(inspection);
-            Some((result, inspection.take_lines()))
-        })
-        .map_or((None, Vec::new()), |(result, lines)| (Some(result), lines));
-        if result.is_none() {
-            self.state = State::Faulted;
-            workers::discard();
-        }
-        if let Some(LogSink { callback, data }) = self.log {
-            for line in lines {
-                let line = CString::new(line).unwrap_or_default();
-                // SAFETY: the caller of `msc_set_log_cb` gave the function for this use, with the argument of the
-                // transaction. It copies the text.
-                unsafe { callback(data, line.as_ptr().cast()) };
-            }
-        }
-        result
-    }
-}
-
 /// Reaction of the server to a rule, filled in by [`msc_intervention`]. `url` and `log` are allocated with `malloc`, for the
 /// caller to free.
 #[repr(C)]
-#[derive(Debug)]
-pub struct ModSecurityIntervention {
+struct ModSecurityIntervention {
     /// Status of the response.
-    pub status: c_int,
+    status: c_int,
     /// Always 0.
-    pub pause: c_int,
+    pause: c_int,
     /// Target of a redirect, or null.
-    pub url: *mut c_char,
+    url: *mut c_char,
     /// Text for the server's log, or null.
-    pub log: *mut c_char,
+    log: *mut c_char,
     /// 1 if the transaction is to end.
-    pub disruptive: c_int,
+    disruptive: c_int,
 }
 
-// ---- pointers of the caller
+/// A text of the caller that ends with NUL, or null.
+#[repr(transparent)]
+struct Text(*const c_char);
 
-/// Runs a call of the caller, and returns `fallback` if it panics.
-fn guard<R>(fallback: R, call: impl FnOnce() -> R) -> R {
+impl Text {
+    fn bytes(&self) -> &[u8] {
+        if self.0.is_null() {
+            return b"";
+        }
+        // SAFETY: the caller's contract. The parameter lives as long as the call.
+        unsafe { CStr::from_ptr(self.0) }.to_bytes()
+    }
+}
+
+/// The first of some bytes of the caller, or null.
+#[repr(transparent)]
+struct Octets(*const c_uchar);
+
+impl Octets {
+    fn bytes(&self, length: usize) -> &[u8] {
+        if self.0.is_null() || length == 0 {
+            return b"";
+        }
+        // SAFETY: the caller's contract, by which the next parameter is the number of bytes. The parameter lives as long as the
+        // call.
+        unsafe { std::slice::from_raw_parts(self.0, length) }
+    }
+}
+
+/// Place of the caller for an error text.
+type ErrorSlot<'a> = Option<&'a mut MaybeUninit<*const c_char>>;
+
+/// Runs a function of the interface; `None` if it panics.
+fn guard<R>(call: impl FnOnce() -> R) -> Option<R> {
     static REPORT: Once = Once::new();
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_panic| {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(test)]
+        tests::panic_if_planted();
+        call()
+    }));
+    if result.is_err() {
         REPORT.call_once(|| {
             eprintln!("tollgate: bug in the firewall, see above; the transaction ends; further bugs are not logged");
         });
-        fallback
-    })
-}
-
-/// # Safety
-///
-/// `text` is null or a string that ends with NUL.
-unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
-    if text.is_null() {
-        return b"";
     }
-    // SAFETY: the caller's contract.
-    unsafe { CStr::from_ptr(text) }.to_bytes()
-}
-
-/// # Safety
-///
-/// `data` is null or points to `length` bytes.
-unsafe fn slice<'a>(data: *const c_uchar, length: usize) -> &'a [u8] {
-    if data.is_null() || length == 0 {
-        return b"";
-    }
-    // SAFETY: the caller's contract.
-    unsafe { std::slice::from_raw_parts(data, length) }
+    result.ok()
 }
 
 /// Returns a copy that the caller frees with `free`, cut at the first NUL; null without memory.
@@ -150,646 +128,471 @@ fn allocated(text: &[u8]) -> *mut c_char {
     }
 }
 
-/// Stores an error text, unless the caller wants none. Returns -1.
-///
-/// # Safety
-///
-/// `error` is null or points to a pointer.
-unsafe fn fail(error: *mut *const c_char, text: &str) -> c_int {
-    if !error.is_null() {
-        // SAFETY: the caller's contract.
-        unsafe { *error = allocated(text.as_bytes()) };
-    }
-    -1
-}
-
-/// Runs a call on a transaction and returns 1, as libmodsecurity does whatever happens. After a panic the transaction is not
-/// inspected any further.
-///
-/// # Safety
-///
-/// `transaction` is null or from [`msc_new_transaction`], not freed, and used by this thread only.
-unsafe fn with(transaction: *mut Transaction, call: impl FnOnce(&mut Inspection)) -> c_int {
-    // SAFETY: the caller's contract.
-    let Some(transaction) = (unsafe { transaction.as_mut() }) else { return 0 };
-    transaction.run(call);
-    1
+/// Frees a text from [`allocated`], and sets the caller's pointer to null.
+fn free(text: &mut *mut c_char) {
+    // SAFETY: the caller's contract, by which the text is one of this library, or null.
+    unsafe { libc::free(std::mem::replace(text, null_mut()).cast()) };
 }
 
 // ---- the server
 
 /// Returns a handle with the settings of a server process, to be freed by [`msc_cleanup`].
 #[unsafe(no_mangle)]
-pub extern "C" fn msc_init() -> *mut ModSecurity {
-    guard(std::ptr::null_mut(), || {
+extern "C" fn msc_init() -> Option<Box<ModSecurity>> {
+    guard(|| {
         let on_fault = OnFault::from_environment();
-        Box::into_raw(Box::new(ModSecurity { log: None, connector: "".into(), on_fault }))
+        Box::new(ModSecurity { log: None, connector: "".into(), on_fault })
     })
 }
 
 /// Returns the name and version of the library.
 #[unsafe(no_mangle)]
-pub extern "C" fn msc_who_am_i(_server: *mut ModSecurity) -> *const c_char {
-    NAME.as_ptr().cast()
+extern "C" fn msc_who_am_i(_server: Option<&mut ModSecurity>) -> *const c_char {
+    guard(|| NAME.as_ptr().cast()).unwrap_or(null())
 }
 
 /// Sets the name of the connector for audit logs.
-///
-/// # Safety
-///
-/// `server` is null or from [`msc_init`] and not freed; `connector` is null or ends with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_set_connector_info(
-    server: *mut ModSecurity,
-    connector: *const c_char,
-) {
-    // SAFETY: the caller's contract.
-    if let Some(server) = unsafe { server.as_mut() } {
-        // SAFETY: the caller's contract.
-        server.connector = String::from_utf8_lossy(unsafe { bytes(connector) }).into();
-    }
+extern "C" fn msc_set_connector_info(server: Option<&mut ModSecurity>, connector: Text) {
+    guard(|| {
+        if let Some(server) = server {
+            server.connector = String::from_utf8_lossy(connector.bytes()).into();
+        }
+    });
 }
 
 /// Sets the function that gets the log lines of transactions.
-///
-/// # Safety
-///
-/// `server` is null or from [`msc_init`] and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_set_log_cb(server: *mut ModSecurity, log: Option<LogCallback>) {
-    // SAFETY: the caller's contract.
-    if let Some(server) = unsafe { server.as_mut() } {
-        server.log = log;
-    }
+extern "C" fn msc_set_log_cb(server: Option<&mut ModSecurity>, log: Option<LogCallback>) {
+    guard(|| {
+        if let Some(server) = server {
+            server.log = log;
+        }
+    });
 }
 
 /// Frees a handle.
-///
-/// # Safety
-///
-/// `server` is null or from [`msc_init`] and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_cleanup(server: *mut ModSecurity) {
-    if !server.is_null() {
-        // SAFETY: the caller's contract.
-        drop(unsafe { Box::from_raw(server) });
-    }
+extern "C" fn msc_cleanup(server: Option<Box<ModSecurity>>) {
+    guard(|| drop(server));
 }
 
 // ---- rules
 
 /// Returns an empty set, to be freed by [`msc_rules_cleanup`].
 #[unsafe(no_mangle)]
-pub extern "C" fn msc_create_rules_set() -> *mut RulesSet {
-    guard(std::ptr::null_mut(), || Box::into_raw(Box::default()))
+extern "C" fn msc_create_rules_set() -> Option<Box<RuleSources>> {
+    guard(Box::default)
 }
 
-/// Adds to a set, and returns the number of added rules, or -1 with an error text that the caller frees.
-///
-/// # Safety
-///
-/// As of [`msc_rules_add`].
-unsafe fn add(
-    rules: *mut RulesSet,
-    error: *mut *const c_char,
-    source: impl FnOnce(&mut RuleSources) -> Result<usize, String>,
-) -> c_int {
-    // SAFETY: the caller's contract.
-    let Some(rules) = (unsafe { rules.as_mut() }) else {
-        // SAFETY: the caller's contract.
-        return unsafe { fail(error, "cannot add rules: no rule set") };
-    };
-    let added = guard(Err("cannot add rules: bug in the firewall, see the log".to_owned()), || {
-        source(&mut rules.sources)
-    });
+/// Returns the number of added rules, or -1 with an error text that the caller frees.
+fn add(error: ErrorSlot<'_>, call: impl FnOnce() -> Result<usize, String>) -> c_int {
+    let added = guard(call)
+        .unwrap_or_else(|| Err("cannot add rules: bug in the firewall, see the log".to_owned()));
     match added {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
-        // SAFETY: the caller's contract.
-        Err(text) => unsafe { fail(error, &text) },
-    }
-}
-
-/// Adds rules from a text.
-///
-/// # Safety
-///
-/// `rules` is null or from [`msc_create_rules_set`] and not freed; `text` is null or ends with NUL; `error` is null or points to
-/// a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_add(
-    rules: *mut RulesSet,
-    text: *const c_char,
-    error: *mut *const c_char,
-) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { add(rules, error, |sources| sources.add_text(bytes(text))) }
-}
-
-/// Adds rules from a file.
-///
-/// # Safety
-///
-/// As of [`msc_rules_add`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_add_file(
-    rules: *mut RulesSet,
-    file: *const c_char,
-    error: *mut *const c_char,
-) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { add(rules, error, |sources| sources.add_file(bytes(file))) }
-}
-
-/// Fails: rules are not loaded over the network.
-///
-/// # Safety
-///
-/// As of [`msc_rules_add`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_add_remote(
-    _rules: *mut RulesSet,
-    _key: *const c_char,
-    _uri: *const c_char,
-    error: *mut *const c_char,
-) -> c_int {
-    let text = "cannot load rules over the network; download them and use modsecurity_rules_file";
-    // SAFETY: the caller's contract.
-    unsafe { fail(error, text) }
-}
-
-/// Adds the rules of `from`, the enclosing place in the configuration, behind those of `rules`, whose settings win. Returns the
-/// number of rules, or -1 with an error text.
-///
-/// # Safety
-///
-/// `rules` and `from` are null or from [`msc_create_rules_set`] and not freed; `error` is null or points to a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_merge(
-    rules: *mut RulesSet,
-    from: *mut RulesSet,
-    error: *mut *const c_char,
-) -> c_int {
-    // SAFETY: the caller's contract. `from` may be `rules`, so it is copied before `rules` is borrowed.
-    let parent = unsafe { from.as_ref() }.map(|from| from.sources.clone()).unwrap_or_default();
-    // SAFETY: the caller's contract.
-    unsafe { add(rules, error, |sources| sources.merge(&parent)) }
-}
-
-/// Does nothing; `tollgate waf check` prints rules.
-#[unsafe(no_mangle)]
-pub extern "C" fn msc_rules_dump(_rules: *mut RulesSet) {}
-
-/// Frees an error text.
-///
-/// # Safety
-///
-/// `error` is null or points to a text from this library that is not freed, or to null.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_error_cleanup(error: *mut *const c_char) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if let Some(error) = error.as_mut() {
-            libc::free(error.cast_mut().cast());
-            *error = std::ptr::null();
+        Err(text) => {
+            if let Some(slot) = error {
+                slot.write(allocated(text.as_bytes()));
+            }
+            -1
         }
     }
 }
 
-/// Frees a set. Transactions that use its rules keep them.
-///
-/// # Safety
-///
-/// `rules` is null or from [`msc_create_rules_set`] and not freed.
+fn given(rules: Option<&mut RuleSources>) -> Result<&mut RuleSources, String> {
+    rules.ok_or_else(|| "cannot add rules: no rule set".to_owned())
+}
+
+/// Adds rules from a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_rules_cleanup(rules: *mut RulesSet) -> c_int {
-    if !rules.is_null() {
+extern "C" fn msc_rules_add(
+    rules: Option<&mut RuleSources>,
+    text: Text,
+    error: ErrorSlot<'_>,
+) -> c_int {
+    add(error, || given(rules)?.add_text(text.bytes()))
+}
+
+/// Adds rules from a file.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_add_file(
+    rules: Option<&mut RuleSources>,
+    file: Text,
+    error: ErrorSlot<'_>,
+) -> c_int {
+    add(error, || given(rules)?.add_file(file.bytes()))
+}
+
+/// Fails: rules are not loaded over the network.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_add_remote(
+    _rules: Option<&mut RuleSources>,
+    _key: Text,
+    _uri: Text,
+    error: ErrorSlot<'_>,
+) -> c_int {
+    add(error, || Err(NO_REMOTE_RULES.to_owned()))
+}
+
+/// Adds the rules of `from`, the enclosing place in the configuration, behind those of `rules`, whose settings win. Returns the
+/// number of rules, or -1 with an error text.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_merge(
+    rules: *mut RuleSources,
+    from: *const RuleSources,
+    error: ErrorSlot<'_>,
+) -> c_int {
+    add(error, || {
+        // SAFETY: the caller's contract. `from` may be `rules`, so that it is copied before `rules` is borrowed.
+        let around = unsafe { from.as_ref() }.cloned().unwrap_or_default();
         // SAFETY: the caller's contract.
-        drop(unsafe { Box::from_raw(rules) });
-    }
+        given(unsafe { rules.as_mut() })?.merge(&around)
+    })
+}
+
+/// Does nothing; `tollgate waf check` prints rules.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_dump(_rules: Option<&mut RuleSources>) {
+    guard(|| ());
+}
+
+/// Frees an error text.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_error_cleanup(error: Option<&mut *mut c_char>) {
+    guard(|| error.map(free));
+}
+
+/// Frees a set. Transactions that use its rules keep them.
+#[unsafe(no_mangle)]
+extern "C" fn msc_rules_cleanup(rules: Option<Box<RuleSources>>) -> c_int {
+    guard(|| drop(rules));
     1
 }
 
 // ---- transactions
 
-/// Returns a transaction, to be freed by [`msc_transaction_cleanup`].
-///
-/// # Safety
-///
-/// `server` is null or from [`msc_init`]; `rules` is null or from [`msc_create_rules_set`]; neither is freed.
+impl Transaction {
+    /// Runs a call on the inspection, and passes its log lines on; `None` if it panics or has panicked before.
+    fn inspect<R>(&mut self, call: impl FnOnce(&mut Inspection) -> R) -> Option<R> {
+        let result = guard(|| {
+            let State::Running(inspection) = &mut self.state else { return None };
+            let result = call(inspection);
+            for line in inspection.take_lines() {
+                let Some((callback, data)) = self.log else { break };
+                let line = CString::new(line).unwrap_or_default();
+                // SAFETY: the caller of `msc_set_log_cb` gave the function for this use, with the argument of the
+                // transaction. It copies the text.
+                unsafe { callback(data, line.as_ptr().cast()) };
+            }
+            Some(result)
+        });
+        if result.is_none() && matches!(self.state, State::Running(_)) {
+            guard(|| {
+                self.state = State::Faulted;
+                workers::discard();
+            });
+        }
+        result.flatten()
+    }
+}
+
+/// Runs a call on a transaction. Returns 1 as libmodsecurity does, whatever happens, or 0 without a transaction.
+fn with(transaction: Option<&mut Transaction>, call: impl FnOnce(&mut Inspection)) -> c_int {
+    transaction.map_or(0, |transaction| {
+        transaction.inspect(call);
+        1
+    })
+}
+
+/// Returns a transaction, to be freed by [`msc_transaction_cleanup`]; null without a server or rules.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_new_transaction(
-    server: *mut ModSecurity,
-    rules: *mut RulesSet,
+extern "C" fn msc_new_transaction(
+    server: Option<&mut ModSecurity>,
+    rules: Option<&mut RuleSources>,
     log_data: *mut c_void,
-) -> *mut Transaction {
-    // SAFETY: the caller's contract.
-    unsafe { msc_new_transaction_with_id(server, rules, std::ptr::null_mut(), log_data) }
+) -> Option<Box<Transaction>> {
+    msc_new_transaction_with_id(server, rules, Text(null()), log_data)
 }
 
 /// Like [`msc_new_transaction`], with an identifier.
-///
-/// # Safety
-///
-/// As of [`msc_new_transaction`]; `id` is null or ends with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_new_transaction_with_id(
-    server: *mut ModSecurity,
-    rules: *mut RulesSet,
-    id: *mut c_char,
+extern "C" fn msc_new_transaction_with_id(
+    server: Option<&mut ModSecurity>,
+    rules: Option<&mut RuleSources>,
+    id: Text,
     log_data: *mut c_void,
-) -> *mut Transaction {
-    // SAFETY: the caller's contract.
-    let (server, rules, id) = unsafe { (server.as_ref(), rules.as_ref(), bytes(id)) };
-    let (Some(server), Some(rules)) = (server, rules) else { return std::ptr::null_mut() };
-    let inspection =
-        guard(None, || Some(Box::new(Inspection::new(&rules.sources, id, &server.connector))));
-    Box::into_raw(Box::new(Transaction {
+) -> Option<Box<Transaction>> {
+    let (server, rules) = (server?, rules?);
+    let inspection = guard(|| Box::new(Inspection::new(rules, id.bytes(), &server.connector)));
+    Some(Box::new(Transaction {
         state: inspection.map_or(State::Faulted, State::Running),
-        log: server.log.map(|callback| LogSink { callback, data: log_data }),
+        log: server.log.map(|callback| (callback, log_data)),
         on_fault: server.on_fault,
     }))
 }
 
 /// Frees a transaction.
-///
-/// # Safety
-///
-/// `transaction` is null or from [`msc_new_transaction`] and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_transaction_cleanup(transaction: *mut Transaction) {
-    if !transaction.is_null() {
-        // SAFETY: the caller's contract.
-        let transaction = unsafe { Box::from_raw(transaction) };
-        if let State::Running(inspection) = transaction.state {
-            guard((), || inspection.recycle());
+extern "C" fn msc_transaction_cleanup(transaction: Option<Box<Transaction>>) {
+    guard(|| {
+        if let Some(State::Running(inspection)) = transaction.map(|transaction| transaction.state) {
+            inspection.recycle();
         }
-    }
+    });
 }
 
 /// Sets the addresses of the connection.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the texts are null or end with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_connection(
-    transaction: *mut Transaction,
-    client: *const c_char,
+extern "C" fn msc_process_connection(
+    transaction: Option<&mut Transaction>,
+    client: Text,
     client_port: c_int,
-    server: *const c_char,
+    server: Text,
     server_port: c_int,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.connection((bytes(client), client_port), (bytes(server), server_port));
-        })
-    }
+    with(transaction, |inspection| {
+        inspection.connection((client.bytes(), client_port), (server.bytes(), server_port));
+    })
 }
 
 /// Sets the request line. The version is without `HTTP/`.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the texts are null or end with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_uri(
-    transaction: *mut Transaction,
-    uri: *const c_char,
-    method: *const c_char,
-    http_version: *const c_char,
+extern "C" fn msc_process_uri(
+    transaction: Option<&mut Transaction>,
+    uri: Text,
+    method: Text,
+    version: Text,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.request_line(bytes(method), bytes(uri), bytes(http_version));
-        })
-    }
+    with(transaction, |inspection| {
+        inspection.request_line(method.bytes(), uri.bytes(), version.bytes());
+    })
 }
 
 /// Sets the name of the host in log lines, in place of the server's address.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `name` is null or points to `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_set_request_hostname(
-    transaction: *mut Transaction,
-    name: *const c_uchar,
+extern "C" fn msc_set_request_hostname(
+    transaction: Option<&mut Transaction>,
+    name: Octets,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, |inspection| inspection.hostname(slice(name, length))) }
+    with(transaction, |inspection| inspection.hostname(name.bytes(length)))
 }
 
 /// Adds a request header.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the texts are null or end with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_add_request_header(
-    transaction: *mut Transaction,
-    name: *const c_uchar,
-    value: *const c_uchar,
+extern "C" fn msc_add_request_header(
+    transaction: Option<&mut Transaction>,
+    name: Text,
+    value: Text,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.request_header(bytes(name.cast()), bytes(value.cast()));
-        })
-    }
+    with(transaction, |inspection| inspection.request_header(name.bytes(), value.bytes()))
 }
 
 /// Adds a request header.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the pointers are null or point to that many bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_add_n_request_header(
-    transaction: *mut Transaction,
-    name: *const c_uchar,
+extern "C" fn msc_add_n_request_header(
+    transaction: Option<&mut Transaction>,
+    name: Octets,
     name_length: usize,
-    value: *const c_uchar,
+    value: Octets,
     value_length: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.request_header(slice(name, name_length), slice(value, value_length));
-        })
-    }
+    with(transaction, |inspection| {
+        inspection.request_header(name.bytes(name_length), value.bytes(value_length));
+    })
 }
 
 /// Runs the rules of phase 1.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_request_headers(transaction: *mut Transaction) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, Inspection::process_request_headers) }
+extern "C" fn msc_process_request_headers(transaction: Option<&mut Transaction>) -> c_int {
+    with(transaction, Inspection::process_request_headers)
 }
 
 /// Adds a part of the request body.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `body` is null or points to `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_append_request_body(
-    transaction: *mut Transaction,
-    body: *const c_uchar,
+extern "C" fn msc_append_request_body(
+    transaction: Option<&mut Transaction>,
+    body: Octets,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, |inspection| inspection.append_request_body(slice(body, length))) }
+    with(transaction, |inspection| inspection.append_request_body(body.bytes(length)))
 }
 
 /// Adds the request body from a file. Returns 0 if it cannot be read; the transaction is then blocked, since its body would pass
 /// without inspection.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `path` is null or ends with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_request_body_from_file(
-    transaction: *mut Transaction,
-    path: *const c_char,
+extern "C" fn msc_request_body_from_file(
+    transaction: Option<&mut Transaction>,
+    path: Text,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    let (transaction, path) = unsafe { (transaction.as_mut(), bytes(path)) };
-    let is_read =
-        transaction.and_then(|one| one.run(|inspection| inspection.request_body_from_file(path)));
+    let read = |inspection: &mut Inspection| inspection.request_body_from_file(path.bytes());
+    let is_read = transaction.and_then(|transaction| transaction.inspect(read));
     c_int::from(is_read == Some(true))
 }
 
 /// Runs the rules of phase 2.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_request_body(transaction: *mut Transaction) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, Inspection::process_request_body) }
+extern "C" fn msc_process_request_body(transaction: Option<&mut Transaction>) -> c_int {
+    with(transaction, Inspection::process_request_body)
 }
 
 /// Returns the number of bytes of the request body that are inspected.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_get_request_body_length(transaction: *mut Transaction) -> usize {
-    // SAFETY: the caller's contract.
-    let transaction = unsafe { transaction.as_mut() };
-    transaction.and_then(|one| one.run(|inspection| inspection.request_body().len())).unwrap_or(0)
+extern "C" fn msc_get_request_body_length(transaction: Option<&mut Transaction>) -> usize {
+    let length = |inspection: &mut Inspection| inspection.request_body().len();
+    transaction.and_then(|transaction| transaction.inspect(length)).unwrap_or(0)
 }
 
 /// Adds a response header.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the texts are null or end with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_add_response_header(
-    transaction: *mut Transaction,
-    name: *const c_uchar,
-    value: *const c_uchar,
+extern "C" fn msc_add_response_header(
+    transaction: Option<&mut Transaction>,
+    name: Text,
+    value: Text,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.response_header(bytes(name.cast()), bytes(value.cast()));
-        })
-    }
+    with(transaction, |inspection| inspection.response_header(name.bytes(), value.bytes()))
 }
 
 /// Adds a response header.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; the pointers are null or point to that many bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_add_n_response_header(
-    transaction: *mut Transaction,
-    name: *const c_uchar,
+extern "C" fn msc_add_n_response_header(
+    transaction: Option<&mut Transaction>,
+    name: Octets,
     name_length: usize,
-    value: *const c_uchar,
+    value: Octets,
     value_length: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.response_header(slice(name, name_length), slice(value, value_length));
-        })
-    }
+    with(transaction, |inspection| {
+        inspection.response_header(name.bytes(name_length), value.bytes(value_length));
+    })
 }
 
 /// Runs the rules of phase 3. The protocol is as in the status line.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `protocol` is null or ends with NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_response_headers(
-    transaction: *mut Transaction,
+extern "C" fn msc_process_response_headers(
+    transaction: Option<&mut Transaction>,
     status: c_int,
-    protocol: *const c_char,
+    protocol: Text,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe {
-        with(transaction, |inspection| {
-            inspection.process_response_headers(status, bytes(protocol));
-        })
-    }
+    with(transaction, |inspection| inspection.process_response_headers(status, protocol.bytes()))
 }
 
 /// Adds a part of the response body.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `body` is null or points to `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_append_response_body(
-    transaction: *mut Transaction,
-    body: *const c_uchar,
+extern "C" fn msc_append_response_body(
+    transaction: Option<&mut Transaction>,
+    body: Octets,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, |inspection| inspection.append_response_body(slice(body, length))) }
+    with(transaction, |inspection| inspection.append_response_body(body.bytes(length)))
 }
 
 /// Runs the rules of phase 4.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_response_body(transaction: *mut Transaction) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, Inspection::process_response_body) }
+extern "C" fn msc_process_response_body(transaction: Option<&mut Transaction>) -> c_int {
+    with(transaction, Inspection::process_response_body)
 }
 
 /// Returns the response body that is inspected, followed by NUL. It is valid until the next call for the transaction.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_get_response_body(transaction: *mut Transaction) -> *const c_char {
-    // SAFETY: the caller's contract.
-    let transaction = unsafe { transaction.as_mut() };
-    let text =
-        transaction.and_then(|one| one.run(|inspection| inspection.response_body_text().as_ptr()));
-    text.map_or(std::ptr::null(), <*const u8>::cast)
+extern "C" fn msc_get_response_body(transaction: Option<&mut Transaction>) -> *const c_char {
+    let text = |inspection: &mut Inspection| inspection.response_body_text().as_ptr();
+    transaction.and_then(|transaction| transaction.inspect(text)).map_or(null(), <*const u8>::cast)
 }
 
 /// Returns the number of bytes of the response body that are inspected.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_get_response_body_length(transaction: *mut Transaction) -> usize {
-    // SAFETY: the caller's contract.
-    let transaction = unsafe { transaction.as_mut() };
-    transaction.and_then(|one| one.run(|inspection| inspection.response_body().len())).unwrap_or(0)
+extern "C" fn msc_get_response_body_length(transaction: Option<&mut Transaction>) -> usize {
+    let length = |inspection: &mut Inspection| inspection.response_body().len();
+    transaction.and_then(|transaction| transaction.inspect(length)).unwrap_or(0)
 }
 
 /// Sets the status that the server sends in place of the one of [`msc_process_response_headers`].
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_update_status_code(
-    transaction: *mut Transaction,
+extern "C" fn msc_update_status_code(
+    transaction: Option<&mut Transaction>,
     status: c_int,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, |inspection| inspection.update_status(status)) }
+    with(transaction, |inspection| inspection.update_status(status))
 }
 
 /// Runs the rules of phase 5.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_process_logging(transaction: *mut Transaction) -> c_int {
-    // SAFETY: the caller's contract.
-    unsafe { with(transaction, Inspection::process_logging) }
+extern "C" fn msc_process_logging(transaction: Option<&mut Transaction>) -> c_int {
+    with(transaction, Inspection::process_logging)
 }
 
 /// Returns 1 and fills in the intervention if the transaction is to end, once for each decision. Otherwise returns 0 and leaves
 /// it alone.
-///
-/// # Safety
-///
-/// As of [`msc_transaction_cleanup`]; `intervention` is null or points to an initialised one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_intervention(
-    transaction: *mut Transaction,
-    intervention: *mut ModSecurityIntervention,
+extern "C" fn msc_intervention(
+    transaction: Option<&mut Transaction>,
+    intervention: Option<&mut MaybeUninit<ModSecurityIntervention>>,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    let (Some(transaction), Some(intervention)) =
-        (unsafe { transaction.as_mut() }, unsafe { intervention.as_mut() })
-    else {
-        return 0;
-    };
-    let mut verdict = transaction.run(Inspection::take_verdict).flatten();
-    if matches!(transaction.state, State::Faulted) {
-        transaction.state = State::FaultReported;
-        verdict = transaction.on_fault.verdict();
-    }
-    let Some(Decision { status, url, log }) = verdict else { return 0 };
-    intervention.status = c_int::from(status);
-    intervention.pause = 0;
-    intervention.url = url.map_or(std::ptr::null_mut(), |url| allocated(url.as_bytes()));
-    intervention.log = allocated(log.as_bytes());
-    intervention.disruptive = 1;
-    1
+    let (Some(transaction), Some(intervention)) = (transaction, intervention) else { return 0 };
+    let mut decision = transaction.inspect(Inspection::take_verdict).flatten();
+    let is_ended = guard(|| {
+        if matches!(transaction.state, State::Faulted) {
+            transaction.state = State::FaultReported;
+            decision = transaction.on_fault.verdict();
+        }
+        let Some(Decision { status, url, log }) = decision else { return false };
+        intervention.write(ModSecurityIntervention {
+            status: c_int::from(status),
+            pause: 0,
+            url: url.map_or(null_mut(), |url| allocated(url.as_bytes())),
+            log: allocated(log.as_bytes()),
+            disruptive: 1,
+        });
+        true
+    });
+    c_int::from(is_ended == Some(true))
 }
 
 /// Frees the texts of an intervention.
-///
-/// # Safety
-///
-/// `intervention` is null or points to one that [`msc_intervention`] filled in, or whose texts are null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn msc_intervention_cleanup(intervention: *mut ModSecurityIntervention) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if let Some(intervention) = intervention.as_mut() {
-            libc::free(intervention.url.cast());
-            libc::free(intervention.log.cast());
-            intervention.url = std::ptr::null_mut();
-            intervention.log = std::ptr::null_mut();
+extern "C" fn msc_intervention_cleanup(intervention: Option<&mut ModSecurityIntervention>) {
+    guard(|| {
+        if let Some(intervention) = intervention {
+            free(&mut intervention.url);
+            free(&mut intervention.log);
         }
-    }
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::RuleSources;
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
 
-    fn transaction(on_fault: OnFault) -> Transaction {
-        let inspection = Inspection::new(&RuleSources::default(), b"", &"".into());
-        Transaction { state: State::Running(Box::new(inspection)), log: None, on_fault }
+    thread_local! {
+        static IS_PLANTED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Panics in place of the next guarded call.
+    pub(super) fn panic_if_planted() {
+        assert!(!IS_PLANTED.replace(false), "planted");
+    }
+
+    fn server(on_fault: OnFault) -> ModSecurity {
+        ModSecurity { log: None, connector: "".into(), on_fault }
+    }
+
+    fn transaction(on_fault: OnFault) -> Box<Transaction> {
+        let (mut server, mut rules) = (server(on_fault), RuleSources::default());
+        msc_new_transaction(Some(&mut server), Some(&mut rules), null_mut()).expect("a transaction")
     }
 
     fn intervention(transaction: &mut Transaction) -> (c_int, c_int) {
-        let (url, log) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let mut found = ModSecurityIntervention { status: 200, pause: 0, url, log, disruptive: 0 };
-        // SAFETY: both are valid, and the texts are freed once.
-        let answer = unsafe { msc_intervention(transaction, &raw mut found) };
-        unsafe { msc_intervention_cleanup(&raw mut found) };
+        let (url, log) = (null_mut(), null_mut());
+        let unset = ModSecurityIntervention { status: 200, pause: 0, url, log, disruptive: 0 };
+        let mut found = MaybeUninit::new(unset);
+        let answer = msc_intervention(Some(transaction), Some(&mut found));
+        // SAFETY: initialised above.
+        let mut found = unsafe { found.assume_init() };
+        msc_intervention_cleanup(Some(&mut found));
         (answer, found.status)
     }
 
@@ -798,40 +601,144 @@ mod tests {
         for (on_fault, expected) in [(OnFault::Deny, (1, 500)), (OnFault::Pass, (0, 200))] {
             let mut transaction = transaction(on_fault);
             assert_eq!(intervention(&mut transaction), (0, 200));
-            assert_eq!(transaction.run(|_| panic!("planted")), None::<()>);
+            assert_eq!(transaction.inspect(|_| panic!("planted")), None::<()>);
             assert_eq!(intervention(&mut transaction), expected);
             // Once.
             assert_eq!(intervention(&mut transaction), (0, 200));
-            assert_eq!(transaction.run(|_| ()), None);
+            assert_eq!(transaction.inspect(|_| ()), None);
         }
     }
 
     #[test]
+    fn panic_in_any_function_stays_inside() {
+        type OnTransaction = fn(&mut Transaction) -> c_int;
+        type Call = fn(&mut Transaction, &mut ModSecurity, &mut RuleSources);
+        const A: fn() -> Text = || Text(c"a".as_ptr());
+        const B: fn() -> Octets = || Octets(c"b".as_ptr().cast());
+        fn freed(error: impl FnOnce(ErrorSlot<'_>) -> c_int) {
+            let mut text = MaybeUninit::uninit();
+            assert_eq!(error(Some(&mut text)), -1);
+            // SAFETY: written with the error.
+            free(&mut unsafe { text.assume_init() }.cast_mut());
+        }
+        let on_transactions: &[(&str, c_int, OnTransaction)] = &[
+            ("msc_process_connection", 1, |t| msc_process_connection(Some(t), A(), 1, A(), 2)),
+            ("msc_process_uri", 1, |t| msc_process_uri(Some(t), A(), A(), A())),
+            ("msc_set_request_hostname", 1, |t| msc_set_request_hostname(Some(t), B(), 1)),
+            ("msc_add_request_header", 1, |t| msc_add_request_header(Some(t), A(), A())),
+            ("msc_add_n_request_header", 1, |t| msc_add_n_request_header(Some(t), B(), 1, B(), 1)),
+            ("msc_process_request_headers", 1, |t| msc_process_request_headers(Some(t))),
+            ("msc_append_request_body", 1, |t| msc_append_request_body(Some(t), B(), 1)),
+            ("msc_request_body_from_file", 0, |t| msc_request_body_from_file(Some(t), A())),
+            ("msc_process_request_body", 1, |t| msc_process_request_body(Some(t))),
+            ("msc_get_request_body_length", 0, |t| msc_get_request_body_length(Some(t)) as c_int),
+            ("msc_add_response_header", 1, |t| msc_add_response_header(Some(t), A(), A())),
+            ("msc_add_n_response_header", 1, |t| {
+                msc_add_n_response_header(Some(t), B(), 1, B(), 1)
+            }),
+            ("msc_process_response_headers", 1, |t| {
+                msc_process_response_headers(Some(t), 200, A())
+            }),
+            ("msc_append_response_body", 1, |t| msc_append_response_body(Some(t), B(), 1)),
+            ("msc_process_response_body", 1, |t| msc_process_response_body(Some(t))),
+            ("msc_get_response_body", 1, |t| c_int::from(msc_get_response_body(Some(t)).is_null())),
+            ("msc_get_response_body_length", 0, |t| msc_get_response_body_length(Some(t)) as c_int),
+            ("msc_update_status_code", 1, |t| msc_update_status_code(Some(t), 404)),
+            ("msc_process_logging", 1, |t| msc_process_logging(Some(t))),
+        ];
+        let others: &[(&str, Call)] = &[
+            ("msc_init", |_, _, _| assert!(msc_init().is_none())),
+            ("msc_who_am_i", |_, s, _| assert!(msc_who_am_i(Some(s)).is_null())),
+            ("msc_set_connector_info", |_, s, _| msc_set_connector_info(Some(s), A())),
+            ("msc_set_log_cb", |_, s, _| msc_set_log_cb(Some(s), None)),
+            ("msc_cleanup", |_, _, _| msc_cleanup(Some(Box::new(server(OnFault::Deny))))),
+            ("msc_create_rules_set", |_, _, _| assert!(msc_create_rules_set().is_none())),
+            ("msc_rules_add", |_, _, r| freed(|error| msc_rules_add(Some(r), A(), error))),
+            ("msc_rules_add_file", |_, _, r| {
+                freed(|error| msc_rules_add_file(Some(r), A(), error));
+            }),
+            ("msc_rules_add_remote", |_, _, r| {
+                freed(|error| msc_rules_add_remote(Some(r), A(), A(), error));
+            }),
+            ("msc_rules_merge", |_, _, r| freed(|error| msc_rules_merge(r, r, error))),
+            ("msc_rules_dump", |_, _, r| msc_rules_dump(Some(r))),
+            ("msc_rules_error_cleanup", |_, _, _| msc_rules_error_cleanup(Some(&mut null_mut()))),
+            ("msc_rules_cleanup", |_, _, _| assert_eq!(msc_rules_cleanup(Some(Box::default())), 1)),
+            ("msc_new_transaction", |_, s, r| {
+                let transaction = msc_new_transaction(Some(s), Some(r), null_mut());
+                assert_eq!(intervention(&mut transaction.expect("one that blocks")), (1, 500));
+            }),
+            ("msc_new_transaction_with_id", |_, s, r| {
+                let transaction = msc_new_transaction_with_id(Some(s), Some(r), A(), null_mut());
+                assert_eq!(intervention(&mut transaction.expect("one that blocks")), (1, 500));
+            }),
+            ("msc_transaction_cleanup", |_, _, _| {
+                IS_PLANTED.set(false);
+                let transaction = transaction(OnFault::Deny);
+                IS_PLANTED.set(true);
+                msc_transaction_cleanup(Some(transaction));
+            }),
+            ("msc_intervention", |t, _, _| assert_eq!(intervention(t), (1, 500))),
+            ("msc_intervention_cleanup", |_, _, _| {
+                let (url, log) = (null_mut(), null_mut());
+                msc_intervention_cleanup(Some(&mut ModSecurityIntervention {
+                    status: 0,
+                    pause: 0,
+                    url,
+                    log,
+                    disruptive: 0,
+                }));
+            }),
+        ];
+        let mut names = BTreeSet::new();
+        let mut run = |name, call: &dyn Fn(&mut Transaction), verdict| {
+            let mut transaction = transaction(OnFault::Deny);
+            IS_PLANTED.set(true);
+            call(&mut transaction);
+            assert!(!IS_PLANTED.get(), "{name} runs outside the guard");
+            assert_eq!(intervention(&mut transaction), verdict, "{name}");
+            names.insert(name);
+        };
+        for (name, answer, call) in on_transactions {
+            run(*name, &|transaction| assert_eq!(call(transaction), *answer, "{name}"), (1, 500));
+        }
+        for (name, call) in others {
+            let call = |transaction: &mut Transaction| {
+                call(transaction, &mut server(OnFault::Deny), &mut RuleSources::default());
+            };
+            run(*name, &call, (0, 200));
+        }
+        let headers = [
+            include_str!("../include/modsecurity/modsecurity.h"),
+            include_str!("../include/modsecurity/rules_set.h"),
+            include_str!("../include/modsecurity/transaction.h"),
+        ];
+        let declared =
+            headers.iter().flat_map(|text| text.match_indices("msc_").map(|(at, _)| &text[at..]));
+        let declared = declared
+            .filter_map(|rest| rest.split_once('('))
+            .filter(|(_, rest)| !rest.starts_with(')'));
+        assert_eq!(names, declared.map(|(name, _)| name).collect());
+    }
+
+    #[test]
     fn rules_that_cannot_be_loaded_end_each_transaction() {
-        let mut rules = RulesSet::default();
-        let mut server = ModSecurity { log: None, connector: "".into(), on_fault: OnFault::Deny };
+        let (mut server, mut rules) = (server(OnFault::Deny), RuleSources::default());
         // Found when the set is complete, which only a merge or a transaction shows.
         for _ in 0..2 {
-            assert_eq!(rules.sources.add_text(b"SecAction \"id:1,phase:1,pass\""), Ok(1));
+            assert_eq!(rules.add_text(b"SecAction \"id:1,phase:1,pass\""), Ok(1));
         }
-        // SAFETY: the handles are valid, and the transaction is freed once.
-        unsafe {
-            let transaction =
-                msc_new_transaction(&raw mut server, &raw mut rules, std::ptr::null_mut());
-            assert_eq!(intervention(&mut *transaction), (1, 500));
-            msc_transaction_cleanup(transaction);
-        }
+        let transaction = msc_new_transaction(Some(&mut server), Some(&mut rules), null_mut());
+        assert_eq!(intervention(&mut transaction.expect("one that blocks")), (1, 500));
     }
 
     #[test]
     fn texts_for_the_caller_end_at_their_first_zero_byte() {
         for (text, expected) in [(&b"a\0b"[..], c"a"), (b"", c""), (b"ab", c"ab")] {
-            let copy = allocated(text);
-            // SAFETY: `copy` is a text of this library, freed once.
-            unsafe {
-                assert_eq!(CStr::from_ptr(copy), expected);
-                libc::free(copy.cast());
-            }
+            let mut copy = allocated(text);
+            assert_eq!(Text(copy).bytes(), expected.to_bytes());
+            free(&mut copy);
+            assert!(copy.is_null());
         }
     }
 }

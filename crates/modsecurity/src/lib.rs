@@ -7,7 +7,7 @@
 mod audit_log;
 mod error_log;
 mod inspection;
-pub mod interface;
+mod interface;
 mod rules;
 mod workers;
 

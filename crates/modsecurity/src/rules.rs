@@ -24,13 +24,18 @@ const DEFAULTS: &str = "SecRuleEngine DetectionOnly";
 /// Name of rules that have no file, as libmodsecurity logs it.
 const NO_FILE: &str = "<<reference missing or not informed>>";
 
+/// Error of rules that a server names by a URL.
+pub(crate) const NO_REMOTE_RULES: &str =
+    "cannot load rules over the network; download them and use modsecurity_rules_file";
+
 /// Files are compared with those that were read at most this often, so that a configuration is read in one go.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum RuleSource {
+pub(crate) enum RuleSource {
     File(PathBuf),
-    Text(Vec<u8>),
+    /// Name for errors and logs, and the rules.
+    Text(Arc<str>, Vec<u8>),
 }
 
 /// The sources of a set.
@@ -53,7 +58,7 @@ pub(crate) struct Compiled {
 impl RuleSources {
     /// Adds rules from a text. Returns their number.
     pub(crate) fn add_text(&mut self, text: &[u8]) -> Result<usize, String> {
-        self.add(RuleSource::Text(text.to_vec()))
+        self.add(RuleSource::Text(NO_FILE.into(), text.to_vec()))
     }
 
     /// Adds rules from a file. Returns their number.
@@ -135,20 +140,24 @@ fn has_rules(place: &[RuleSource]) -> Result<bool, String> {
 
 /// Compiles the rules of all places.
 fn whole(places: &[Vec<RuleSource>]) -> Result<Arc<RuleSet>, String> {
-    let mut builder = RuleSet::builder();
-    for place in places {
-        builder = place.iter().fold(builder, with_source).around();
-    }
-    let rules = builder.text("defaults", DEFAULTS).build().map_err(|error| error.to_string())?;
-    let rules = Arc::new(rules);
+    let rules = Arc::new(builder(places).build().map_err(|error| error.to_string())?);
     warm_up(&rules);
     Ok(rules)
 }
 
-fn with_source(builder: Builder, source: &RuleSource) -> Builder {
+/// Starts with the rules of all places, the inner ones first.
+pub(crate) fn builder(places: &[Vec<RuleSource>]) -> Builder {
+    let mut builder = RuleSet::builder();
+    for place in places {
+        builder = place.iter().fold(builder, with_source).around();
+    }
+    builder.text("defaults", DEFAULTS)
+}
+
+pub(crate) fn with_source(builder: Builder, source: &RuleSource) -> Builder {
     match source {
         RuleSource::File(path) => builder.file(path),
-        RuleSource::Text(text) => builder.text(NO_FILE, text.clone()),
+        RuleSource::Text(name, text) => builder.text(name, text.clone()),
     }
 }
 
