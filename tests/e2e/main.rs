@@ -78,6 +78,8 @@ mod tuning; // On logs of ModSecurity in Debian's nginx, as docs/tuning.md tells
 // The library for ModSecurity's connectors.
 #[cfg(feature = "e2e")]
 mod drop_in; // In Debian's nginx, beside libmodsecurity.
+#[cfg(feature = "e2e")]
+mod drop_in_check; // `tollgate waf check --for modsecurity`, and nginx with the library on the same configuration.
 
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]

@@ -2,12 +2,15 @@
 //! Apache and other servers, whose connectors and configurations stay as they are.
 //!
 //! `interface` is the C side and the only place with `unsafe`; `rules` merges and shares rule sets, `workers` has what a
-//! thread keeps for them, `inspection` is one transaction, and `error_log` the text that servers write into their logs.
+//! thread keeps for them, `inspection` is one transaction, and `error_log` the text that servers write into their logs. `check` says
+//! what the library would do with an nginx configuration, which `nginx_conf` reads.
 
 mod audit_log;
+pub mod check;
 mod error_log;
 mod inspection;
 mod interface;
+mod nginx_conf;
 mod rules;
 mod workers;
 

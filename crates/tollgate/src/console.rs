@@ -65,7 +65,8 @@ Exit codes:
   0    success; systems that are not installed are skipped, and unexpected
        responses to `load` do not change the exit code
   1    system error (doctor: a run is not possible; waf explain: blocked; waf
-       test: a test fails; waf tune: more attacks pass than --max-lost)
+       check: nginx would not start; waf test: a test fails; waf tune: more
+       attacks pass than --max-lost)
   2    bad input: an option, a file or a name
   3    partial result: a subject failed or was refused, a search is not settled,
        or more than 1 % of an open loop's requests were due and never sent

@@ -23,6 +23,7 @@ mod cmd {
     mod threshold;
     pub(crate) mod waf;
     mod waf_diff;
+    mod waf_nginx;
     mod waf_replay;
     mod waf_tune;
 }

@@ -12,13 +12,14 @@ use tollgate_waf::{EngineMode, Match, RuleInfo, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay;
 
-use super::{waf_diff, waf_replay, waf_tune};
+use super::{waf_diff, waf_nginx, waf_replay, waf_tune};
 use crate::console::{self, Exit, Failure, eprint_line};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tollgate waf check crs-setup.conf rules/
+  tollgate waf check --for modsecurity /etc/nginx/nginx.conf
   tollgate waf explain crs-setup.conf rules/ --request attack.http
   tollgate waf test crs-setup.conf rules/ --tests tests/regression/tests/
   tollgate waf replay crs-setup.conf rules/ --log access.log
@@ -34,7 +35,10 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Parse rules, and count them by phase and paranoia level
-    Check(RuleArgs),
+    ///
+    /// With --for modsecurity, say what the drop-in of libmodsecurity would load for each server and location of an nginx
+    /// configuration, what it refuses, and what it would do differently. Exits with 1 if nginx would not start with it.
+    Check(CheckArgs),
     /// Print each rule that a request matches, with the exclusion that would silence it
     ///
     /// Exits with 1 when the request would be blocked.
@@ -61,6 +65,20 @@ struct RuleArgs {
     /// Leave out directives that are not supported, and list them
     #[arg(long)]
     skip_unsupported: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Read an nginx configuration in place of rules, as the library for its connector would
+    #[arg(long = "for", value_name = "LIBRARY", value_enum, conflicts_with = "skip_unsupported")]
+    library: Option<Library>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Library {
+    Modsecurity,
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,7 +114,13 @@ struct TestArgs {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.command {
-        Command::Check(args) => check(args),
+        Command::Check(args) => match (args.library, args.rules.rules.as_slice()) {
+            (None, _) => check(&args.rules),
+            (Some(Library::Modsecurity), [config]) => waf_nginx::check(config),
+            (Some(Library::Modsecurity), _) => {
+                Err(Failure::bad_input(anyhow!("--for modsecurity takes one nginx configuration")))
+            }
+        },
         Command::Explain(args) => explain(args),
         Command::Test(args) => test(args),
         Command::Replay(args) => {

@@ -1,0 +1,429 @@
+//! Configurations of nginx: directives with their blocks, and those of the files that `include` names.
+//!
+//! Words are read as nginx reads them: between spaces or in quotes, where `\` quotes the next character.
+
+use std::fmt;
+use std::iter::Peekable;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Depth of nested files and blocks.
+const DEPTH_MAX: usize = 64;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Path, as `include` or the caller names it.
+    pub(crate) file: Arc<str>,
+    /// The first line is 1.
+    pub(crate) line: u32,
+}
+
+/// A word behind the name of a directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Argument {
+    /// Text without its quotes.
+    pub(crate) text: String,
+    /// Line on which it begins.
+    pub(crate) line: u32,
+}
+
+/// A directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directive {
+    /// Name.
+    pub(crate) name: String,
+    /// Words behind the name.
+    pub(crate) arguments: Vec<Argument>,
+    /// Directives of the block.
+    pub(crate) block: Vec<Directive>,
+    /// Place of the name.
+    pub(crate) place: Place,
+}
+
+/// A fault of a configuration.
+#[derive(Debug)]
+pub struct ConfigError {
+    pub(crate) place: Place,
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Directive {
+    /// The text of the argument at a position; empty without one.
+    pub(crate) fn argument(&self, position: usize) -> &str {
+        self.arguments.get(position).map_or("", |argument| &argument.text)
+    }
+
+    /// The name, and the arguments with spaces between.
+    pub(crate) fn title(&self) -> String {
+        let arguments = self.arguments.iter().map(|argument| &*argument.text);
+        std::iter::once(&*self.name).chain(arguments).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Reads a configuration with the files that it includes, whose relative paths begin in its folder.
+pub(crate) fn read(path: &Path) -> Result<Vec<Directive>, ConfigError> {
+    let place = Place { file: path.to_string_lossy().into(), line: 1 };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    read_file(path, folder, &place, 0)
+}
+
+/// Reads a file that a place names.
+fn read_file(
+    path: &Path,
+    folder: &Path,
+    named_at: &Place,
+    depth: usize,
+) -> Result<Vec<Directive>, ConfigError> {
+    let failed = |message: String| ConfigError { place: named_at.clone(), message };
+    if depth > DEPTH_MAX {
+        return Err(failed(format!("more than {DEPTH_MAX} nested files")));
+    }
+    let text = std::fs::read(path)
+        .map_err(|error| failed(format!("cannot read \"{}\": {error}", path.display())))?;
+    let mut parser = Parser {
+        lexer: Lexer { rest: text.iter().peekable(), line: 1, file: path.to_string_lossy().into() },
+        folder,
+        files: depth,
+    };
+    parser.block(0)
+}
+
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    folder: &'a Path,
+    /// Files around this one.
+    files: usize,
+}
+
+impl Parser<'_> {
+    /// Reads the directives of a block, up to its end.
+    fn block(&mut self, depth: usize) -> Result<Vec<Directive>, ConfigError> {
+        let mut directives = Vec::new();
+        if depth > DEPTH_MAX {
+            return Err(self.lexer.error(format!("more than {DEPTH_MAX} nested blocks")));
+        }
+        loop {
+            let (words, end) = self.lexer.statement()?;
+            let mut words = words.into_iter();
+            let Some(name) = words.next() else {
+                match (end, depth) {
+                    (End::File, 0) | (End::Close, 1..) => return Ok(directives),
+                    (End::File, _) => {
+                        return Err(self.lexer.error("unexpected end of file, expected \"}\""));
+                    }
+                    (End::Close | End::Semicolon | End::Open, _) => {
+                        return Err(self.lexer.error(format!("unexpected {}", end.shown())));
+                    }
+                }
+            };
+            let place = Place { file: Arc::clone(&self.lexer.file), line: name.line };
+            let arguments = words.collect();
+            let mut directive = Directive { name: name.text, arguments, block: Vec::new(), place };
+            match end {
+                End::Semicolon if directive.name == "include" => {
+                    directives.extend(self.included(&directive)?);
+                    continue;
+                }
+                End::Semicolon => {}
+                End::Open if directive.name.ends_with("_by_lua_block") => self.lexer.skip_code()?,
+                End::Open => directive.block = self.block(depth + 1)?,
+                End::Close | End::File => {
+                    let message = format!(
+                        "directive \"{}\" is not terminated by \";\": unexpected {}",
+                        directive.name,
+                        end.shown()
+                    );
+                    return Err(ConfigError { place: directive.place, message });
+                }
+            }
+            directives.push(directive);
+        }
+    }
+
+    /// Reads the files of an `include`. A pattern may match none.
+    fn included(&self, directive: &Directive) -> Result<Vec<Directive>, ConfigError> {
+        let failed = |message| ConfigError { place: directive.place.clone(), message };
+        let [pattern] = directive.arguments.as_slice() else {
+            return Err(failed("\"include\" takes one argument".to_owned()));
+        };
+        let path = self.folder.join(&pattern.text);
+        let paths: Vec<PathBuf> = if pattern.text.contains(['*', '?', '[']) {
+            // Sorted and without hidden files, as by nginx.
+            let options = glob::MatchOptions {
+                require_literal_leading_dot: true,
+                ..glob::MatchOptions::new()
+            };
+            let found = glob::glob_with(&path.to_string_lossy(), options);
+            let found = found.map_err(|error| failed(format!("invalid pattern: {error}")))?;
+            found.collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))?
+        } else {
+            vec![path]
+        };
+        let mut directives = Vec::new();
+        for path in paths {
+            directives.extend(read_file(&path, self.folder, &directive.place, self.files + 1)?);
+        }
+        Ok(directives)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Semicolon,
+    Open,
+    Close,
+    File,
+}
+
+impl End {
+    fn shown(self) -> &'static str {
+        match self {
+            Self::Semicolon => "\";\"",
+            Self::Open => "\"{\"",
+            Self::Close => "\"}\"",
+            Self::File => "end of file",
+        }
+    }
+}
+
+struct Lexer<'a> {
+    rest: Peekable<std::slice::Iter<'a, u8>>,
+    line: u32,
+    file: Arc<str>,
+}
+
+impl Lexer<'_> {
+    fn error(&self, message: impl Into<String>) -> ConfigError {
+        let place = Place { file: Arc::clone(&self.file), line: self.line };
+        ConfigError { place, message: message.into() }
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.rest.next().copied();
+        self.line += u32::from(byte == Some(b'\n'));
+        byte
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        self.rest.peek().copied().copied()
+    }
+
+    /// Reads words up to the end of a directive, or of its head.
+    fn statement(&mut self) -> Result<(Vec<Argument>, End), ConfigError> {
+        let mut words = Vec::new();
+        loop {
+            let line = self.line;
+            let text = match self.peek() {
+                None => return Ok((words, End::File)),
+                Some(b' ' | b'\t' | b'\r' | b'\n') => {
+                    self.next();
+                    continue;
+                }
+                Some(b'#') => {
+                    while self.peek().is_some_and(|byte| byte != b'\n') {
+                        self.next();
+                    }
+                    continue;
+                }
+                Some(byte @ (b';' | b'{' | b'}')) => {
+                    self.next();
+                    let end = match byte {
+                        b';' => End::Semicolon,
+                        b'{' => End::Open,
+                        _ => End::Close,
+                    };
+                    return Ok((words, end));
+                }
+                Some(quote @ (b'"' | b'\'')) => {
+                    self.next();
+                    self.quoted(quote)?
+                }
+                Some(_) => self.plain(),
+            };
+            words.push(Argument { text: String::from_utf8_lossy(&text).into_owned(), line });
+        }
+    }
+
+    fn quoted(&mut self, quote: u8) -> Result<Vec<u8>, ConfigError> {
+        let (start, mut text) = (self.line, Vec::new());
+        loop {
+            match self.next() {
+                Some(byte) if byte == quote => break,
+                Some(b'\\') => self.escape(&mut text),
+                Some(byte) => text.push(byte),
+                None => {
+                    self.line = start;
+                    return Err(self.error(format!("quote {} is not closed", char::from(quote))));
+                }
+            }
+        }
+        match self.peek() {
+            Some(b')') => {
+                self.next();
+            }
+            Some(b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{') | None => {}
+            Some(other) => {
+                return Err(self.error(format!(
+                    "unexpected \"{}\" behind a quoted text",
+                    char::from(other).escape_default()
+                )));
+            }
+        }
+        Ok(text)
+    }
+
+    fn plain(&mut self) -> Vec<u8> {
+        let mut text = Vec::new();
+        while let Some(byte) = self.peek() {
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' | b';' => break,
+                // Part of `${name}`.
+                b'{' if text.last() != Some(&b'$') => break,
+                b'\\' => {
+                    self.next();
+                    self.escape(&mut text);
+                }
+                _ => {
+                    self.next();
+                    text.push(byte);
+                }
+            }
+        }
+        text
+    }
+
+    /// Appends what `\` and the next character mean.
+    fn escape(&mut self, text: &mut Vec<u8>) {
+        match self.next() {
+            Some(byte @ (b'"' | b'\'' | b'\\')) => text.push(byte),
+            Some(b't') => text.push(b'\t'),
+            Some(b'r') => text.push(b'\r'),
+            Some(b'n') => text.push(b'\n'),
+            other => {
+                text.push(b'\\');
+                text.extend(other);
+            }
+        }
+    }
+
+    /// Skips a block of code up to the brace that closes it.
+    fn skip_code(&mut self) -> Result<(), ConfigError> {
+        let start = self.line;
+        let mut depth = 1;
+        while depth > 0 {
+            match self.next() {
+                Some(b'{') => depth += 1,
+                Some(b'}') => depth -= 1,
+                Some(_) => {}
+                None => {
+                    self.line = start;
+                    return Err(self.error("unexpected end of file, expected \"}\""));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn shown(directives: &[Directive]) -> String {
+        let shown = directives.iter().map(|one| {
+            let words: Vec<String> =
+                one.arguments.iter().map(|argument| format!("{:?}", argument.text)).collect();
+            let block = if one.block.is_empty() {
+                String::new()
+            } else {
+                format!(" {{{}}}", shown(&one.block))
+            };
+            format!("{}:{}({}){block}", one.place.line, one.name, words.join(","))
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    fn parsed(text: &str) -> Result<String, String> {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let path = folder.path().join("nginx.conf");
+        fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
+        let name = format!("{}/", folder.path().display());
+        read(&path)
+            .map(|directives| shown(&directives))
+            .map_err(|error| error.to_string().replace(&name, ""))
+    }
+
+    #[test]
+    fn words_are_quoted_and_escaped_as_in_nginx() {
+        for (text, expected) in [
+            ("a b  c;\n#x;\nd;", r#"1:a("b","c") 3:d()"#),
+            (r#"a 'b "c" \'d\' \\ \d' "e\"f\n";"#, r#"1:a("b \"c\" 'd' \\ \\d","e\"f\n")"#),
+            ("a ${b}c$d{e}f;", ""),
+            ("a b#c;", r#"1:a("b#c")"#),
+            (r"location ~ \.(a|b)$ { c; }", r#"1:location("~","\\.(a|b)$") {1:c()}"#),
+            ("if ($a = \"b\") { c; }", r#"1:if("($a","=","b") {1:c()}"#),
+            ("a{b{c;}}\n", "1:a() {1:b() {1:c()}}"),
+            ("content_by_lua_block { if a then { b } end } c;", "1:content_by_lua_block() 1:c()"),
+        ] {
+            if expected.is_empty() {
+                assert!(parsed(text).is_err(), "{text}");
+            } else {
+                assert_eq!(parsed(text).as_deref(), Ok(expected), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn faults_have_their_line() {
+        for (text, expected) in [
+            ("a;\nb { c;\n", "nginx.conf:3: unexpected end of file, expected \"}\""),
+            ("a;\n}\n", "nginx.conf:2: unexpected \"}\""),
+            (
+                "a;\n\nb\n}",
+                "nginx.conf:3: directive \"b\" is not terminated by \";\": unexpected \"}\"",
+            ),
+            ("a 'b\nc;", "nginx.conf:1: quote ' is not closed"),
+            ("a 'b'c;", "nginx.conf:1: unexpected \"c\" behind a quoted text"),
+            (
+                "\ninclude missing.conf;",
+                "nginx.conf:2: cannot read \"missing.conf\": No such file or directory (os error 2)",
+            ),
+            ("include nginx.conf;", "nginx.conf:1: more than 64 nested files"),
+        ] {
+            assert_eq!(parsed(text), Err(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn included_files_stand_in_their_place() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);
+        fs::create_dir(folder.path().join("sites"))?;
+        write("nginx.conf", "a;\nhttp { include sites/*.conf; include none/*; b; }")?;
+        write("sites/2.conf", "second;")?;
+        // Relative to the folder of the main file.
+        write("sites/1.conf", "\ninclude other;")?;
+        write("other", "first;")?;
+        let directives = read(&folder.path().join("nginx.conf"))?;
+        assert_eq!(shown(&directives), "1:a() 2:http() {1:first() 1:second() 2:b()}");
+        let first = &directives[1].block[0];
+        assert_eq!(first.place.file, folder.path().join("other").to_string_lossy().into());
+        Ok(())
+    }
+}
