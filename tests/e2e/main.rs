@@ -80,6 +80,8 @@ mod tuning; // On logs of ModSecurity in Debian's nginx, as docs/tuning.md tells
 mod drop_in; // In Debian's nginx, beside libmodsecurity.
 #[cfg(feature = "e2e")]
 mod drop_in_check; // `tollgate waf check --for modsecurity`, and nginx with the library on the same configuration.
+#[cfg(feature = "e2e")]
+mod drop_in_nginx; // Workers, HTTP/2, subrequests, bodies in files, error pages, gzip, reloads.
 
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
