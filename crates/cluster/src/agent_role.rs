@@ -69,7 +69,7 @@ impl<'a> AgentRole<'a> {
                 })
             }
             Command::StartSystem(plan) => {
-                let SystemPlan { subject, ip, origins, connections, protocol, ready } = *plan;
+                let SystemPlan { subject, ip, origins, concurrency, protocol, ready } = *plan;
                 let subject = self.subject(&subject)?;
                 let installed = match system::check(&self.catalog, &subject)? {
                     Ok(installed) => installed,
@@ -83,7 +83,7 @@ impl<'a> AgentRole<'a> {
                     installed: &installed,
                     ip,
                     origins: &origins,
-                    connections,
+                    concurrency,
                     protocol,
                     certificate: Path::new(""),
                     files: &self.files(&dir),

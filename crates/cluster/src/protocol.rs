@@ -17,7 +17,7 @@ use tollgate_runner::role::StartedSystem;
 use tollgate_runner::role::window::WindowReadings;
 use tollgate_runner::system::state::FixedPlace;
 use tollgate_traffic::RecordedResponses;
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, Concurrency};
 
 /// Version of the messages. Both sides must have the same one.
 pub const PROTOCOL: u32 = 2;
@@ -182,7 +182,7 @@ pub struct SystemPlan {
     /// Address to listen on.
     pub ip: IpAddr,
     pub origins: Vec<SocketAddr>,
-    pub connections: usize,
+    pub concurrency: Concurrency,
     pub protocol: CaseProtocol,
     pub ready: LoadRequest,
 }

@@ -354,7 +354,7 @@ impl Bench for RemoteBench {
             subject: subject_plan(subject),
             ip: live.addresses[SYSTEM],
             origins,
-            connections: case.load.connections_max(),
+            concurrency: case.load.concurrency(),
             protocol: case.load.protocol(),
             ready: ready.clone(),
         }));

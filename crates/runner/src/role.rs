@@ -27,7 +27,7 @@ use tollgate_records::error::io_error;
 use tollgate_records::subject::Installed;
 use tollgate_records::trial::{CpuTime, TrialStep};
 use tollgate_traffic::RecordedResponses;
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, Concurrency};
 
 /// Context of errors.
 const COUNTERS: &str = "cannot read the counters of the machine";
@@ -81,7 +81,7 @@ pub struct SystemStart<'a> {
     /// Address to listen on.
     pub ip: IpAddr,
     pub origins: &'a [SocketAddr],
-    pub connections: usize,
+    pub concurrency: Concurrency,
     pub protocol: CaseProtocol,
     /// Certificate and key, if the protocol has TLS.
     pub certificate: &'a Path,
@@ -219,7 +219,7 @@ impl Role {
             dir: &start.files.dir,
             listen: address,
             origins: start.origins,
-            connections: start.connections,
+            concurrency: start.concurrency,
             protocol: start.protocol,
             ports: &ports,
             installed: start.installed,

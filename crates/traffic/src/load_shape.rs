@@ -310,6 +310,12 @@ impl LoadShape {
         }
     }
 
+    /// Returns the limits of what is open at once.
+    pub fn concurrency(&self) -> Concurrency {
+        let connections = self.connections_max();
+        Concurrency { connections, requests: connections * self.clients.protocol.concurrency() }
+    }
+
     /// Returns the protocol by its name in files.
     pub fn protocol(&self) -> CaseProtocol {
         let is_http2 = matches!(self.clients.protocol, Protocol::Http2 { .. });
@@ -320,6 +326,14 @@ impl LoadShape {
             (TlsSessions::New | TlsSessions::Resumed, true) => CaseProtocol::HttpsH2,
         }
     }
+}
+
+/// Limits of what a load has open at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    pub connections: usize,
+    /// Requests in flight over all connections.
+    pub requests: usize,
 }
 
 impl CaseRate {

@@ -21,7 +21,7 @@ use tollgate_runner::process::{Interrupt, Ports};
 use tollgate_runner::role::servers::Servers;
 use tollgate_runner::system;
 use tollgate_runner::system::render::{RenderPlace, render};
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, Concurrency};
 
 /// A server of the experiment `site`, stopped when dropped.
 pub(super) struct Site {
@@ -71,7 +71,7 @@ impl Site {
             dir: &dir,
             listen: address,
             origins: &[],
-            connections: 64,
+            concurrency: Concurrency { connections: 64, requests: 64 },
             protocol: CaseProtocol::H1,
             ports: &BTreeMap::new(),
             installed: &installed,

@@ -123,7 +123,7 @@ impl<'a> LocalBench<'a> {
             installed,
             ip,
             origins: &origins,
-            connections: case.load.connections_max(),
+            concurrency: case.load.concurrency(),
             protocol: case.load.protocol(),
             certificate: &certificate,
             files,

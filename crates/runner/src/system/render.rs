@@ -18,7 +18,7 @@ use tollgate_experiment::experiment::Subject;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{hash_file, hash_text};
 use tollgate_records::subject::{Installed, OptionValue};
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, Concurrency};
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]
@@ -29,8 +29,7 @@ pub struct RenderPlace<'a> {
     pub listen: SocketAddr,
     /// Addresses of the origins. Empty for a system that serves responses itself.
     pub origins: &'a [SocketAddr],
-    /// Concurrent connections of the load.
-    pub connections: usize,
+    pub concurrency: Concurrency,
     /// Protocol between the clients and the system.
     pub protocol: CaseProtocol,
     /// Further ports of the recipe, by name.
@@ -286,7 +285,8 @@ fn variables(subject: &Subject, place: &RenderPlace<'_>) -> Value {
             [] => Value::UNDEFINED,
             origins => origins.iter().copied().map(address).collect(),
         },
-        connections => place.connections,
+        connections => place.concurrency.connections,
+        requests => place.concurrency.requests,
         protocol => place.protocol.to_string(),
         certificate => certificate_file(place.dir).display().to_string(),
         ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),

@@ -11,7 +11,7 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_records::files::hash_text;
 use tollgate_records::subject::{Missing, SubjectState};
-use tollgate_traffic::load_shape::CaseProtocol;
+use tollgate_traffic::load_shape::{CaseProtocol, Concurrency};
 
 #[derive(Debug, Clone, Copy, Error)]
 pub enum NotInstalled<'a> {
@@ -53,7 +53,7 @@ pub(crate) fn report_state(
 /// Variables of a configuration that is rendered to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedPlace {
-    pub connections: usize,
+    pub concurrency: Concurrency,
     pub origins: u16,
     pub protocol: CaseProtocol,
 }
@@ -61,7 +61,11 @@ pub struct FixedPlace {
 impl FixedPlace {
     /// Returns the variables of a subject for all cases of an experiment.
     pub fn of(experiment: &Experiment, subject: &Subject) -> Self {
-        let connections = experiment.cases.iter().map(|case| case.load.connections_max()).max();
+        let of_cases = || experiment.cases.iter().map(|case| case.load.concurrency());
+        let concurrency = Concurrency {
+            connections: of_cases().map(|one| one.connections).max().unwrap_or(1),
+            requests: of_cases().map(|one| one.requests).max().unwrap_or(1),
+        };
         let origins = if subject.recipe.file.origin {
             experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1)
         } else {
@@ -72,7 +76,7 @@ impl FixedPlace {
         };
         let first = experiment.cases.iter().find(of_subject);
         let protocol = first.map_or(CaseProtocol::H1, |case| case.load.protocol());
-        Self { connections: connections.unwrap_or(1), origins, protocol }
+        Self { concurrency, origins, protocol }
     }
 }
 
@@ -105,7 +109,7 @@ pub fn state(
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origins: &origins,
-        connections: fixed.connections,
+        concurrency: fixed.concurrency,
         protocol: fixed.protocol,
         ports: &ports,
         installed: &installed,

@@ -49,7 +49,7 @@ fn place<'a>(
         dir,
         listen: "127.0.0.1:18080".parse().unwrap(),
         origins: &ORIGINS[..1],
-        connections: 50,
+        concurrency: Concurrency { connections: 50, requests: 500 },
         protocol: CaseProtocol::H1,
         ports,
         installed,
@@ -107,8 +107,11 @@ fn system_without_origin_gets_its_files_unchanged() {
     let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (installed, ports) = (programs(), BTreeMap::new());
-    let place =
-        RenderPlace { origins: &[], connections: 128, ..place(dir.path(), &ports, &installed) };
+    let place = RenderPlace {
+        origins: &[],
+        concurrency: Concurrency { connections: 128, requests: 128 },
+        ..place(dir.path(), &ports, &installed)
+    };
     render(&catalog, &experiment.subjects[0], &place).unwrap();
     let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
     assert!(config.contains("worker_connections 768;"), "{config}");
