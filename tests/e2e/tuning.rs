@@ -32,11 +32,24 @@ http {
 }
 "#;
 
+/// What the rules pass gets 404.
+const APACHE: &str = r"
+ServerName localhost
+Listen 127.0.0.1:PORT
+PidFile FOLDER/apache.pid
+ErrorLog FOLDER/error.log
+DocumentRoot FOLDER/tests
+DefaultRuntimeDir FOLDER
+SecDataDir FOLDER
+SecTmpDir FOLDER
+Include FOLDER/server.conf
+";
+
 const SERVER: &str = r#"
 SecRuleEngine On
 SecRequestBodyAccess On
 SecAuditEngine RelevantOnly
-SecAuditLogRelevantStatus "^(?:4|5)"
+SecAuditLogRelevantStatus "^403$"
 SecAuditLogParts ABCFHZ
 SecAuditLogFormat FORMAT
 SecAuditLog FOLDER/audit.log
@@ -75,12 +88,12 @@ const PLACES: [(&str, &str); 4] = [
     ("/wiki/edit", "content"),
 ];
 
-struct Nginx {
+struct Server {
     process: Child,
     port: u16,
 }
 
-impl Drop for Nginx {
+impl Drop for Server {
     fn drop(&mut self) {
         // TERM, so that the workers end as well.
         Command::new("kill").arg(self.process.id().to_string()).status().ok();
@@ -88,8 +101,30 @@ impl Drop for Nginx {
     }
 }
 
-impl Nginx {
-    fn start(workspace: &Workspace, format: &str) -> Self {
+impl Server {
+    fn nginx(workspace: &Workspace, format: &str) -> Self {
+        let mut command = Command::new("/usr/sbin/nginx");
+        let folder = workspace.path(".");
+        command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
+        command.arg("-c").arg(folder.join("nginx.conf"));
+        Self::start(workspace, ("nginx.conf", CONFIG), format, &mut command)
+    }
+
+    fn apache(workspace: &Workspace, format: &str) -> Self {
+        let mut command = Command::new("/usr/sbin/apache2");
+        let folder = workspace.path(".");
+        command.arg("-DFOREGROUND").arg("-E").arg(folder.join("start.log"));
+        command.arg("-f").arg(folder.join("httpd.conf"));
+        let config = apache_modules() + APACHE;
+        Self::start(workspace, ("httpd.conf", &config), format, &mut command)
+    }
+
+    fn start(
+        workspace: &Workspace,
+        (name, config): (&str, &str),
+        format: &str,
+        command: &mut Command,
+    ) -> Self {
         let folder = workspace.path(".");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|one| one.local_addr())
@@ -100,21 +135,18 @@ impl Nginx {
                 .replace("PORT", &port.to_string())
                 .replace("FORMAT", format)
         };
-        workspace.write("nginx.conf", &fill(CONFIG));
+        workspace.write(name, &fill(config));
         workspace.write("server.conf", &fill(SERVER));
-        let mut command = Command::new("/usr/sbin/nginx");
-        command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
-        command.arg("-c").arg(folder.join("nginx.conf"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().expect("nginx is not installed; run `make packages`");
-        let mut nginx = Self { process, port };
+        let process = command.spawn().expect("a server is not installed; run `make packages`");
+        let mut server = Self { process, port };
         let is_up = wait_until(Duration::from_secs(120), || {
             TcpStream::connect(("127.0.0.1", port)).is_ok()
-                || nginx.process.try_wait().is_ok_and(|status| status.is_some())
+                || server.process.try_wait().is_ok_and(|status| status.is_some())
         });
-        let is_running = nginx.process.try_wait().is_ok_and(|status| status.is_none());
+        let is_running = server.process.try_wait().is_ok_and(|status| status.is_none());
         assert!(is_up && is_running, "{}", workspace.read("start.log"));
-        nginx
+        server
     }
 
     /// Sends a form and returns the status.
@@ -203,24 +235,33 @@ fn commands() -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-fn tells_the_story(format: &str) {
+/// Sends ordinary requests and attacks. Returns the number of blocked attacks.
+fn send_all(server: &Server) -> usize {
+    let ordinary = server.send_ordinary();
+    assert_eq!(ordinary, (100, 0), "planted false positives, and ordinary requests");
+    let blocked = server.blocked_attacks();
+    assert_eq!(blocked, PLACES.len() * ATTACKS.len() + ATTACKS.len());
+    blocked
+}
+
+/// Sends all again to a server with exclusions.
+fn check_exclusions(server: &Server, blocked_before: usize, report: &str) {
+    let (planted, ordinary) = server.send_ordinary();
+    assert!(planted <= 5 && ordinary == 0, "{planted} of 100 false positives are left: {report}");
+    assert_eq!(server.blocked_attacks(), blocked_before, "{report}");
+}
+
+fn tells_the_story(start: impl Fn(&Workspace) -> Server, engine: &str) {
     let workspace = workspace();
     let commands = commands();
     let [replay, tune, again] = &commands[..] else { panic!("{commands:?}") };
-    let blocked_before = {
-        let nginx = Nginx::start(&workspace, format);
-        assert_eq!(
-            nginx.send_ordinary(),
-            (100, 0),
-            "planted false positives, and ordinary requests"
-        );
-        nginx.blocked_attacks()
-    };
-    assert_eq!(blocked_before, PLACES.len() * ATTACKS.len() + ATTACKS.len());
+    let tune: Vec<&str> =
+        tune.iter().map(|word| if *word == "modsecurity3" { engine } else { word }).collect();
+    let blocked_before = send_all(&start(&workspace));
     let output = workspace.run(replay);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(stdout(&output).contains("120 requests, 120 would be blocked"), "{}", show(&output));
-    let output = workspace.run(tune);
+    let output = workspace.run(&tune);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let text = stdout(&output);
     assert!(text.contains("let 100 of them pass."), "{text}");
@@ -228,11 +269,23 @@ fn tells_the_story(format: &str) {
     assert!(text.contains("lets through 1 of "), "{text}");
     let output = workspace.run(again);
     assert!(stdout(&output).contains("120 requests, 20 would be blocked"), "{}", show(&output));
-    let nginx = Nginx::start(&workspace, format);
-    let (planted, ordinary) = nginx.send_ordinary();
-    assert!(planted <= 5 && ordinary == 0, "{planted} of 100 false positives are left: {text}");
-    assert_eq!(nginx.blocked_attacks(), blocked_before, "{text}");
-    assert_parses(&workspace, tune);
+    check_exclusions(&start(&workspace), blocked_before, &text);
+    assert_parses(&workspace, &tune);
+}
+
+/// The modules that every configuration of Apache here loads.
+fn apache_modules() -> String {
+    let modules = Path::new("/usr/lib/apache2/modules");
+    let load = |(name, file): (&str, &str)| {
+        format!("LoadModule {name} {}\n", modules.join(file).display())
+    };
+    let modules = [
+        ("mpm_event_module", "mod_mpm_event.so"),
+        ("authz_core_module", "mod_authz_core.so"),
+        ("unique_id_module", "mod_unique_id.so"),
+        ("security2_module", "mod_security2.so"),
+    ];
+    modules.map(load).concat()
 }
 
 /// Apache with ModSecurity 2 reads exclusions for it.
@@ -244,14 +297,8 @@ fn assert_parses(workspace: &Workspace, tune: &[&str]) {
     let output = workspace.run(&for_second);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let folder = workspace.path(".");
-    let modules = Path::new("/usr/lib/apache2/modules");
-    let load =
-        |name: &str, file: &str| format!("LoadModule {name} {}\n", modules.join(file).display());
     let config = [
-        load("mpm_event_module", "mod_mpm_event.so"),
-        load("authz_core_module", "mod_authz_core.so"),
-        load("unique_id_module", "mod_unique_id.so"),
-        load("security2_module", "mod_security2.so"),
+        apache_modules(),
         format!(
             "ServerName localhost\nListen 127.0.0.1:1\nErrorLog {0}/apache.log\nPidFile {0}/apache.pid\n",
             folder.display()
@@ -270,10 +317,64 @@ fn assert_parses(workspace: &Workspace, tune: &[&str]) {
 
 #[test]
 fn false_positives_in_a_native_log_end_and_attacks_stay_blocked() {
-    tells_the_story("Native");
+    tells_the_story(|workspace| Server::nginx(workspace, "Native"), "modsecurity3");
 }
 
 #[test]
 fn false_positives_in_a_json_log_end_and_attacks_stay_blocked() {
-    tells_the_story("JSON");
+    tells_the_story(|workspace| Server::nginx(workspace, "JSON"), "modsecurity3");
+}
+
+#[test]
+fn false_positives_in_logs_of_apache_end_and_attacks_stay_blocked() {
+    for format in ["Native", "JSON"] {
+        tells_the_story(|workspace| Server::apache(workspace, format), "modsecurity2");
+    }
+}
+
+/// Error logs have matches and no requests.
+#[test]
+fn false_positives_in_error_logs_end_and_attacks_stay_blocked() {
+    let nginx: fn(&Workspace) -> Server = |workspace| Server::nginx(workspace, "Native");
+    let apache: fn(&Workspace) -> Server = |workspace| Server::apache(workspace, "Native");
+    for (start, engine) in [(nginx, "modsecurity3"), (apache, "modsecurity2")] {
+        let workspace = workspace();
+        let blocked_before = send_all(&start(&workspace));
+        let rules = ["crs-setup.conf", "rules/", "--log", "error.log", "--attacks", "tests/"];
+        let options = ["--min-clients", "1", "--for", engine, "--out", "exclusions.conf"];
+        let output = workspace.run(&[&["waf", "tune"][..], &rules, &options].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        let report = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "matches of 120 transactions without the request, which are not replayed; 120 are blocked, and the exclusions silence all matches of 100 of them.";
+        assert!(report.contains(expected), "{report}");
+        check_exclusions(&start(&workspace), blocked_before, &report);
+    }
+}
+
+#[test]
+fn more_lost_attacks_than_allowed_fail() {
+    let workspace = workspace();
+    send_all(&Server::nginx(&workspace, "Native"));
+    let tune = |options: &[&str]| {
+        let rules = [
+            "waf",
+            "tune",
+            "crs-setup.conf",
+            "rules/",
+            "--log",
+            "audit.log",
+            "--attacks",
+            "tests/",
+        ];
+        workspace.run(
+            &[&rules[..], &["--min-clients", "1", "--out", "exclusions.conf"], options].concat(),
+        )
+    };
+    let report = stdout(&tune(&[]));
+    let lost = report.split("Together they let ").nth(1).and_then(|rest| rest.split(' ').next());
+    let lost: usize = lost.and_then(|lost| lost.parse().ok()).expect("a number of lost attacks");
+    for (allowed, code) in [(lost, 0), (lost - 1, 1)] {
+        let output = tune(&["--max-lost", &allowed.to_string()]);
+        assert_eq!(output.status.code(), Some(code), "{}", show(&output));
+    }
 }

@@ -310,13 +310,20 @@ fn check_warns_of_rules_that_block_nothing() {
     let evaluation = "SecRule TX:score \"@ge 5\" \"id:949110,phase:2,deny,tag:OWASP_CRS\"\n";
     let removal = "SecRuleRemoveById 949110\n";
     let missing = "blocks nothing: rule 949110, which evaluates the scores of requests, is missing";
+    let on = "SecRuleEngine On\n";
     for (rules, warning) in [
-        (format!("{scoring}{evaluation}"), None),
-        (scoring.to_owned(), Some(missing)),
-        (format!("{scoring}{evaluation}{removal}"), Some(missing)),
+        (format!("{on}{scoring}{evaluation}"), None),
+        (format!("{on}{scoring}"), Some(missing)),
+        (format!("{on}{scoring}{evaluation}{removal}"), Some(missing)),
         (
             format!("SecRuleEngine DetectionOnly\n{scoring}{evaluation}"),
             Some("blocks nothing: SecRuleEngine is DetectionOnly"),
+        ),
+        (
+            format!("{scoring}{evaluation}"),
+            Some(
+                "blocks nothing: SecRuleEngine is Off or not set; in the gateway, `mode` takes precedence",
+            ),
         ),
     ] {
         workspace.write("scores.conf", &rules);
@@ -325,4 +332,57 @@ fn check_warns_of_rules_that_block_nothing() {
         let found = text.lines().find(|line| line.starts_with("blocks nothing"));
         assert_eq!(found, warning, "{rules}{}", show(&output));
     }
+}
+
+#[test]
+fn check_warns_of_broad_rules_and_of_exclusions_without_effect() {
+    let workspace = workspace();
+    let rules = r#"SecRuleEngine On
+SecAction "id:1,phase:1,allow"
+SecRule REQUEST_HEADERS:User-Agent "@contains monitor" "id:2,phase:1,pass,ctl:ruleEngine=Off"
+SecRule REQUEST_URI "@contains /static/" "id:3,phase:1,allow"
+SecRule REMOTE_ADDR "!@ipMatch 192.0.2.0/24" "id:4,phase:1,allow"
+SecRule REQUEST_FILENAME "@beginsWith /" "id:5,phase:1,allow"
+SecRule REMOTE_ADDR "@ipMatch 192.0.2.0/24" "id:6,phase:1,allow"
+SecRule REQUEST_FILENAME "@beginsWith /static/" "id:7,phase:1,allow"
+SecRule REQUEST_HEADERS:X-Check "@streq a" "id:8,phase:1,allow,chain"
+    SecRule REMOTE_ADDR "@ipMatch 127.0.0.1" "t:none"
+SecRule ARGS x "id:9,phase:2,deny"
+SecAction "id:10,phase:1,pass,ctl:ruleRemoveById=77,ctl:ruleRemoveTargetById=9;ARGS:a"
+SecRuleRemoveById 78 80-90
+SecRuleRemoveByTag none
+SecRuleUpdateTargetById 9 "!ARGS_GET:b|!REQUEST_COOKIES:c"
+"#;
+    workspace.write("broad.conf", rules);
+    let output = workspace.run(&["waf", "check", "broad.conf"]);
+    let text = stdout(&output);
+    let found = |title: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(title));
+        lines.map(|line| line.splitn(2, "broad.conf:").last().unwrap_or(line).to_owned()).collect()
+    };
+    assert_eq!(
+        found("too broad: "),
+        [
+            "2:1: rule 1 ends inspection of every request",
+            "3:1: rule 2 ends inspection under a condition on REQUEST_HEADERS:user-agent that every client can meet",
+            "4:1: rule 3 ends inspection under a condition on REQUEST_URI that every client can meet",
+            "5:1: rule 4 ends inspection under a condition on REMOTE_ADDR that every client can meet",
+            "6:1: rule 5 ends inspection under a condition on REQUEST_FILENAME that every client can meet",
+        ],
+        "{}",
+        show(&output)
+    );
+    assert_eq!(
+        found("excludes nothing: "),
+        [
+            "13:19: selects no rule: none has id 78",
+            "13:22: selects no rule: none has id 80-90",
+            "14:20: selects no rule: none has tag none",
+            "15:1: no rule with id 9 inspects REQUEST_COOKIES:c",
+            "12:1: selects no rule: none has id 77",
+        ],
+        "{}",
+        show(&output)
+    );
+    assert!(text.ends_with("no rule of the Core Rule Set is loaded\n"), "{}", show(&output));
 }

@@ -46,6 +46,7 @@ mod operator;
 mod pcre;
 mod plan;
 mod regex;
+mod review;
 mod rule;
 mod ruleset;
 mod session;

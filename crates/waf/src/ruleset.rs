@@ -3,14 +3,14 @@
 //! Compiled rules are behind `Arc`: a set that only changes settings, or excludes rules, shares them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{RulePlace, Skipped};
 use crate::regex::Matcher;
-use crate::rule::{BodyProcessor, Change, Control, Phase, PhaseStep, Rule, Severity, Target};
+use crate::rule::{Change, Phase, PhaseStep, Rule, Severity, Target};
 use crate::settings::Settings;
-use crate::variable::{Variable, Variables};
+use crate::variable::Variables;
 
 /// Rules with their settings, ready to run. A clone shares the compiled rules.
 #[derive(Clone, Debug)]
@@ -74,6 +74,7 @@ impl Exclusions {
 pub(crate) struct Notes {
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) inert: Vec<Skipped>,
+    pub(crate) idle: Vec<Skipped>,
     pub(crate) never_matching: Vec<Skipped>,
     pub(crate) removed: usize,
     pub(crate) files: Vec<PathBuf>,
@@ -159,7 +160,7 @@ impl RuleSet {
         self.running().map(RuleInfo::of)
     }
 
-    fn running(&self) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Rule> {
         let positions = self.rules.iter().enumerate();
         positions.filter(|(at, _)| !self.exclusions.has_rule(*at)).map(|(_, rule)| rule)
     }
@@ -204,41 +205,9 @@ impl RuleSet {
         &self.notes.inert
     }
 
-    /// Kinds of request bodies that pass uninspected although SecLang rules read their arguments, each with the reason.
-    /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
-    /// relies on them.
-    pub fn uninspected_bodies(&self) -> Vec<&'static str> {
-        let reads_arguments = |rule: &Rule| {
-            let extension = Path::new(&*rule.place.file).extension();
-            let is_foreign =
-                extension.is_some_and(|name| name == "yaml" || name == "yml" || name == "rules");
-            let mut targets =
-                rule.links.iter().flat_map(|link| &link.test).flat_map(|test| &test.targets);
-            let is_argument =
-                |target: &Target| matches!(target.variable, Variable::Args | Variable::ArgsPost);
-            rule.phase == Phase::RequestBody && !is_foreign && targets.any(is_argument)
-        };
-        if !(self.settings.request_body_access && self.running().any(reads_arguments)) {
-            return Vec::new();
-        }
-        let parses = |processor| {
-            let links = self.running().flat_map(|rule| &rule.links);
-            let mut controls = links.flat_map(|link| &link.controls);
-            controls.any(|control| {
-                matches!(control, Control::RequestBodyProcessor(one) if *one == processor)
-            })
-        };
-        let mut found = Vec::new();
-        if !parses(BodyProcessor::Json) {
-            found.push("JSON bodies: no rule has ctl:requestBodyProcessor=JSON");
-        }
-        if !parses(BodyProcessor::Xml) {
-            found.push("XML bodies: no rule has ctl:requestBodyProcessor=XML");
-        }
-        if !self.read.contains_any(&[Variable::ReqbodyError, Variable::ReqbodyProcessorError]) {
-            found.push("malformed bodies: no rule reads REQBODY_ERROR");
-        }
-        found
+    /// Exclusions of rules or targets that do not exist.
+    pub fn idle_exclusions(&self) -> &[Skipped] {
+        &self.notes.idle
     }
 
     /// True if `SecAuditLogRelevantStatus` matches a status.

@@ -148,6 +148,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 /// is off without.
 const BLOCKING: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecResponseBodyAccess On\n";
 
+/// As [`BLOCKING`], but the rules decide about the engine.
+const BODIES: &str = "SecRequestBodyAccess On\nSecResponseBodyAccess On\n";
+
 /// All rules run, as tests expect, also after one that would block.
 const DETECTING: &str =
     "SecRuleEngine DetectionOnly\nSecRequestBodyAccess On\nSecResponseBodyAccess On\n";
@@ -207,7 +210,7 @@ pub(super) fn files(path: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>
 }
 
 fn check(args: &RuleArgs) -> Result<Exit, Failure> {
-    let rules = load(&args.rules, args.skip_unsupported, BLOCKING)?;
+    let rules = load(&args.rules, args.skip_unsupported, BODIES)?;
     let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for rule in rules.rules() {
         let level = rule
@@ -236,6 +239,7 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     for (title, list) in [
         ("never matches", rules.never_matching()),
         ("without effect", rules.inert()),
+        ("excludes nothing", rules.idle_exclusions()),
         ("left out", rules.skipped()),
     ] {
         for entry in list {
@@ -246,8 +250,15 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
     for bodies in rules.uninspected_bodies() {
         writeln!(text, "uninspected: {bodies}")?;
     }
+    for broad in rules.broad_allows() {
+        let entry = format!("too broad: {}: {}", broad.place, broad.message);
+        writeln!(text, "{}", escape_controls(&entry))?;
+    }
     for reason in reasons_to_pass(&rules) {
         writeln!(text, "blocks nothing: {reason}")?;
+    }
+    if !rules.rules().any(|rule| is_of_core_rule_set(&rule)) {
+        writeln!(text, "no rule of the Core Rule Set is loaded")?;
     }
     console::print(&text)?;
     Ok(Exit::Success)
@@ -256,15 +267,18 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
 /// Reasons why rules that match block nothing.
 fn reasons_to_pass(rules: &RuleSet) -> Vec<String> {
     let mut reasons = Vec::new();
-    if rules.settings().engine != EngineMode::On {
-        reasons.push(format!("SecRuleEngine is {:?}", rules.settings().engine));
+    match rules.settings().engine {
+        EngineMode::On => {}
+        EngineMode::DetectionOnly => reasons.push("SecRuleEngine is DetectionOnly".to_owned()),
+        EngineMode::Off => reasons.push(
+            "SecRuleEngine is Off or not set; in the gateway, `mode` takes precedence".to_owned(),
+        ),
     }
     for (evaluation, scoring, scores) in
         [(949_110, 911..=944, "requests"), (959_100, 950..=956, "responses")]
     {
-        let is_scoring = |rule: &RuleInfo<'_>| {
-            scoring.contains(&(rule.id / 1000)) && rule.tags.iter().any(|tag| tag == "OWASP_CRS")
-        };
+        let is_scoring =
+            |rule: &RuleInfo<'_>| scoring.contains(&(rule.id / 1000)) && is_of_core_rule_set(rule);
         let has_scores = rules.rules().any(|rule| is_scoring(&rule));
         if has_scores && !rules.rules().any(|rule| rule.id == evaluation) {
             reasons.push(format!(
@@ -273,6 +287,10 @@ fn reasons_to_pass(rules: &RuleSet) -> Vec<String> {
         }
     }
     reasons
+}
+
+fn is_of_core_rule_set(rule: &RuleInfo<'_>) -> bool {
+    rule.tags.iter().any(|tag| tag == "OWASP_CRS")
 }
 
 fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {

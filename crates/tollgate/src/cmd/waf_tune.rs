@@ -17,7 +17,9 @@ use tollgate_waf::RuleSet;
 use tollgate_waf_tools::log::{Content, Entry, Unread};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay::Request;
-use tollgate_waf_tools::tuning::{self, Exclusion, Options, Origin, Proposal, Tuner, Tuning};
+use tollgate_waf_tools::tuning::{
+    self, Exclusion, NotReplayed, Options, Origin, Proposal, Tuner, Tuning,
+};
 
 use super::waf_replay::read_logs;
 use crate::console::{self, Exit, Failure};
@@ -91,8 +93,6 @@ struct Report {
     tests: usize,
     /// Requests with a body that their log does not contain.
     without_body: u64,
-    /// Entries of logs that have matches and no request.
-    not_replayed: u64,
     #[serde(flatten)]
     unread: Unread,
 }
@@ -113,7 +113,7 @@ pub(super) fn tune(
             tuner.add(&request, origin)?;
         }
     }
-    let (mut without_body, mut not_replayed) = (0, 0);
+    let mut without_body = 0;
     let mut failed = None;
     let unread = read_logs(&args.log, |Entry { client, day, content }| match content {
         Content::Request(recorded) if failed.is_none() => {
@@ -122,7 +122,7 @@ pub(super) fn tune(
             failed = tuner.add(&recorded.request, origin).err();
         }
         Content::Request(_) => {}
-        Content::Matches(_) => not_replayed += 1,
+        Content::Matches(logged) => tuner.add_matches(client, day, logged),
     })?;
     if let Some(error) = failed {
         return Err(error.into());
@@ -139,26 +139,16 @@ pub(super) fn tune(
         load(&tuning::render(chosen, args.first_id)).map_err(TuneFailure)
     });
     let tuning = tuning.map_err(|TuneFailure(failure)| failure)?;
-    if tuning.requests == 0 {
-        let error = match not_replayed {
-            0 => anyhow!("no request in the logs; expected {}", tollgate_waf_tools::log::FORMATS),
-            _ => anyhow!(
-                "the logs have matches and no requests; SecAuditLogParts needs B, and C for bodies"
-            ),
-        };
-        return Err(Failure::bad_input(error));
+    if tuning.requests + tuning.not_replayed.transactions == 0 {
+        return Err(Failure::bad_input(anyhow!(
+            "the logs have no entry that is understood; expected {}",
+            tollgate_waf_tools::log::FORMATS
+        )));
     }
     let lost = tuning.lost;
     let tests = attacks.len();
-    let report = Report {
-        schema: SCHEMA,
-        engine: args.engine,
-        tuning,
-        tests,
-        without_body,
-        not_replayed,
-        unread,
-    };
+    let report =
+        Report { schema: SCHEMA, engine: args.engine, tuning, tests, without_body, unread };
     std::fs::write(&args.out, report.exclusions(args.first_id))
         .with_context(|| format!("cannot write \"{}\"", args.out.display()))
         .map_err(Failure::bad_input)?;
@@ -234,13 +224,16 @@ fn benign_requests(mix: &Mix) -> impl Iterator<Item = Request> {
 
 /// The sentence of the proof.
 fn proof(proposal: &Proposal, tests: usize) -> String {
-    let Proposal { requests, clients, days, class, attacks, .. } = proposal;
+    let Proposal { requests, not_replayed, clients, days, class, attacks, .. } = proposal;
     let mut text = format!("saves {}", counted(*requests as usize, "request"));
     if *clients > 0 {
         text += &format!(" of {}", counted(*clients, "client"));
     }
     if *days > 0 {
         text += &format!(" on {}", counted(*days, "day"));
+    }
+    if *not_replayed > 0 {
+        text += &format!(" ({not_replayed} not replayed)");
     }
     if tests == 0 {
         return text + "; attacks are not tried: name tests with --attacks";
@@ -255,12 +248,21 @@ fn proof(proposal: &Proposal, tests: usize) -> String {
 
 impl Report {
     fn summary(&self) -> Vec<String> {
-        let Tuning { requests, blocked, saved, refused, proposals, lost } = &self.tuning;
+        let Tuning { requests, blocked, saved, not_replayed, refused, proposals, lost } =
+            &self.tuning;
         let mut lines = vec![format!(
             "{}, of which {blocked} are blocked; {} let {saved} of them pass.",
             counted(*requests as usize, "request"),
             counted(proposals.len(), "exclusion"),
         )];
+        if not_replayed.transactions > 0 {
+            let NotReplayed { transactions, blocked, saved } = not_replayed;
+            lines.push(format!(
+                "The logs have matches of {} without the request, which are not replayed; {blocked} are blocked, and the exclusions silence \
+                 all matches of {saved} of them.",
+                counted(*transactions as usize, "transaction"),
+            ));
+        }
         if self.tests > 0 {
             lines.push(format!("Together they let {lost} attacks through."));
         }
@@ -268,12 +270,6 @@ impl Report {
             let reasons: Vec<String> =
                 refused.iter().map(|(reason, count)| format!("{reason} ({count})")).collect();
             lines.push(format!("Without a proposal: {}.", reasons.join("; ")));
-        }
-        if self.not_replayed > 0 {
-            lines.push(format!(
-                "Entries without a request, which are not replayed: {}.",
-                self.not_replayed
-            ));
         }
         if self.without_body > 0 {
             lines.push(format!(

@@ -40,8 +40,12 @@ pub struct Recorded {
 pub struct LoggedMatches {
     /// Identifier of the transaction; may be empty.
     pub transaction: String,
+    /// Method; empty if the log does not have it.
+    pub method: String,
     /// Target, or its path, as far as the log has it.
     pub target: String,
+    /// True if a match says that it blocked the request.
+    pub was_blocked: bool,
     pub matches: Vec<LoggedMatch>,
 }
 
@@ -51,8 +55,8 @@ pub struct LoggedMatch {
     pub id: u64,
     /// Such as `ARGS:q`; empty if the text does not name it.
     pub variable: String,
-    /// `data` of the rule, which often has the value.
-    pub data: String,
+    /// Value of the variable, which may be cut; empty if the text does not have it.
+    pub value: Vec<u8>,
 }
 
 impl Default for Content {

@@ -19,10 +19,13 @@ pub(super) fn parse(line: &[u8]) -> Option<Entry> {
     };
     let mark = MARKS.iter().find_map(|mark| text.find(mark))?;
     let (start, message) = text.split_at(mark);
-    let (found, target) = logged_match(message)?;
-    let mut logged = LoggedMatches { target: target.to_owned(), ..LoggedMatches::default() };
+    let mut logged = LoggedMatches::default();
+    logged.add(message);
+    if logged.matches.is_empty() {
+        return None;
+    }
     logged.transaction = field(message, "unique_id").unwrap_or_default().to_owned();
-    logged.matches.push(found);
+    logged.method = method(message).unwrap_or_default().to_owned();
     let time = start.split(" [").next().unwrap_or(start);
     Some(Entry {
         client: client(start).map(str::to_owned),
@@ -42,14 +45,34 @@ fn client(start: &str) -> Option<&str> {
     }
 }
 
-/// Returns the match of a message, and the target of the request.
-pub(super) fn logged_match(message: &str) -> Option<(LoggedMatch, &str)> {
-    let id = field(message, "id")?.parse().ok()?;
-    let data = field(message, "data").unwrap_or_default();
-    let cause = message.split(" [file \"").next().unwrap_or(message);
-    let variable = variable(cause, data).to_owned();
-    let target = field(message, "uri").unwrap_or_default();
-    Some((LoggedMatch { id, variable, data: data.to_owned() }, target))
+/// Returns the method that nginx adds: `, request: "GET / HTTP/1.1"`. `None` if a value of the request may have that text.
+fn method(message: &str) -> Option<&str> {
+    let mut parts = message.split(", request: \"").skip(1);
+    let (line, None) = (parts.next()?, parts.next()) else { return None };
+    let (method, _) = line.split_once(' ')?;
+    method.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(method)
+}
+
+impl LoggedMatches {
+    /// Adds the match of a message, if it names one.
+    pub(super) fn add(&mut self, message: &str) {
+        let Some(id) = field(message, "id").and_then(|id| id.parse().ok()) else { return };
+        let data = field(message, "data").unwrap_or_default();
+        let cause = message.split(" [file \"").next().unwrap_or(message);
+        let (variable, value) = (variable(cause, data).to_owned(), value(cause, data));
+        self.matches.push(LoggedMatch { id, variable, value });
+        self.was_blocked |= is_block(message);
+        if self.target.is_empty() {
+            field(message, "uri").unwrap_or_default().clone_into(&mut self.target);
+        }
+    }
+}
+
+/// True for a message about a block. Values of the request stand behind the start of a message.
+pub(super) fn is_block(message: &str) -> bool {
+    let text = MARKS.iter().find_map(|mark| message.strip_prefix(mark)).unwrap_or(message);
+    let text = text.strip_prefix("Message: ").unwrap_or(text);
+    ["Access denied ", "Action: Intercepted "].iter().any(|start| text.starts_with(start))
 }
 
 /// Returns a field, as `[NAME "VALUE"]`. `None` if there are several: a value of the request may contain the text of a field.
@@ -71,4 +94,42 @@ pub(super) fn variable<'a>(cause: &'a str, data: &'a str) -> &'a str {
     let within = || data.split_once(" found within ")?.1.split_once(": ").map(|(name, _)| name);
     let name = third().or_else(within).or_else(second).unwrap_or_default();
     if name.contains(char::is_whitespace) { "" } else { name }
+}
+
+/// Returns the value of a match, without the escapes of the log: behind the variable in its data, all of its data, or `(Value: ...)` of
+/// ModSecurity 3.
+pub(super) fn value(cause: &str, data: &str) -> Vec<u8> {
+    let within = || data.split_once(" found within ")?.1.split_once(": ").map(|(_, value)| value);
+    let written = || cause.split_once("(Value: `")?.1.rsplit_once("' )").map(|(value, _)| value);
+    let text = match within() {
+        Some(value) => value,
+        None if !data.is_empty() => data,
+        None => written().unwrap_or_default(),
+    };
+    unescaped(text)
+}
+
+/// Resolves `\xHH`, and a backslash before another character.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let hex = behind.get(1..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = hex.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        rest = match (first, behind.first(), byte) {
+            (b'\\', Some(b'x'), Some(byte)) => {
+                bytes.push(byte);
+                &behind[3..]
+            }
+            (b'\\', Some(&next), _) => {
+                bytes.push(next);
+                &behind[1..]
+            }
+            _ => {
+                bytes.push(first);
+                behind
+            }
+        };
+    }
+    bytes
 }

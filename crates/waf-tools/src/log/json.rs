@@ -80,15 +80,16 @@ pub(super) fn parse(line: &[u8]) -> serde_json::Result<Entry> {
     let status = transaction.response.or(response).and_then(|response| response.http_code);
     let request = transaction.request.or(request);
     let target = request.as_ref().and_then(|request| request.uri.clone()).unwrap_or_default();
+    let method = request.as_ref().and_then(|request| request.method.clone()).unwrap_or_default();
+    let was_blocked = transaction.is_interrupted.or(status.map(|status| status == 403));
     let content = match request.and_then(WrittenRequest::into_request) {
-        Some((request, body)) => {
-            let was_blocked = transaction.is_interrupted.or(status.map(|status| status == 403));
-            Content::Request(Recorded::of(request, body, was_blocked))
-        }
+        Some((request, body)) => Content::Request(Recorded::of(request, body, was_blocked)),
         None => {
             let mut logged = LoggedMatches {
                 transaction: transaction.unique_id.unwrap_or_default(),
+                method,
                 target,
+                was_blocked: was_blocked == Some(true),
                 matches: transaction
                     .messages
                     .iter()
@@ -156,5 +157,5 @@ fn logged_match(message: &Value) -> Option<LoggedMatch> {
         false => (message["data"]["id"].as_u64()?, text(&message["data"]["data"]), String::new()),
     };
     let variable = error_log::variable(&cause, &data).to_owned();
-    Some(LoggedMatch { id, variable, data })
+    Some(LoggedMatch { id, variable, value: error_log::value(&cause, &data) })
 }

@@ -111,7 +111,11 @@ mod tests {
     fn matches(entry: &Entry) -> Vec<(u64, &str, &str)> {
         let Content::Matches(logged) = &entry.content else { panic!("{entry:?}") };
         let matches = logged.matches.iter();
-        matches.map(|one| (one.id, one.variable.as_str(), one.data.as_str())).collect()
+        matches
+            .map(|one| {
+                (one.id, one.variable.as_str(), std::str::from_utf8(&one.value).unwrap_or_default())
+            })
+            .collect()
     }
 
     const V3: &str = "---aBcDeFg1---A--\n[09/Jan/2026:20:05:48 +0100] id-1 192.0.2.7 1234 127.0.0.1 80\n\
@@ -193,26 +197,43 @@ mod tests {
         let without =
             coraza.replace(r#""headers":{"host":["a"],"content-length":["4"],"x":["1","2"]},"#, "");
         let (found, _) = entries(without.as_bytes());
-        let data = "Matched Data: x found within ARGS:q: x";
-        assert_eq!(matches(&found[0]), [(942_100, "ARGS:q", data)]);
+        assert_eq!(matches(&found[0]), [(942_100, "ARGS:q", "x")]);
     }
 
     #[test]
     fn error_logs_have_matches() {
-        let nginx = r#"2026/01/09 20:05:48 [error] 7#7: *1 [client 192.0.2.7] ModSecurity: Access denied with code 403 (phase 2). Matched "Operator `Rx' with parameter `x' against variable `ARGS:q' (Value: `x"' ) [file "a"] [line "1"] [id "942100"] [data "d"] [hostname "h"] [uri "/p"] [unique_id "i"], client: 192.0.2.7"#;
+        let nginx = r#"2026/01/09 20:05:48 [error] 7#7: *1 [client 192.0.2.7] ModSecurity: Access denied with code 403 (phase 2). Matched "Operator `Rx' with parameter `x' against variable `ARGS:q' (Value: `x"' ) [file "a"] [line "1"] [id "942100"] [data "d"] [hostname "h"] [uri "/p"] [unique_id "i"], client: 192.0.2.7, server: a, request: "POST /p?a HTTP/1.1", host: "a""#;
         let apache = r#"[Fri Jan 09 20:05:48.123456 2026] [security2:error] [pid 1:tid 2] [client 192.0.2.7:4711] [client 192.0.2.7] ModSecurity: Warning. Pattern match "x" at ARGS:q. [file "a"] [line "1"] [id "942100"] [data "d"] [hostname "h"] [uri "/p"] [unique_id "i"]"#;
         let caddy = r#"{"level":"error","ts":1,"msg":"[client \"192.0.2.7\"] Coraza: Warning. x [file \"a\"] [line \"1\"] [id \"942100\"] [data \"Matched Data: x found within ARGS:q: x\"] [uri \"/p?a\"] [unique_id \"i\"]"}"#;
-        for (text, data, has_day) in [
-            (nginx, "d", true),
-            (apache, "d", true),
-            (caddy, "Matched Data: x found within ARGS:q: x", false),
-        ] {
+        for (text, value, has_day) in [(nginx, "d", true), (apache, "d", true), (caddy, "x", false)]
+        {
             let (found, unread) = entries(text.as_bytes());
             assert_eq!((found.len(), unread), (1, Unread::default()), "{text}");
-            assert_eq!(matches(&found[0]), [(942_100, "ARGS:q", data)]);
+            assert_eq!(matches(&found[0]), [(942_100, "ARGS:q", value)]);
             assert_eq!(found[0].client.as_deref(), Some("192.0.2.7"));
             assert_eq!(found[0].day.is_some(), has_day, "{text}");
         }
+        let Content::Matches(logged) = &entries(nginx.as_bytes()).0[0].content else {
+            panic!("{nginx}")
+        };
+        assert_eq!(
+            (logged.method.as_str(), logged.target.as_str(), logged.was_blocked),
+            ("POST", "/p", true)
+        );
+        // A target that imitates the rest of a line.
+        let forged = nginx.replace("POST /p?a", "GET /, request: \"POST /p");
+        let Content::Matches(logged) = &entries(forged.as_bytes()).0[0].content else {
+            panic!("{forged}")
+        };
+        assert_eq!((logged.method.as_str(), logged.target.as_str()), ("", "/p"));
+        let escaped = nginx.replace(
+            "[data \"d\"]",
+            r#"[data "Matched Data: x found within ARGS:q: \x27\\x\x00"]"#,
+        );
+        let Content::Matches(logged) = &entries(escaped.as_bytes()).0[0].content else {
+            panic!("{escaped}")
+        };
+        assert_eq!(logged.matches[0].value, b"'\\x\0");
         // A value that imitates the end of a line.
         let forged = nginx.replace("`x\"'", "` [id \"920100\"]'");
         assert_eq!(entries(forged.as_bytes()).1.not_understood, 1);

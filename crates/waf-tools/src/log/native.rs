@@ -123,8 +123,9 @@ fn entry(section: impl Fn(u8) -> Option<Vec<u8>>) -> Option<Entry> {
     let content = match section(b'B').filter(|head| head.contains(&b' ')) {
         Some(head) => {
             let body = section(b'C').map(without_line_ends);
-            let was_blocked =
-                section(b'H').map(|messages| messages.split(is_line_end).any(is_block));
+            let was_blocked = section(b'H').map(|messages| {
+                String::from_utf8_lossy(&messages).lines().any(error_log::is_block)
+            });
             Content::Request(Recorded::of(parse_head(&head), body, was_blocked))
         }
         None => {
@@ -138,20 +139,6 @@ fn entry(section: impl Fn(u8) -> Option<Vec<u8>>) -> Option<Entry> {
     Some(Entry { client: Some(client.to_owned()), day: day(time), content })
 }
 
-fn is_line_end(byte: &u8) -> bool {
-    *byte == b'\n'
-}
-
-/// True for a message about a block. Values of the request stand behind the start of a message.
-fn is_block(message: &[u8]) -> bool {
-    let starts = [
-        &b"ModSecurity: Access denied with code "[..],
-        b"Message: Access denied with code ",
-        b"Action: Intercepted ",
-    ];
-    starts.iter().any(|start| message.starts_with(start))
-}
-
 /// Removes the line ends behind a body: two of ModSecurity 3, one of 2. A length in the head of the request decides if the body
 /// itself ends with a line.
 fn without_line_ends(mut body: Vec<u8>) -> Vec<u8> {
@@ -159,15 +146,4 @@ fn without_line_ends(mut body: Vec<u8>) -> Vec<u8> {
         body.pop_if(|last| *last == b'\n');
     }
     body
-}
-
-impl LoggedMatches {
-    /// Adds the match of a message, if it names one.
-    pub(super) fn add(&mut self, message: &str) {
-        let Some((found, target)) = error_log::logged_match(message) else { return };
-        if self.target.is_empty() {
-            self.target = target.to_owned();
-        }
-        self.matches.push(found);
-    }
 }

@@ -1,14 +1,19 @@
 //! Evidence from benign requests that rules block, and the exclusions that it supports.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use jiff::civil::Date;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::Serialize;
 use tollgate_waf::{EngineMode, LoadError, Match, RuleSet, Transaction, Worker};
 
-use super::exclusion::{Engine, Exclusion, PathPattern, is_protected, path_pattern};
+use super::exclusion::{
+    Engine, Exclusion, PathPattern, is_evaluation_of_scores, is_protected, path_pattern,
+};
+use super::logged::LoggedTransaction;
+use crate::log::LoggedMatches;
 use crate::replay::{self, Request};
 
 /// Rounds in which further rules may appear behind excluded ones.
@@ -36,12 +41,24 @@ pub(super) struct Judge {
 /// A match that must be silenced: rule and variable.
 pub(super) type Cause = (u64, String);
 
+/// A match that must be silenced at a place: path and method.
+type Wanted = (Option<PathPattern>, Option<String>, Cause);
+
 /// Requests that the same matches block at the same place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CaseKey {
-    pub(super) method: String,
+    /// `None` if a log without requests does not have it.
+    pub(super) method: Option<String>,
     pub(super) path: Option<PathPattern>,
     pub(super) causes: BTreeSet<Cause>,
+    /// False if a log has matches and no requests.
+    pub(super) is_replayed: bool,
+}
+
+impl CaseKey {
+    pub(super) fn place(&self) -> (Option<&PathPattern>, Option<&str>) {
+        (self.path.as_ref(), self.method.as_deref())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +69,7 @@ pub(super) struct Case {
     pub(super) days: BTreeSet<Date>,
     /// True if somebody vouches for the requests.
     pub(super) is_benign: bool,
+    /// A request; of one that is not replayed, the method and the path as far as they are known.
     pub(super) example: Request,
     /// A value of each cause.
     pub(super) values: BTreeMap<Cause, Vec<u8>>,
@@ -70,6 +88,10 @@ pub enum Refusal {
     FewClients,
     /// There are too many distinct cases.
     TooMany,
+    /// A log without requests has a match of a rule that is not loaded.
+    UnknownRule,
+    /// A log without requests does not have a value, so that nobody can judge it.
+    NoValue,
 }
 
 impl std::fmt::Display for Refusal {
@@ -80,6 +102,8 @@ impl std::fmt::Display for Refusal {
             Self::Protected => "a rule that must stay, or a limit, blocks it",
             Self::FewClients => "too few clients sent it",
             Self::TooMany => "too many distinct requests",
+            Self::UnknownRule => "the log has a match of a rule that is not loaded",
+            Self::NoValue => "the log has neither the request nor the value",
         })
     }
 }
@@ -95,14 +119,27 @@ pub struct Origin<'a> {
     pub is_benign: bool,
 }
 
+/// Transactions of which logs have matches and no requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NotReplayed {
+    pub transactions: u64,
+    /// Those that the log says were blocked, or would have been.
+    pub blocked: u64,
+    /// Blocked ones of which the exclusions silence all matches in the log.
+    pub saved: u64,
+}
+
 /// Collects evidence.
 #[derive(Debug)]
 pub(super) struct Evidence {
     pub(super) judge: Judge,
     libinjection: Judge,
     hasher: RandomState,
+    /// Kinds of attacks, by rule.
+    classes: HashMap<u64, Option<String>>,
     pub(super) requests: u64,
     pub(super) blocked: u64,
+    pub(super) not_replayed: NotReplayed,
     pub(super) cases: BTreeMap<CaseKey, Case>,
     pub(super) refused: BTreeMap<Refusal, u64>,
 }
@@ -120,6 +157,18 @@ impl Judge {
         let rules = Arc::clone(&self.rules);
         self.runs(&rules, request, EngineMode::On);
         self.transaction.intervention().is_some()
+    }
+
+    /// True if the rules of [`JUDGE`] take the value for an attack.
+    fn is_injection(&mut self, value: &[u8]) -> bool {
+        let target = format!("/?v={}", percent_encode(value, NON_ALPHANUMERIC));
+        let request = Request {
+            method: b"GET".to_vec(),
+            target: target.into_bytes(),
+            protocol: b"HTTP/1.1".to_vec(),
+            ..Request::default()
+        };
+        self.blocks(&request)
     }
 
     /// Runs a variant of the rules.
@@ -170,16 +219,21 @@ pub(super) fn is_cause(found: &Match) -> bool {
 /// The variable of the request that the match is about; empty if there is none.
 pub(super) fn variable(found: &Match) -> String {
     let source = found.details.as_ref().map_or(&[][..], |details| &details.source);
-    match std::str::from_utf8(source) {
-        Ok(text) if !text.starts_with(['&', '!']) && !text.starts_with("TX") => text.to_owned(),
-        _ => String::new(),
-    }
+    std::str::from_utf8(source).map_or_else(|_invalid| String::new(), named_variable)
+}
+
+fn named_variable(text: &str) -> String {
+    let is_of_request = !text.starts_with(['&', '!']) && !text.starts_with("TX");
+    if is_of_request { text.to_owned() } else { String::new() }
 }
 
 impl Evidence {
     pub(super) fn new(rules: Arc<RuleSet>) -> Result<Self, LoadError> {
         let libinjection = RuleSet::builder().text("libinjection", JUDGE).build()?;
+        let classes = rules.rules().map(|rule| (rule.id, class_of_tags(rule.tags))).collect();
         Ok(Self {
+            classes,
+            not_replayed: NotReplayed::default(),
             judge: Judge::new(rules),
             libinjection: Judge::new(Arc::new(libinjection)),
             hasher: RandomState::new(),
@@ -196,28 +250,63 @@ impl Evidence {
             return Ok(());
         }
         self.blocked += 1;
-        let values = match self.causes(request)? {
-            Ok(values) => values,
-            Err(refusal) => {
-                self.refuse(refusal, 1);
-                return Ok(());
+        match self.causes(request)? {
+            Ok(values) => self.note(request.clone(), values, origin, true),
+            Err(refusal) => self.refuse(refusal, 1),
+        }
+        Ok(())
+    }
+
+    /// Takes the matches of a transaction for what must be silenced for its request to pass.
+    pub(super) fn add_logged(&mut self, transaction: LoggedTransaction) {
+        let LoggedTransaction { client, day, logged } = transaction;
+        self.not_replayed.transactions += 1;
+        let is_blocked = logged.was_blocked
+            || logged.matches.iter().any(|found| is_evaluation_of_scores(found.id));
+        if !is_blocked {
+            return;
+        }
+        self.not_replayed.blocked += 1;
+        match self.logged_causes(&logged) {
+            Ok(values) => {
+                let example = Request {
+                    method: logged.method.into_bytes(),
+                    target: logged.target.into_bytes(),
+                    protocol: b"HTTP/1.1".to_vec(),
+                    ..Request::default()
+                };
+                let origin = Origin { client: client.as_deref(), day, is_benign: false };
+                self.note(example, values, origin, false);
             }
-        };
+            Err(refusal) => self.refuse(refusal, 1),
+        }
+    }
+
+    /// Notes what must be silenced for a request to pass, with the values.
+    fn note(
+        &mut self,
+        request: Request,
+        values: BTreeMap<Cause, Vec<u8>>,
+        origin: Origin<'_>,
+        is_replayed: bool,
+    ) {
+        let method = String::from_utf8_lossy(&request.method).into_owned();
         let key = CaseKey {
-            method: String::from_utf8_lossy(&request.method).into_owned(),
+            method: (!method.is_empty()).then_some(method),
             path: path_pattern(&request.target),
             causes: values.keys().cloned().collect(),
+            is_replayed,
         };
         if self.cases.len() == CASES_MAX && !self.cases.contains_key(&key) {
             self.refuse(Refusal::TooMany, 1);
-            return Ok(());
+            return;
         }
         let case = self.cases.entry(key).or_insert_with(|| Case {
             requests: 0,
             clients: HashSet::new(),
             days: BTreeSet::new(),
             is_benign: false,
-            example: request.clone(),
+            example: request,
             values,
         });
         case.requests += 1;
@@ -226,7 +315,6 @@ impl Evidence {
         if case.clients.len() < CLIENTS_MAX {
             case.clients.extend(origin.client.map(|client| self.hasher.hash_one(client)));
         }
-        Ok(())
     }
 
     fn refuse(&mut self, refusal: Refusal, requests: u64) {
@@ -258,7 +346,7 @@ impl Evidence {
                         return Ok(Err(Refusal::TwoClasses));
                     }
                 }
-                if self.is_injection(&found.value) {
+                if self.libinjection.is_injection(&found.value) {
                     return Ok(Err(Refusal::Libinjection));
                 }
                 let cause = (found.id, variable);
@@ -271,16 +359,31 @@ impl Evidence {
         Ok(Err(Refusal::Protected))
     }
 
-    /// True if libinjection takes the value for an attack.
-    fn is_injection(&mut self, value: &[u8]) -> bool {
-        let target = format!("/?v={}", percent_encode(value, NON_ALPHANUMERIC));
-        let request = Request {
-            method: b"GET".to_vec(),
-            target: target.into_bytes(),
-            protocol: b"HTTP/1.1".to_vec(),
-            ..Request::default()
-        };
-        self.libinjection.blocks(&request)
+    /// Returns the matches of a log with their values.
+    fn logged_causes(
+        &mut self,
+        logged: &LoggedMatches,
+    ) -> Result<BTreeMap<Cause, Vec<u8>>, Refusal> {
+        let mut values: BTreeMap<Cause, Vec<u8>> = BTreeMap::new();
+        let mut kinds: BTreeMap<String, &String> = BTreeMap::new();
+        for found in logged.matches.iter().filter(|found| !is_protected(found.id)) {
+            let Some(class) = self.classes.get(&found.id) else { return Err(Refusal::UnknownRule) };
+            if found.value.is_empty() {
+                return Err(Refusal::NoValue);
+            }
+            let variable = named_variable(&found.variable);
+            if let Some(class) = class
+                && *kinds.entry(variable.clone()).or_insert(class) != class
+            {
+                return Err(Refusal::TwoClasses);
+            }
+            values.insert((found.id, variable), found.value.clone());
+        }
+        if values.is_empty() {
+            return Err(Refusal::Protected);
+        }
+        let is_injection = values.values().any(|value| self.libinjection.is_injection(value));
+        if is_injection { Err(Refusal::Libinjection) } else { Ok(values) }
     }
 
     /// Moves cases of too few clients to the refused ones.
@@ -313,7 +416,7 @@ impl Evidence {
         mut lost: impl FnMut(&Exclusion, &str, &Request) -> Result<u64, LoadError>,
     ) -> Result<Vec<Exclusion>, LoadError> {
         // Each cause at each place once, with a request.
-        let mut wanted: BTreeMap<(Option<PathPattern>, String, Cause), &Request> = BTreeMap::new();
+        let mut wanted: BTreeMap<Wanted, &Request> = BTreeMap::new();
         for (key, case) in &self.cases {
             for cause in &key.causes {
                 wanted.insert((key.path.clone(), key.method.clone(), cause.clone()), &case.example);
@@ -321,7 +424,7 @@ impl Evidence {
         }
         let mut costs: BTreeMap<Exclusion, u64> = BTreeMap::new();
         for ((path, method, (rule, variable)), example) in &wanted {
-            let place = (path.as_ref(), method.as_str());
+            let place = (path.as_ref(), method.as_deref());
             for candidate in Exclusion::candidates(*rule, variable, place, engine) {
                 if !costs.contains_key(&candidate) {
                     let lost = lost(&candidate, variable, example)?;
@@ -331,10 +434,9 @@ impl Evidence {
         }
         let wanted: Vec<_> = wanted.into_keys().collect();
         let covered = |one: &Exclusion| -> Vec<usize> {
-            let covers =
-                |(_, (path, method, cause)): &(usize, &(Option<PathPattern>, String, Cause))| {
-                    one.covers(cause, (path.as_ref(), method))
-                };
+            let covers = |(_, (path, method, cause)): &(usize, &Wanted)| {
+                one.covers(cause, (path.as_ref(), method.as_deref()))
+            };
             wanted.iter().enumerate().filter(covers).map(|(at, _)| at).collect()
         };
         let candidates: Vec<(&Exclusion, u64, Vec<usize>)> =
@@ -375,11 +477,17 @@ impl Evidence {
     /// True if all cases that `left_out` covers pass with the chosen exclusions.
     fn all_pass(&mut self, chosen: &[Exclusion], left_out: &Exclusion) -> Result<bool, LoadError> {
         for (key, case) in &self.cases {
-            let place = (key.path.as_ref(), key.method.as_str());
+            let place = key.place();
             if !key.causes.iter().any(|cause| left_out.covers(cause, place)) {
                 continue;
             }
             let is_covered = |cause: &&Cause| chosen.iter().any(|one| one.covers(cause, place));
+            if !key.is_replayed {
+                if !key.causes.iter().all(|cause| is_covered(&cause)) {
+                    return Ok(false);
+                }
+                continue;
+            }
             let covered = key.causes.iter().filter(is_covered).cloned().collect();
             let rules = self.judge.without(&covered)?;
             self.judge.runs(&rules, &case.example, EngineMode::On);

@@ -64,12 +64,17 @@ pub(super) fn is_protected(rule: u64) -> bool {
     matches!(rule / 1000, 901 | 949 | 959 | 980) || (200_000..=200_007).contains(&rule)
 }
 
+/// The rules of the Core Rule Set that block by a score.
+pub(super) fn is_evaluation_of_scores(rule: u64) -> bool {
+    matches!(rule / 1000, 949 | 959)
+}
+
 impl Exclusion {
     /// Exclusions of one match, from the narrowest to the broadest.
     pub(super) fn candidates(
         rule: u64,
         variable: &str,
-        (path, method): (Option<&PathPattern>, &str),
+        (path, method): (Option<&PathPattern>, Option<&str>),
         engine: Engine,
     ) -> Vec<Self> {
         let below = |method: Option<&str>| {
@@ -78,8 +83,8 @@ impl Exclusion {
         let name = is_writable(variable).then(|| Target::Name(variable.to_owned()));
         let keys = keys(variable).filter(|_| engine != Engine::Modsecurity3);
         let found = [
-            name.clone().zip(below(Some(method))),
-            keys.zip(below(Some(method))),
+            name.clone().zip(below(method)),
+            keys.zip(below(method)),
             name.zip(Some(Place::Everywhere)),
             below(None).map(|place| (Target::All, place)),
             Some((Target::All, Place::Everywhere)),
@@ -99,11 +104,11 @@ impl Exclusion {
         }
     }
 
-    /// True if it silences a match of the rule for a variable of requests with the path and method.
+    /// True if it silences a match of the rule for a variable of requests with the path and method, which may be unknown.
     pub(super) fn covers(
         &self,
         (rule, variable): &(u64, String),
-        (path, method): (Option<&PathPattern>, &str),
+        (path, method): (Option<&PathPattern>, Option<&str>),
     ) -> bool {
         let target_covers = match &self.target {
             Target::Name(name) => name == variable,
@@ -114,7 +119,7 @@ impl Exclusion {
         let place_covers = match &self.place {
             Place::Everywhere => true,
             Place::Below(own, of) => {
-                path == Some(own) && of.as_deref().is_none_or(|of| of == method)
+                path == Some(own) && of.as_deref().is_none_or(|of| Some(of) == method)
             }
         };
         self.rule == *rule && target_covers && place_covers
@@ -286,7 +291,7 @@ mod tests {
     fn candidates_are_from_narrow_to_broad_and_parse() {
         let path = path_pattern(b"/a/1");
         let of = |variable: &str, engine| {
-            Exclusion::candidates(1, variable, (path.as_ref(), "POST"), engine)
+            Exclusion::candidates(1, variable, (path.as_ref(), Some("POST")), engine)
         };
         let all = of("ARGS:json.items.3.text", Engine::Tollgate);
         let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -305,7 +310,7 @@ mod tests {
         assert_eq!(of("ARGS:a'b", Engine::Tollgate).len(), 2);
         let other = (1, "ARGS:json.items.47.text".to_owned());
         let covering: Vec<bool> =
-            all.iter().map(|one| one.covers(&other, (path.as_ref(), "POST"))).collect();
+            all.iter().map(|one| one.covers(&other, (path.as_ref(), Some("POST")))).collect();
         assert_eq!(covering, [false, true, false, true, true]);
         let text = render(&all, 100);
         assert_eq!(text.matches("id:10").count(), 3, "{text}");

@@ -2,6 +2,7 @@
 
 mod derive;
 mod exclusion;
+mod logged;
 mod proof;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -12,13 +13,15 @@ use serde::Serialize;
 use tollgate_traffic::import::{mask_body, mask_header};
 use tollgate_waf::{EngineMode, LoadError, RuleSet};
 
-pub use derive::{Origin, Refusal};
+pub use derive::{NotReplayed, Origin, Refusal};
 pub use exclusion::{Engine, Exclusion, PathPattern, Place, Target, render};
 pub use proof::Placed;
 
 use crate::difference::shown;
+use crate::log::LoggedMatches;
 use crate::replay::Request;
 use derive::{Case, CaseKey, Cause, Evidence, Judge};
+use logged::{LoggedTransaction, Open};
 
 /// Limit of the value in a sample.
 const SAMPLE_CHARS_MAX: usize = 120;
@@ -36,6 +39,8 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Tuner {
     evidence: Evidence,
+    /// Transactions without requests, of which more entries may come.
+    open: Open,
 }
 
 /// Exclusions with their proof.
@@ -47,6 +52,7 @@ pub struct Tuning {
     pub blocked: u64,
     /// Blocked requests that pass with all exclusions.
     pub saved: u64,
+    pub not_replayed: NotReplayed,
     /// Placed attacks that pass with all exclusions, each once.
     pub lost: usize,
     /// Blocked requests for which nothing is proposed, by reason.
@@ -58,8 +64,10 @@ pub struct Tuning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposal {
     pub exclusion: Exclusion,
-    /// Requests that it helps to pass.
+    /// Requests that it helps to pass, those that are not replayed included.
     pub requests: u64,
+    /// Requests of which the log has matches only.
+    pub not_replayed: u64,
     pub clients: usize,
     pub days: usize,
     /// Kind of attacks of the rule, as of its tags.
@@ -79,7 +87,7 @@ impl Tuner {
     ///
     /// The rules of libinjection cannot be loaded.
     pub fn new(rules: Arc<RuleSet>) -> Result<Self, LoadError> {
-        Ok(Self { evidence: Evidence::new(rules)? })
+        Ok(Self { evidence: Evidence::new(rules)?, open: Open::default() })
     }
 
     /// Replays a request. If the rules block it, it becomes evidence, or is refused.
@@ -89,6 +97,19 @@ impl Tuner {
     /// An exclusion cannot be loaded.
     pub fn add(&mut self, request: &Request, origin: Origin<'_>) -> Result<(), LoadError> {
         self.evidence.add(request, origin)
+    }
+
+    /// Adds matches of a transaction whose request the log does not have. Those of one transaction may come in several calls. If
+    /// the log says that it was blocked, it becomes evidence, or is refused.
+    pub fn add_matches(
+        &mut self,
+        client: Option<String>,
+        day: Option<Date>,
+        logged: LoggedMatches,
+    ) {
+        if let Some(complete) = self.open.add(LoggedTransaction { client, day, logged }) {
+            self.evidence.add_logged(complete);
+        }
     }
 
     /// Chooses exclusions and proves them with the requests and the tests. `load` loads the rules with a text before them.
@@ -103,6 +124,9 @@ impl Tuner {
         load: impl FnOnce(&[Exclusion]) -> Result<RuleSet, E>,
     ) -> Result<Tuning, E> {
         let evidence = &mut self.evidence;
+        while let Some(complete) = self.open.pop() {
+            evidence.add_logged(complete);
+        }
         evidence.require_clients(options.clients_min);
         let rules = Arc::clone(&evidence.judge.rules);
         let mut before = Judge::new(Arc::clone(&rules));
@@ -130,21 +154,35 @@ impl Tuner {
             Ok(lost)
         })?;
         let mut after = Judge::new(Arc::new(load(&chosen)?));
-        let mut tuning =
-            Tuning { requests: evidence.requests, blocked: evidence.blocked, ..Tuning::default() };
+        let mut tuning = Tuning {
+            requests: evidence.requests,
+            blocked: evidence.blocked,
+            not_replayed: evidence.not_replayed,
+            ..Tuning::default()
+        };
         for (refusal, requests) in &evidence.refused {
             tuning.refused.insert(refusal.to_string(), *requests);
         }
         let mut passing: Vec<(&CaseKey, &Case)> = Vec::new();
         for (key, case) in &evidence.cases {
-            if after.blocks(&case.example) {
-                *tuning
-                    .refused
-                    .entry("no exclusion that can be written suffices".to_owned())
-                    .or_default() += case.requests;
+            let passes = if key.is_replayed {
+                !after.blocks(&case.example)
             } else {
-                tuning.saved += case.requests;
+                key.causes
+                    .iter()
+                    .all(|cause| chosen.iter().any(|one| one.covers(cause, key.place())))
+            };
+            if passes {
+                let saved = if key.is_replayed {
+                    &mut tuning.saved
+                } else {
+                    &mut tuning.not_replayed.saved
+                };
+                *saved += case.requests;
                 passing.push((key, case));
+            } else {
+                let refused = "no exclusion that can be written suffices".to_owned();
+                *tuning.refused.entry(refused).or_default() += case.requests;
             }
         }
         let mut lost = HashSet::new();
@@ -180,19 +218,23 @@ impl Proposal {
         prove: impl FnOnce(u64, &str, &Request) -> (Option<String>, Placed),
     ) -> Option<Self> {
         let covered = |key: &CaseKey| {
-            let place = (key.path.as_ref(), key.method.as_str());
-            key.causes.iter().find(|cause| exclusion.covers(cause, place)).cloned()
+            key.causes.iter().find(|cause| exclusion.covers(cause, key.place())).cloned()
         };
         let helped: Vec<_> =
-            cases.iter().filter_map(|(key, case)| Some((covered(key)?, *case))).collect();
-        let (cause, case) = helped.first()?;
+            cases.iter().filter_map(|(key, case)| Some((*key, covered(key)?, *case))).collect();
+        let (_, cause, case) = helped.first()?;
         let clients: HashSet<u64> =
-            helped.iter().flat_map(|(_, case)| &case.clients).copied().collect();
+            helped.iter().flat_map(|(.., case)| &case.clients).copied().collect();
         let days: BTreeSet<Date> =
-            helped.iter().flat_map(|(_, case)| &case.days).copied().collect();
+            helped.iter().flat_map(|(.., case)| &case.days).copied().collect();
         let (class, attacks) = prove(exclusion.rule, &cause.1, &case.example);
         Some(Self {
-            requests: helped.iter().map(|(_, case)| case.requests).sum(),
+            requests: helped.iter().map(|(.., case)| case.requests).sum(),
+            not_replayed: helped
+                .iter()
+                .filter(|(key, ..)| !key.is_replayed)
+                .map(|(.., case)| case.requests)
+                .sum(),
             clients: clients.len(),
             days: days.len(),
             class,
@@ -214,12 +256,13 @@ fn sample(request: &Request, variable: &str, value: &[u8]) -> String {
     };
     let masked = masked.strip_prefix(&format!("{key}=")).unwrap_or(&masked);
     let text = masked.chars().flat_map(char::escape_debug).take(SAMPLE_CHARS_MAX);
-    format!("{}, {variable}: {}", shown(request), text.collect::<String>())
+    format!("{}, {variable}: {}", shown(request).trim_start(), text.collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::LoggedMatch;
     use crate::replay::parse_raw;
 
     const RULES: &str = r#"
@@ -340,6 +383,80 @@ SecRule TX:score "@ge 5" "id:949110,phase:2,deny,log,msg:'Score'"
         assert_eq!(shown(&tuning(&requests, Engine::Coraza, &[])), [pattern]);
         let third = tuning(&requests, Engine::Modsecurity3, &[]);
         assert_eq!((third.proposals.len(), third.saved), (6, 12));
+    }
+
+    fn logged(transaction: &str, matches: &[(u64, &str, &str)]) -> LoggedMatches {
+        let of = |&(id, variable, value): &(u64, &str, &str)| LoggedMatch {
+            id,
+            variable: variable.to_owned(),
+            value: value.as_bytes().to_vec(),
+        };
+        LoggedMatches {
+            transaction: transaction.to_owned(),
+            target: "/shop/note".to_owned(),
+            matches: matches.iter().map(of).collect(),
+            ..LoggedMatches::default()
+        }
+    }
+
+    fn tuning_of_matches(entries: &[(&str, LoggedMatches)], tests: &[Request]) -> Tuning {
+        let mut tuner = Tuner::new(Arc::new(rules(""))).unwrap_or_else(|error| panic!("{error}"));
+        for (client, logged) in entries {
+            tuner.add_matches(Some((*client).to_owned()), None, logged.clone());
+        }
+        let options = Options { engine: Engine::Modsecurity3, clients_min: 2 };
+        let load = |chosen: &[Exclusion]| Ok::<_, LoadError>(rules(&render(chosen, 100)));
+        tuner.finish(options, tests, load).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn matches_of_a_log_without_requests_are_evidence_that_is_not_replayed() {
+        let found = (942_100, "ARGS:text", "please select a shirt from the list");
+        let score = (949_110, "TX:score", "5");
+        let entries = [
+            ("a", logged("1", &[found])),
+            ("b", logged("2", &[found])),
+            ("b", logged("2", &[score])),
+            ("a", logged("1", &[score])),
+            // Not blocked.
+            ("c", logged("3", &[found])),
+        ];
+        let tests = [post("/", "q=select+password+from+users")];
+        let tuning = tuning_of_matches(&entries, &tests);
+        assert_eq!(shown(&tuning), ["942100 for ARGS:text in /shop/note"]);
+        let expected = NotReplayed { transactions: 3, blocked: 2, saved: 2 };
+        assert_eq!((tuning.requests, tuning.not_replayed), (0, expected));
+        let proposal = &tuning.proposals[0];
+        assert_eq!((proposal.requests, proposal.not_replayed, proposal.clients), (2, 2, 2));
+        assert_eq!((proposal.attacks.blocked, proposal.attacks.lost), (1, 1));
+        assert!(
+            proposal.sample.starts_with("/shop/note, ARGS:text: please"),
+            "{}",
+            proposal.sample
+        );
+    }
+
+    #[test]
+    fn matches_that_nobody_can_judge_are_no_evidence() {
+        let blocked = |client: &'static str, matches: &[(u64, &str, &str)]| {
+            let logged = logged(client, matches);
+            (client, LoggedMatches { was_blocked: true, ..logged })
+        };
+        for (matches, refusal) in [
+            (
+                vec![(942_100, "ARGS:q", "1' union select password from users--")],
+                Refusal::Libinjection,
+            ),
+            (vec![(930_100, "ARGS:q", "cat a"), (932_100, "ARGS:q", "cat a")], Refusal::TwoClasses),
+            (vec![(942_100, "ARGS:q", "")], Refusal::NoValue),
+            (vec![(942_999, "ARGS:q", "a")], Refusal::UnknownRule),
+            (vec![(949_110, "TX:score", "5")], Refusal::Protected),
+        ] {
+            let entries = [blocked("a", &matches), blocked("b", &matches)];
+            let tuning = tuning_of_matches(&entries, &[]);
+            assert_eq!(tuning.refused, BTreeMap::from([(refusal.to_string(), 2)]), "{matches:?}");
+            assert_eq!(shown(&tuning), [""; 0]);
+        }
     }
 
     #[test]

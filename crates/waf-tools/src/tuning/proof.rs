@@ -148,6 +148,9 @@ fn with_value(example: &Request, variable: &str, value: &[u8]) -> Option<Request
     };
     let encoded = |text: &[u8]| percent_encode(text, NON_ALPHANUMERIC).to_string();
     let (collection, key) = variable.split_once(':')?;
+    if request.method.is_empty() {
+        request.method = bytes(if collection.contains("POST") { "POST" } else { "GET" });
+    }
     let pair = match collection {
         "ARGS" | "ARGS_GET" | "ARGS_POST" => {
             format!("{}={}", encoded(key.as_bytes()), encoded(value))
@@ -167,7 +170,7 @@ fn with_value(example: &Request, variable: &str, value: &[u8]) -> Option<Request
         }
         _ => return None,
     };
-    let has_body = matches!(&example.method[..], b"POST" | b"PUT" | b"PATCH");
+    let has_body = matches!(&request.method[..], b"POST" | b"PUT" | b"PATCH");
     if has_body && !collection.contains("GET") {
         request.headers.push((bytes("Content-Type"), bytes("application/x-www-form-urlencoded")));
         request.headers.push((bytes("Content-Length"), bytes(&pair.len().to_string())));

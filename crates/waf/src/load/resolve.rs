@@ -26,8 +26,9 @@ const ALWAYS_READ: [Variable; 2] = [Variable::RequestHeaders, Variable::Response
 
 pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     let before = draft.entries.len();
+    let mut idle = Vec::new();
     for update in draft.updates {
-        apply(&mut draft.entries, update)?;
+        idle.extend(apply(&mut draft.entries, update)?);
     }
     let removed = before - draft.entries.len();
     let mut rules = Rules::default();
@@ -40,7 +41,10 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
     let Rules { mut rules, steps, tests, controls, .. } = rules.with_skips()?;
     let controls: Vec<_> = controls
         .into_iter()
-        .map(|(rule, link, written)| (rule, link, resolved(written, &rules)))
+        .map(|(rule, link, written)| {
+            let place = rules[rule].place.clone();
+            (rule, link, resolved(written, &rules, &place, &mut idle))
+        })
         .collect();
     for (rule, link, controls) in controls {
         rules[rule].links[link].controls = controls;
@@ -75,6 +79,7 @@ pub(super) fn resolve(mut draft: Draft) -> Result<RuleSet, LoadError> {
         notes: Notes {
             skipped: draft.skipped,
             inert: draft.inert,
+            idle,
             never_matching: draft.never_matching,
             removed,
             files: draft.shared.files_read,
@@ -99,15 +104,25 @@ pub(super) fn overlaid(draft: Draft, around: &RuleSet) -> Option<RuleSet> {
     let count = set.rules.len();
     for update in draft.updates {
         match update {
-            Update::Remove(filter) => {
-                for rule in selected(&filter, &set.rules) {
+            Update::Remove(place, filter) => {
+                let rules = selected(&filter, &set.rules);
+                if rules.is_empty() {
+                    set.notes.idle.push(selects_nothing(&place, &filter));
+                }
+                for rule in rules {
                     let is_new = !set.exclusions.has_rule(rule as usize);
                     set.notes.removed += usize::from(is_new);
                     set.exclusions.exclude(rule, count);
                 }
             }
-            Update::Targets(filter, added, excluded) if added.is_empty() => {
+            Update::Targets(place, filter, added, excluded) if added.is_empty() => {
                 let rules = selected(&filter, &set.rules);
+                let tests = rules
+                    .iter()
+                    .filter_map(|rule| set.rules[*rule as usize].links[0].test.as_ref());
+                let inspected: Vec<Variable> =
+                    tests.flat_map(|test| &test.targets).map(|target| target.variable).collect();
+                set.notes.idle.extend(ineffective(&place, &filter, &excluded, &inspected));
                 excluded.iter().for_each(|target| set.exclusions.exclude_target(&rules, target));
             }
             Update::Targets(..) | Update::Actions(..) => return None,
@@ -172,24 +187,63 @@ fn unopened_collections(rules: &[Rule]) -> Vec<Skipped> {
     found
 }
 
-fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
+/// A note that no rule is selected.
+fn selects_nothing(place: &RulePlace, filter: &RuleFilter) -> Skipped {
+    Skipped { place: place.clone(), message: format!("selects no rule: none has {filter}") }
+}
+
+/// Excluded targets that the selected rules do not inspect.
+fn ineffective(
+    place: &RulePlace,
+    filter: &RuleFilter,
+    excluded: &[Target],
+    inspected: &[Variable],
+) -> Vec<Skipped> {
+    if inspected.is_empty() {
+        return vec![selects_nothing(place, filter)];
+    }
+    let includes = |whole: Variable, part: Variable| {
+        whole == part
+            || matches!(whole.source(), ValueSource::Entries(parts) if parts.contains(&part))
+    };
+    let is_inspected = |target: &&Target| {
+        let variable = target.variable;
+        inspected.iter().any(|&one| includes(one, variable) || includes(variable, one))
+    };
+    let idle = excluded.iter().filter(|target| !is_inspected(target));
+    idle.map(|target| {
+        let message = format!("no rule with {filter} inspects {target}");
+        Skipped { place: place.clone(), message }
+    })
+    .collect()
+}
+
+/// Changes written rules, and returns what has no effect.
+fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<Vec<Skipped>, LoadError> {
     let selects = |filter: &RuleFilter, rule: &WrittenRule| {
         filter.selects(rule.id, rule.tags(), rule.links[0].actions.message.as_ref())
     };
     match update {
-        Update::Remove(filter) => {
+        Update::Remove(place, filter) => {
+            let before = entries.len();
             entries.retain(|entry| !matches!(entry, Entry::Rule(rule) if selects(&filter, rule)));
+            if entries.len() == before {
+                return Ok(vec![selects_nothing(&place, &filter)]);
+            }
         }
-        Update::Targets(filter, targets, exclusions) => {
+        Update::Targets(place, filter, targets, exclusions) => {
+            let mut inspected = Vec::new();
             for entry in entries {
                 if let Entry::Rule(rule) = entry
                     && selects(&filter, rule)
                     && let Some(test) = rule.links[0].test.as_mut()
                 {
+                    inspected.extend(test.targets.iter().map(|target| target.variable));
                     test.targets.extend(targets.iter().cloned());
                     test.exclusions.extend(exclusions.iter().cloned());
                 }
             }
+            return Ok(ineffective(&place, &filter, &exclusions, &inspected));
         }
         Update::Actions(id, place, actions) => {
             let found = entries.iter_mut().find_map(|entry| match entry {
@@ -206,13 +260,24 @@ fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
             rule.head().update(*actions);
         }
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
-/// Controls that name rules by their positions.
-fn resolved(controls: Vec<Control<RuleFilter>>, rules: &[Rule]) -> Vec<Control> {
-    let select = |filter: RuleFilter| selected(&filter, rules);
-    controls.into_iter().map(|control| control.map_rules(select)).collect()
+/// Controls that name rules by their positions. Notes filters that select none.
+fn resolved(
+    controls: Vec<Control<RuleFilter>>,
+    rules: &[Rule],
+    place: &RulePlace,
+    idle: &mut Vec<Skipped>,
+) -> Vec<Control> {
+    let mut select = |filter: RuleFilter| {
+        let found = selected(&filter, rules);
+        if found.is_empty() {
+            idle.push(selects_nothing(place, &filter));
+        }
+        found
+    };
+    controls.into_iter().map(|control| control.map_rules(&mut select)).collect()
 }
 
 /// Rules and the steps of their phases, before names are resolved.

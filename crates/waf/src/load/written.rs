@@ -100,6 +100,21 @@ pub(crate) enum RuleFilter {
     Message(String),
 }
 
+impl std::fmt::Display for RuleFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ids(ranges) => {
+                f.write_str("id")?;
+                ranges.iter().try_for_each(|(first, last)| {
+                    if first == last { write!(f, " {first}") } else { write!(f, " {first}-{last}") }
+                })
+            }
+            Self::Tag(tag) => write!(f, "tag {tag}"),
+            Self::Message(message) => write!(f, "message {message}"),
+        }
+    }
+}
+
 impl WrittenRule {
     /// A rule of phase 2 that blocks if all links match. The first link has its message.
     pub(crate) fn blocking(id: u64, message: &[u8], mut links: Vec<WrittenLink>) -> Self {
@@ -217,7 +232,8 @@ pub(crate) enum Entry {
 /// Change of rules that applies once all files are read.
 #[derive(Debug)]
 pub(crate) enum Update {
-    Remove(RuleFilter),
-    Targets(RuleFilter, Vec<Target>, Vec<Target>),
+    Remove(RulePlace, RuleFilter),
+    /// Adds targets, and excludes others.
+    Targets(RulePlace, RuleFilter, Vec<Target>, Vec<Target>),
     Actions(u64, RulePlace, Box<Actions>),
 }

@@ -150,13 +150,20 @@ impl Draft {
                     ));
                 }
                 for argument in &directive.arguments {
-                    self.updates.push(Update::Remove(filter(argument)?));
+                    self.updates
+                        .push(Update::Remove(directive.place_in(argument, 0), filter(argument)?));
                 }
             }
             "secruleupdatetargetbyid" | "secruleupdatetargetbytag" | "secruleupdatetargetbymsg" => {
                 let [rules, targets] = exactly::<2>(directive)?;
                 let list = at_argument(directive, targets, target::parse(&targets.as_str()))?;
-                self.updates.push(Update::Targets(filter(rules)?, list.targets, list.exclusions));
+                let place = directive.place();
+                self.updates.push(Update::Targets(
+                    place,
+                    filter(rules)?,
+                    list.targets,
+                    list.exclusions,
+                ));
             }
             "secruleupdateactionbyid" => {
                 let [rule, actions] = exactly::<2>(directive)?;
