@@ -7,6 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use tollgate_experiment::catalog::Catalog;
+use tollgate_runner::system::build;
 
 const CONFIG: &str = r#"
 load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;
@@ -348,6 +350,51 @@ fn false_positives_in_error_logs_end_and_attacks_stay_blocked() {
         let expected = "matches of 120 transactions without the request, which are not replayed; 120 are blocked, and the exclusions silence all matches of 100 of them.";
         assert!(report.contains(expected), "{report}");
         check_exclusions(&start(&workspace), blocked_before, &report);
+    }
+}
+
+#[test]
+fn coraza_reads_exclusions_for_it() {
+    let workspace = workspace();
+    send_all(&Server::nginx(&workspace, "Native"));
+    let rules = ["crs-setup.conf", "rules/", "--log", "audit.log"];
+    let options = ["--min-clients", "1", "--for", "coraza", "--out", "exclusions.conf"];
+    let output = workspace.run(&[&["waf", "tune"][..], &rules, &options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let exclusions = workspace.read("exclusions.conf");
+    assert!(exclusions.contains("ctl:ruleRemoveTargetById="), "{exclusions}");
+    let build = Catalog::new(vec![]).build("caddy").expect("the build of the catalog");
+    let caddy = build::find(&build).expect("Caddy is not built; run `make packages`").join("caddy");
+    for (line, is_valid) in [("", true), ("SecRule ARGS", false)] {
+        workspace.write("exclusions.conf", &format!("{exclusions}{line}\n"));
+        let include = format!("Include {}", workspace.path("exclusions.conf").display());
+        let waf = format!("coraza_waf {{\n directives `{include}`\n }}");
+        let config = format!(
+            "{{\n admin off\n order coraza_waf first\n}}\n:0 {{\n {waf}\n respond ok\n}}\n"
+        );
+        workspace.write("Caddyfile", &config);
+        let mut command = Command::new(&caddy);
+        command.args(["validate", "--adapter", "caddyfile", "--config"]);
+        let output = command.arg(workspace.path("Caddyfile")).output().expect("Caddy runs");
+        assert_eq!(output.status.success(), is_valid, "{}\n{exclusions}", show(&output));
+    }
+}
+
+#[test]
+fn reports_of_exclusions_have_all_formats() {
+    let workspace = workspace();
+    send_all(&Server::nginx(&workspace, "Native"));
+    for (format, start) in [
+        ("table", "120 requests"),
+        ("markdown", "## Exclusions"),
+        ("html", "<!DOCTYPE html>"),
+        ("json", "{"),
+    ] {
+        let rules = ["crs-setup.conf", "rules/", "--log", "audit.log", "--format", format];
+        let options = ["--min-clients", "1", "--out", "exclusions.conf"];
+        let text = stdout(&workspace.run(&[&["waf", "tune"][..], &rules, &options].concat()));
+        assert!(text.starts_with(start), "{format}: {text}");
+        assert!(text.contains("the union will select new members from region"), "{format}: {text}");
     }
 }
 

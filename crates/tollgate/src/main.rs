@@ -25,6 +25,7 @@ mod cmd {
     mod waf_diff;
     mod waf_nginx;
     mod waf_replay;
+    mod waf_report;
     mod waf_tune;
 }
 mod console;
@@ -39,6 +40,10 @@ use cmd::{
 use console::EXIT_CODES;
 use std::process::ExitCode;
 use tollgate_records::manifest::VERSION;
+
+#[cfg(test)]
+#[path = "../../../tests/schemas.rs"]
+mod schemas;
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|mut error| {

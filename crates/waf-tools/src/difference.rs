@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_traffic::import::mask_url;
 use tollgate_waf::{EngineMode, Match, RuleSet, Transaction, Worker};
@@ -31,7 +32,7 @@ struct Side {
 }
 
 /// Requests that two rule sets block, by rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Difference {
     /// Requests that both rule sets inspected.
     pub requests: u64,
@@ -46,7 +47,7 @@ pub struct Difference {
 }
 
 /// Requests that one rule matches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct RuleDifference {
     /// Message of the new rule, or of the old one if the new set has none.
     pub message: String,

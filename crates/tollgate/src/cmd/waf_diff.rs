@@ -1,21 +1,19 @@
 //! `tollgate waf diff`: what other rules would block and let through of the requests in logs.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_records::files;
 use tollgate_report::document::Table;
 use tollgate_stats::number::counted;
-use tollgate_stats::text::Screen;
 use tollgate_waf::RuleSet;
 use tollgate_waf_tools::difference::{Comparison, Difference};
 use tollgate_waf_tools::log::Unread;
 
 use super::waf_replay::read_requests;
-use crate::console::{self, Exit, Failure};
+use super::waf_report::{self, Findings, Format};
+use crate::console::{Exit, Failure};
 
 /// Arguments of `tollgate waf diff`.
 #[derive(Debug, clap::Args)]
@@ -37,19 +35,10 @@ pub(super) struct Args {
     format: Format,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// For a terminal
-    Table,
-    /// For a pull request
-    Markdown,
-    /// For programs: all data
-    Json,
-}
-
 const SCHEMA: u32 = 1;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
+#[schemars(rename = "WafDiffReport")]
 struct Report {
     schema: u32,
     #[serde(flatten)]
@@ -69,12 +58,13 @@ pub(super) fn diff(args: &Args, old: RuleSet, new: RuleSet) -> Result<Exit, Fail
         comparison.add(&recorded.request);
     })?;
     let report = Report { schema: SCHEMA, difference: comparison.finish(), without_body, unread };
-    let text = match args.format {
-        Format::Table => report.text(console::screen()),
-        Format::Markdown => report.markdown(),
-        Format::Json => files::json(&report)?,
+    let findings = Findings {
+        title: "Difference between rules",
+        summary: report.summary(),
+        table: report.table(),
+        details: report.examples(),
     };
-    console::print(&text)?;
+    waf_report::print(args.format, &findings, &report)?;
     Ok(Exit::Success)
 }
 
@@ -113,37 +103,25 @@ impl Report {
     }
 
     /// Messages and examples of the rules, in the order of their ids.
-    fn examples(&self) -> impl Iterator<Item = (String, &BTreeSet<String>)> {
+    fn examples(&self) -> Vec<(String, Vec<String>)> {
         let rules = self.difference.rules.iter();
-        rules.map(|(id, rule)| {
-            (format!("{id} {}", rule.message).trim_end().to_owned(), &rule.examples)
-        })
+        rules
+            .map(|(id, rule)| {
+                let name = format!("{id} {}", rule.message).trim_end().to_owned();
+                (name, rule.examples.iter().cloned().collect())
+            })
+            .collect()
     }
+}
 
-    fn text(&self, screen: Screen) -> String {
-        let mut text: String = self.summary().iter().map(|line| screen.wrapped(line)).collect();
-        if self.difference.rules.is_empty() {
-            return text;
-        }
-        text += &format!("\n{}\n", self.table().draw(screen));
-        for (rule, examples) in self.examples() {
-            text += &format!("{rule}\n");
-            text.extend(examples.iter().map(|example| format!("    {example}\n")));
-        }
-        text
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schemas;
+    use schemars::generate::Contract;
 
-    fn markdown(&self) -> String {
-        let mut text = format!("## Difference between rules\n\n{}\n", self.summary().join("\n"));
-        if self.difference.rules.is_empty() {
-            return text;
-        }
-        text += &format!("\n{}", self.table().markdown());
-        // Indented lines are code, in which no character is special.
-        for (rule, examples) in self.examples() {
-            text += &format!("\n    {rule}\n");
-            text.extend(examples.iter().map(|example| format!("        {example}\n")));
-        }
-        text
+    #[test]
+    fn committed_schema_matches_types() {
+        schemas::check::<Report>("waf-diff", Contract::Serialize);
     }
 }

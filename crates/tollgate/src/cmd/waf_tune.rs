@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_records::files;
 use tollgate_report::document::Table;
 use tollgate_stats::number::counted;
-use tollgate_stats::text::Screen;
 use tollgate_traffic::{Class, Mix, Sample};
 use tollgate_waf::RuleSet;
 use tollgate_waf_tools::log::{Content, Entry, Unread};
@@ -22,7 +21,8 @@ use tollgate_waf_tools::tuning::{
 };
 
 use super::waf_replay::read_logs;
-use crate::console::{self, Exit, Failure};
+use super::waf_report::{self, Findings, Format};
+use crate::console::{Exit, Failure};
 
 /// Arguments of `tollgate waf tune`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub(super) struct Args {
     format: Format,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Engine {
     Tollgate,
@@ -71,19 +71,10 @@ enum Engine {
     Coraza,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// For a terminal
-    Table,
-    /// For a pull request
-    Markdown,
-    /// For programs: all data
-    Json,
-}
-
 const SCHEMA: u32 = 1;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
+#[schemars(rename = "WafTuneReport")]
 struct Report {
     schema: u32,
     engine: Engine,
@@ -152,12 +143,16 @@ pub(super) fn tune(
     std::fs::write(&args.out, report.exclusions(args.first_id))
         .with_context(|| format!("cannot write \"{}\"", args.out.display()))
         .map_err(Failure::bad_input)?;
-    let text = match args.format {
-        Format::Table => report.text(console::screen()),
-        Format::Markdown => report.markdown(),
-        Format::Json => files::json(&report)?,
+    let details = report
+        .samples()
+        .map(|(exclusion, proof, sample)| (exclusion.to_string(), vec![proof, sample.to_owned()]));
+    let findings = Findings {
+        title: "Exclusions",
+        summary: report.summary(),
+        table: report.table(),
+        details: details.collect(),
     };
-    console::print(&text)?;
+    waf_report::print(args.format, &findings, &report)?;
     Ok(if args.max_lost.is_some_and(|limit| lost > limit) { Exit::Failed } else { Exit::Success })
 }
 
@@ -299,31 +294,6 @@ impl Report {
         proposals.map(|one| (&one.exclusion, proof(one, self.tests), one.sample.as_str()))
     }
 
-    fn text(&self, screen: Screen) -> String {
-        let mut text: String = self.summary().iter().map(|line| screen.wrapped(line)).collect();
-        if !self.tuning.proposals.is_empty() {
-            text += &format!("\n{}\n", self.table().draw(screen));
-        }
-        for (exclusion, proof, sample) in self.samples() {
-            writeln!(text, "{exclusion}\n    {proof}\n    {sample}")
-                .expect("a string takes all text");
-        }
-        text
-    }
-
-    fn markdown(&self) -> String {
-        let mut text = format!("## Exclusions\n\n{}\n", self.summary().join("\n"));
-        if !self.tuning.proposals.is_empty() {
-            text += &format!("\n{}", self.table().markdown());
-        }
-        // Indented lines are code, in which no character is special.
-        for (exclusion, proof, sample) in self.samples() {
-            writeln!(text, "\n    {exclusion}\n        {proof}\n        {sample}")
-                .expect("a string takes all text");
-        }
-        text
-    }
-
     /// Renders the file of exclusions.
     fn exclusions(&self, first_id: u64) -> String {
         let engine = match self.engine {
@@ -344,5 +314,17 @@ impl Report {
         let chosen: Vec<Exclusion> =
             self.tuning.proposals.iter().map(|one| one.exclusion.clone()).collect();
         text + "\n" + &tuning::render(&chosen, first_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schemas;
+    use schemars::generate::Contract;
+
+    #[test]
+    fn committed_schema_matches_types() {
+        schemas::check::<Report>("waf-tune", Contract::Serialize);
     }
 }

@@ -8,6 +8,7 @@ mod native;
 
 use std::io::{self, BufRead};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_traffic::import::access_log::{self, Fields};
 
@@ -20,7 +21,7 @@ pub const FORMATS: &str = "an audit log of the gateway, ModSecurity or Coraza, a
     log: combined, common, httplog of HAProxy, or JSON";
 
 /// Parts of a log that were not read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Unread {
     /// Lines, or entries, that are not understood.
     pub not_understood: u64,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::civil::Date;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_waf::{EngineMode, LoadError, Match, RuleSet, Transaction, Worker};
 
@@ -120,7 +121,7 @@ pub struct Origin<'a> {
 }
 
 /// Transactions of which logs have matches and no requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct NotReplayed {
     pub transactions: u64,
     /// Those that the log says were blocked, or would have been.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Engine that reads the exclusions.
@@ -19,7 +20,7 @@ pub enum Engine {
 }
 
 /// Exclusion of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize)]
 pub struct Exclusion {
     /// Id of the rule.
     pub rule: u64,
@@ -30,7 +31,7 @@ pub struct Exclusion {
 }
 
 /// Values that an excluded rule no longer inspects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
     /// A variable such as `ARGS:q`.
@@ -42,7 +43,7 @@ pub enum Target {
 }
 
 /// Requests that an exclusion applies to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// Path, and method.
@@ -51,7 +52,7 @@ pub enum Place {
 }
 
 /// Path of requests, in which segments may vary.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathPattern {
     Literal(String),

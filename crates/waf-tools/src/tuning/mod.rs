@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_traffic::import::{mask_body, mask_header};
 use tollgate_waf::{EngineMode, LoadError, RuleSet};
@@ -44,7 +45,7 @@ pub struct Tuner {
 }
 
 /// Exclusions with their proof.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Tuning {
     /// Requests that were replayed.
     pub requests: u64,
@@ -61,7 +62,7 @@ pub struct Tuning {
 }
 
 /// An exclusion with its proof.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Proposal {
     pub exclusion: Exclusion,
     /// Requests that it helps to pass, those that are not replayed included.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_waf::{EngineMode, RuleSet};
 
@@ -25,7 +26,7 @@ pub(super) struct Payload {
 pub(super) type Payloads = BTreeMap<Vec<u8>, Payload>;
 
 /// Outcome of placed payloads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Placed {
     /// Payloads that the rules block at this place without exclusions.
     pub blocked: u64,
