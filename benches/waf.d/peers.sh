@@ -1,18 +1,23 @@
-# Functions shared by benches/waf and scripts/waf-differential, which source this file from the root of the project.
+# Functions shared by benches/waf, benches/drop-in and scripts/waf-differential, which source this file from the root of the project.
 
 say() { printf '%s\n' "$*" >&2; }
 
-# build_engines FOLDER: builds the three engines and writes the Core Rule Set, for all of them in one form.
-build_engines() {
+# build_requests FOLDER: builds the program that makes requests, and writes the Core Rule Set, for all engines in one form.
+build_requests() {
     cargo build --quiet --release --locked -p tollgate-waf-tools --example wafbench
     ours=${CARGO_TARGET_DIR:-$PWD/target}/release/examples/wafbench
+    (cd builds/crs && go build -o "$1/write-crs" . && go list -m -f '{{.Dir}}' github.com/corazawaf/coraza-coreruleset/v4) >"$1/module"
+    "$1/write-crs" "$1"
+    tests=$(cat "$1/module")/tests
+}
+
+# build_engines FOLDER: the same, and builds the other two engines.
+build_engines() {
+    build_requests "$1"
     cc -O2 -o "$1/modsecurity" benches/waf.d/modsecurity.c -lmodsecurity ||
         { say "cannot build the harness of libmodsecurity; install it: apt-get install -y libmodsecurity-dev gcc"; exit 2; }
     (cd benches/waf.d/coraza && go build -o "$1/coraza" .) ||
         { say "cannot build Coraza; install Go: scripts/setup go"; exit 2; }
-    (cd builds/crs && go build -o "$1/write-crs" . && go list -m -f '{{.Dir}}' github.com/corazawaf/coraza-coreruleset/v4) >"$1/module"
-    "$1/write-crs" "$1"
-    tests=$(cat "$1/module")/tests
 }
 
 # write_rules FOLDER LEVEL ENGINE [packaged], where coraza-filter is Coraza with SecRxPreFilter: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine

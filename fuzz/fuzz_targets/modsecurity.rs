@@ -7,6 +7,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libfuzzer_sys::fuzz_target;
 // For its symbols.
@@ -179,9 +180,29 @@ impl Drop for Handles {
     }
 }
 
+/// Keeps the sets that most runs have, so that they are compiled once.
+fn keep_rules(text: &CString) {
+    static KEPT: [AtomicPtr<c_void>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
+    if !KEPT[0].load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    for (kept, text) in KEPT.iter().zip([text.as_ptr(), null()]) {
+        unsafe {
+            let (server, rules) = (msc_init(), msc_create_rules_set());
+            if !text.is_null() {
+                msc_rules_add(rules, text, null_mut());
+            }
+            msc_transaction_cleanup(msc_new_transaction(server, rules, null_mut()));
+            msc_cleanup(server);
+            kept.store(rules, Ordering::Relaxed);
+        }
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let rules = CString::new(RULES).expect("no NUL");
+    keep_rules(&rules);
     let mut handles = unsafe {
         Handles {
             servers: [msc_init(), null_mut()],

@@ -417,3 +417,42 @@ fn audit_log_that_was_rotated_is_opened_again() {
     }));
     assert!(lines("logs/audit.log.1") >= 1);
 }
+
+#[test]
+fn debug_log_says_why_rules_matched() {
+    let workspace = Workspace::concurrent();
+    let library = our_library(&workspace);
+    let rules = r#"
+SecRuleEngine On
+SecDebugLog FOLDER/debug.log
+SecDebugLogLevel 3
+SecAction "id:1,phase:1,pass,nolog,setvar:tx.score=1"
+SecRule ARGS "@rx at+ack" "id:2,phase:1,pass,nolog,t:lowercase,setvar:tx.score=+5"
+SecRule TX:score "@ge %{ARGS.limit}" "id:3,phase:2,deny,status:406,log"
+"#;
+    let config = config(
+        "server { listen 127.0.0.1:PORT; location /quiet { modsecurity_rules 'SecDebugLogLevel 1'; try_files /index.html =404; } }",
+    );
+    let nginx = Nginx::start(&workspace, "debug", Some(&library), (&config, rules));
+    assert_eq!(nginx.request(&get("/index.html?q=An%20ATTack&limit=6", "")).0, "406");
+    assert_eq!(nginx.request(&get("/index.html?q=a&limit=6", "")).0, "200");
+    assert_eq!(nginx.request(&get("/quiet?q=attack&limit=6", "")).0, "406");
+    let log = nginx.log("debug.log").replace(nginx.folder.to_str().expect("UTF-8"), "FOLDER");
+    let lines: Vec<&str> = log
+        .lines()
+        .map(|line| line.split_once("] ").expect("an id before the target").1)
+        .map(|line| line.split(" [file ").next().unwrap_or(line))
+        .collect();
+    let ends = "Ends with status 406: [client 127.0.0.1] ModSecurity: Access denied with code 406 (phase 2). Matched \"Operator `Ge' with parameter `6' against variable `TX:score' (Value: `6' )";
+    let expected = [
+        "[/index.html?q=An%20ATTack&limit=6] [3] Rule 1 (FOLDER/rules.conf:5:1, phase 1) matched without a condition",
+        "[/index.html?q=An%20ATTack&limit=6] [3] Rule 2 (FOLDER/rules.conf:6:1, phase 1) matched ARGS:q: @Rx \"at+ack\" on \"an attack\", sent as \"An ATTack\", by \"attack\", tx.score +5",
+        "[/index.html?q=An%20ATTack&limit=6] [3] Rule 3 (FOLDER/rules.conf:7:1, phase 2) matched TX:score: @Ge \"6\" on \"6\"",
+        &format!("[/index.html?q=An%20ATTack&limit=6] [1] {ends}"),
+        "[/index.html?q=a&limit=6] [3] Rule 1 (FOLDER/rules.conf:5:1, phase 1) matched without a condition",
+        &format!("[/quiet?q=attack&limit=6] [1] {ends}"),
+    ];
+    assert_eq!(lines, expected);
+    // Rules with nolog stay out of the error log.
+    assert!(!nginx.log("error.log").contains("[id \"2\"]"));
+}

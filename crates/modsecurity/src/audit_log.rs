@@ -2,21 +2,17 @@
 //! file a transaction (Concurrent).
 
 use std::collections::hash_map::RandomState;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::DirBuilder;
 use std::hash::BuildHasher as _;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use jiff::Zoned;
 use sha2::{Digest as _, Sha256};
 
 use crate::NAME;
-
-/// A file that was renamed or removed is opened again after at most this time.
-const REOPEN_AFTER: Duration = Duration::from_secs(1);
+use crate::log_file::{LogFile, open_for_appending};
 
 /// A transaction for the audit log.
 #[derive(Debug)]
@@ -369,31 +365,25 @@ pub(crate) struct AuditTarget {
     pub(crate) file_mode: u32,
 }
 
-/// An open audit log. Processes that fork share it: each entry is one write to a file that is opened for appending.
+/// An open audit log.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     target: AuditTarget,
-    open: Mutex<OpenFile>,
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    file: File,
-    checked_at: Instant,
+    file: LogFile,
 }
 
 impl AuditLog {
     /// Opens the log.
     pub(crate) fn open(target: AuditTarget) -> Result<Self, String> {
-        let file = open_for_appending(&target.path, target.file_mode)
+        let file = LogFile::open(target.path.clone(), target.file_mode)
             .map_err(|error| format!("cannot open audit log {}: {error}", target.path.display()))?;
-        Ok(Self { target, open: Mutex::new(OpenFile { file, checked_at: Instant::now() }) })
+        Ok(Self { target, file })
     }
 
     /// Writes an entry with the wanted parts.
     pub(crate) fn write(&self, entry: &AuditEntry<'_>, parts: &str) -> io::Result<()> {
         let text = if self.target.is_json { entry.json(parts) } else { entry.native(parts) };
-        let Some(folder) = &self.target.folder else { return self.append(&text) };
+        let Some(folder) = &self.target.folder else { return self.file.append(&text) };
         let day = entry.time.strftime("%Y%m%d").to_string();
         let minute = entry.time.strftime("%Y%m%d-%H%M").to_string();
         let folder = folder.join(day).join(minute);
@@ -402,38 +392,8 @@ impl AuditLog {
         let path = folder.join(format!("{second}-{}", file_name(entry.unique_id)));
         let mut file = open_for_appending(&path, self.target.file_mode)?;
         file.write_all(&text)?;
-        self.append(&entry.index_line(&path, &text))
+        self.file.append(&entry.index_line(&path, &text))
     }
-
-    fn append(&self, text: &[u8]) -> io::Result<()> {
-        self.append_at(Instant::now(), text)
-    }
-
-    fn append_at(&self, now: Instant, text: &[u8]) -> io::Result<()> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(open.checked_at) >= REOPEN_AFTER {
-            open.checked_at = now;
-            let is_same = |there: std::fs::Metadata, here: std::fs::Metadata| {
-                (there.dev(), there.ino()) == (here.dev(), here.ino())
-            };
-            let there = std::fs::metadata(&self.target.path);
-            let is_moved = match there {
-                Ok(there) => !is_same(there, open.file.metadata()?),
-                Err(error) => error.kind() == io::ErrorKind::NotFound,
-            };
-            // A worker that may not open the new file continues with the old one.
-            if is_moved
-                && let Ok(file) = open_for_appending(&self.target.path, self.target.file_mode)
-            {
-                open.file = file;
-            }
-        }
-        open.file.write_all(text)
-    }
-}
-
-fn open_for_appending(path: &Path, mode: u32) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(mode).open(path)
 }
 
 /// The identifier of a transaction without bytes that are special in paths.
@@ -565,28 +525,6 @@ mod tests {
             hex(&Sha256::digest(&text)),
         );
         assert_eq!(std::fs::read_to_string(folder.path().join("index"))?, expected);
-        Ok(())
-    }
-
-    #[test]
-    fn log_that_was_moved_is_opened_again() -> Result<(), Box<dyn std::error::Error>> {
-        let folder = tempfile::tempdir()?;
-        let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
-        let target = AuditTarget {
-            path: path.clone(),
-            folder: None,
-            is_json: true,
-            folder_mode: 0o750,
-            file_mode: 0o640,
-        };
-        let log = AuditLog::open(target)?;
-        log.write(&entry(&[], &[], &[]), "AZ")?;
-        std::fs::rename(&path, &moved)?;
-        let last_check =
-            log.open.lock().map(|open| open.checked_at).map_err(|error| error.to_string())?;
-        log.append_at(last_check + REOPEN_AFTER, b"second\n")?;
-        assert_eq!(std::fs::read(&path)?, b"second\n");
-        assert_eq!(std::fs::read(&moved)?, entry(&[], &[], &[]).json("AZ"));
         Ok(())
     }
 }

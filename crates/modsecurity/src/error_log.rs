@@ -1,9 +1,12 @@
 //! Lines for the server's error log, in the text form of libmodsecurity, which log readers such as fail2ban, CrowdSec and Wazuh
 //! parse.
 
-/// Bytes of an operator's parameter and of a value, after escaping; libmodsecurity's limits.
+use std::borrow::Cow;
+
+/// Bytes of an operator's parameter and of a value after escaping, and of `logdata` before; libmodsecurity's limits.
 const PARAMETER_MAX: usize = 200;
 const VALUE_MAX: usize = 100;
+const DATA_MAX: usize = 200;
 
 /// Effect of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +65,9 @@ impl Cause<'_> {
             Cause::Detected(sentence) => sentence.to_owned(),
             Cause::Operator { name, parameter, variable, value } => format!(
                 "Matched \"Operator `{name}' with parameter `{}' against variable `{}' (Value: `{}' )",
-                shortened(&escaped(parameter, Quotes::Keep), PARAMETER_MAX),
+                escaped_and_shortened(parameter, PARAMETER_MAX),
                 escaped(variable, Quotes::Keep),
-                shortened(&escaped(value, Quotes::Keep), VALUE_MAX),
+                escaped_and_shortened(value, VALUE_MAX),
             ),
         }
     }
@@ -89,7 +92,7 @@ impl ErrorLine<'_> {
             self.id,
             self.revision,
             escaped(self.message, Quotes::Keep),
-            escaped(self.data, Quotes::Escape),
+            escaped(&shortened(self.data, DATA_MAX), Quotes::Escape),
             self.severity,
             self.version,
             self.maturity,
@@ -129,14 +132,19 @@ fn escaped(bytes: &[u8], quotes: Quotes) -> String {
     text
 }
 
-/// The first `limit` bytes of an ASCII text, and the number of the others.
-fn shortened(text: &str, limit: usize) -> String {
-    match text.get(..limit) {
-        Some(start) if text.len() > limit => {
-            format!("{start} ({} characters omitted)", text.len() - limit)
+/// The first `limit` bytes of a text, and the number of the others.
+fn shortened(text: &[u8], limit: usize) -> Cow<'_, [u8]> {
+    match text.split_at_checked(limit) {
+        Some((start, rest)) if !rest.is_empty() => {
+            [start, format!(" ({} characters omitted)", rest.len()).as_bytes()].concat().into()
         }
-        _ => text.to_owned(),
+        _ => text.into(),
     }
+}
+
+fn escaped_and_shortened(text: &[u8], limit: usize) -> String {
+    let shown = escaped(text, Quotes::Keep);
+    String::from_utf8_lossy(&shortened(shown.as_bytes(), limit)).into_owned()
 }
 
 #[cfg(test)]
@@ -200,13 +208,19 @@ mod tests {
 
     #[test]
     fn long_parameters_and_values_are_cut_after_escaping() {
-        assert_eq!(shortened(&"x".repeat(200), PARAMETER_MAX), "x".repeat(200));
-        let cut = format!("{} (52 characters omitted)", "x".repeat(200));
-        assert_eq!(shortened(&"x".repeat(252), PARAMETER_MAX), cut);
-        let value = escaped(&[b'\n'; 26], Quotes::Keep);
-        assert_eq!(
-            shortened(&value, VALUE_MAX),
-            format!("{} (4 characters omitted)", "\\x0a".repeat(25))
-        );
+        let cut = |text: &[u8]| escaped_and_shortened(text, 100);
+        assert_eq!(cut(&[b'x'; 100]), "x".repeat(100));
+        assert_eq!(cut(&[b'x'; 152]), format!("{} (52 characters omitted)", "x".repeat(100)));
+        let escapes = "\\x0a".repeat(25);
+        assert_eq!(cut(&[b'\n'; 26]), format!("{escapes} (4 characters omitted)"));
+    }
+
+    #[test]
+    fn long_data_is_cut_before_escaping() {
+        let data = [b'"'; 202];
+        let line = ErrorLine { data: &data, ..line(Effect::Warning, Cause::Unconditional, &[]) };
+        let quotes = "\\x22".repeat(200);
+        let text = line.render();
+        assert!(text.contains(&format!("[data \"{quotes} (2 characters omitted)\"]")), "{text}");
     }
 }

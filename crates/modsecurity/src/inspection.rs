@@ -15,6 +15,7 @@ use tollgate_waf::{
 };
 
 use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
+use crate::debug_log::{DebugLog, Level, describe};
 use crate::error_log::{Cause, Effect, ErrorLine};
 use crate::rules::RuleSources;
 use crate::workers::{Bound, with_bound};
@@ -80,6 +81,9 @@ pub(crate) struct Inspection {
     is_body_unreadable: bool,
     /// For the caller, ends with NUL.
     response_body_text: Vec<u8>,
+    /// As it was sent, for the debug log.
+    target: Vec<u8>,
+    debug_log: Option<Arc<DebugLog>>,
     /// `None` if the rules have no audit log.
     recorded: Option<Box<Recorded>>,
 }
@@ -106,6 +110,7 @@ impl Inspection {
         let compiled =
             sources.compile().unwrap_or_else(|error| panic!("cannot load rules: {error}"));
         let (rules, audit_log) = (Arc::clone(&compiled.rules), compiled.audit_log.clone());
+        let debug_log = compiled.debug_log.clone();
         let spare = with_bound(&rules, Bound::spare);
         let mut transaction = match spare {
             Some(mut spare) => {
@@ -115,6 +120,9 @@ impl Inspection {
             None => Transaction::new(rules),
         };
         transaction.collections(&COLLECTIONS);
+        let has_matches = debug_log.as_ref().is_some_and(|log| log.has(Level::Match));
+        transaction.record_details(has_matches);
+        transaction.record_silent(has_matches);
         let now = Zoned::now();
         let unique_id = match id {
             [] => {
@@ -140,6 +148,8 @@ impl Inspection {
             is_verdict_taken: false,
             is_body_unreadable: false,
             response_body_text: Vec::new(),
+            target: Vec::new(),
+            debug_log,
             recorded,
         }
     }
@@ -181,8 +191,11 @@ impl Inspection {
 
     pub(crate) fn request_line(&mut self, method: &[u8], uri: &[u8], version: &[u8]) {
         self.protocol = [b"HTTP/", version].concat();
-        let path = uri.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let path = uri.split(|&byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default();
         self.path = percent_encoding::percent_decode(path).collect();
+        if self.debug_log.is_some() {
+            uri.clone_into(&mut self.target);
+        }
         if let Some(recorded) = &mut self.recorded {
             method.clone_into(&mut recorded.method);
             uri.clone_into(&mut recorded.uri);
@@ -274,6 +287,10 @@ impl Inspection {
 
     pub(crate) fn process_logging(&mut self) {
         self.phase(Transaction::process_logging);
+        let limits = self.transaction.limits_reached().to_string();
+        if !limits.is_empty() {
+            self.debug(Level::Limit, || format!("Limits reached: {limits}"));
+        }
         // Once, however often the connector calls.
         if let Some(recorded) = self.recorded.take()
             && self.transaction.is_audit_relevant(recorded.status)
@@ -337,8 +354,17 @@ impl Inspection {
             new.iter().filter(|matched| !matched.disruptive && self.rule(matched).audit_log);
         let lines: Vec<String> =
             logged.map(|matched| self.line(matched, Effect::Warning)).collect();
+        for matched in new {
+            self.debug(Level::Match, || describe(&self.rule(matched), matched));
+        }
         self.lines.extend(lines);
         self.matches_logged = self.transaction.matches().len();
+    }
+
+    fn debug(&self, level: Level, text: impl FnOnce() -> String) {
+        if let Some(log) = self.debug_log.as_ref().filter(|log| log.has(level)) {
+            log.write(level, &self.unique_id, &self.target, &text());
+        }
     }
 
     /// Returns the decision to end the transaction, once.
@@ -348,6 +374,9 @@ impl Inspection {
         }
         let verdict = self.verdict();
         self.is_verdict_taken = verdict.is_some();
+        if let Some(Decision { status, log, .. }) = &verdict {
+            self.debug(Level::Decision, || format!("Ends with status {status}: {log}"));
+        }
         verdict
     }
 

@@ -7,9 +7,11 @@
 
 mod audit_log;
 pub mod check;
+mod debug_log;
 mod error_log;
 mod inspection;
 mod interface;
+mod log_file;
 mod nginx_conf;
 mod rules;
 mod workers;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use tollgate_waf::{AuditEngine, Builder, RuleSet};
 
 use crate::audit_log::{AuditLog, AuditTarget};
+use crate::debug_log::DebugLog;
+use crate::log_file::LogFile;
 use crate::workers::warm_up;
 
 /// Like libmodsecurity, the engine only detects unless a directive sets its mode.
@@ -46,11 +48,12 @@ pub(crate) struct RuleSources {
     compiled: OnceLock<Arc<Compiled>>,
 }
 
-/// Rules ready to run, with their audit log.
+/// Rules ready to run, with their logs.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) audit_log: Option<Arc<AuditLog>>,
+    pub(crate) debug_log: Option<Arc<DebugLog>>,
     /// The rules that these share, which stay known for further places.
     _around: Option<Arc<Compiled>>,
 }
@@ -125,8 +128,9 @@ fn compiled(places: &[Vec<RuleSource>]) -> Result<Arc<Compiled>, String> {
             None => whole(places)?,
         };
         let files = rules.files().to_vec();
-        let audit_log = audit_log(&rules)?;
-        let compiled = made.insert(Arc::new(Compiled { rules, audit_log, _around: around }));
+        let (audit_log, debug_log) = (audit_log(&rules)?, debug_log(&rules)?);
+        let compiled = Compiled { rules, audit_log, debug_log, _around: around };
+        let compiled = made.insert(Arc::new(compiled));
         Ok((Arc::downgrade(compiled), files))
     })?;
     Ok(made
@@ -185,6 +189,16 @@ fn audit_log(rules: &RuleSet) -> Result<Option<Arc<AuditLog>>, String> {
         file_mode: settings.audit_log_file_mode,
     };
     AuditLog::open(target).map(|log| Some(Arc::new(log)))
+}
+
+fn debug_log(rules: &RuleSet) -> Result<Option<Arc<DebugLog>>, String> {
+    let settings = rules.settings();
+    let Some(path) = settings.debug_log.as_ref().filter(|_| settings.debug_log_level > 0) else {
+        return Ok(None);
+    };
+    let file = LogFile::open(path.into(), settings.audit_log_file_mode)
+        .map_err(|error| format!("cannot open debug log {path}: {error}"))?;
+    Ok(Some(Arc::new(DebugLog { file, level: settings.debug_log_level })))
 }
 
 /// Values that are made once for each key, until a file on which they depend changes.

@@ -81,6 +81,10 @@ pub struct Settings {
     pub audit_log_folder_mode: u32,
     /// `SecAuditLogFileMode`: permissions of files
     pub audit_log_file_mode: u32,
+    /// `SecDebugLog`
+    pub debug_log: Option<String>,
+    /// `SecDebugLogLevel`: 0 for no debug log
+    pub debug_log_level: u8,
     /// `SecComponentSignature`
     pub component_signatures: Vec<String>,
     /// `SecUnicodeMapFile`
@@ -117,6 +121,8 @@ impl Default for Settings {
             audit_log_folder: None,
             audit_log_folder_mode: 0o750,
             audit_log_file_mode: 0o640,
+            debug_log: None,
+            debug_log_level: 0,
             component_signatures: Vec::new(),
             unicode: Arc::default(),
         }

@@ -12,7 +12,7 @@ use super::lexer::Directive;
 use super::{action, at_argument, at_name, one};
 
 /// Directives without an effect on this engine, with the reason.
-const INERT: [(&str, &str); 22] = [
+const INERT: [(&str, &str); 20] = [
     ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
     (
         "SecPcreMatchLimit",
@@ -25,8 +25,6 @@ const INERT: [(&str, &str); 22] = [
     ("SecUploadDir", "no uploaded file is written"),
     ("SecUploadFileMode", "no uploaded file is written"),
     ("SecUploadKeepFiles", "no uploaded file is written"),
-    ("SecDebugLog", "there is no debug log"),
-    ("SecDebugLogLevel", "there is no debug log"),
     ("SecUnicodeCodePage", "SecUnicodeMapFile names the code page after the file"),
     ("SecStatusEngine", "nothing is sent home"),
     ("SecCookieFormat", "cookies are of version 0"),
@@ -35,7 +33,7 @@ const INERT: [(&str, &str); 22] = [
     ("SecXmlExternalEntity", "external entities are never loaded"),
     ("SecSensorId", "it only labels the audit log"),
     ("SecServerSignature", "the web server writes its name into responses"),
-    ("SecRulePerfTime", "there is no debug log"),
+    ("SecRulePerfTime", "times of rules are not measured"),
     ("SecConnEngine", "connections are limited by the proxy"),
     ("SecGuardianLog", "there is no guardian log"),
 ];
@@ -57,7 +55,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 41] = [
+const NAMES: [&str; 43] = [
     "Include",
     "IncludeOptional",
     "SecAction",
@@ -74,6 +72,8 @@ const NAMES: [&str; 41] = [
     "SecAuditLogType",
     "SecCollectionTimeout",
     "SecComponentSignature",
+    "SecDebugLog",
+    "SecDebugLogLevel",
     "SecDefaultAction",
     "SecInspectionLimit",
     "SecInspectionLimitAction",
@@ -201,6 +201,8 @@ impl Draft {
             "secauditlogformat" => {
                 settings.audit_log_json = value(directive, |t| Ok(t.eq_ignore_ascii_case("json")))?;
             }
+            "secdebuglog" => settings.debug_log = Some(value(directive, text)?),
+            "secdebugloglevel" => settings.debug_log_level = value(directive, level)?,
             "seccomponentsignature" => settings.component_signatures.push(value(directive, text)?),
             _ => {
                 let inert = INERT.iter().map(|(inert, _)| *inert);
@@ -234,6 +236,12 @@ fn switch(text: &str) -> Result<bool, Fault> {
 
 fn number(text: &str) -> Result<usize, Fault> {
     text.parse().map_err(|error| Fault::invalid(0, format!("\"{text}\": {error}")))
+}
+
+/// A level of the debug log.
+fn level(text: &str) -> Result<u8, Fault> {
+    let level = text.parse().ok().filter(|level| *level <= 9);
+    level.ok_or_else(|| Fault::invalid(0, format!("\"{text}\" is not a level from 0 to 9")))
 }
 
 fn separator(text: &str) -> Result<u8, Fault> {
