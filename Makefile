@@ -47,6 +47,8 @@ systems: packages ## of that, the systems under test alone: Caddy, Coraza and Cr
 	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
 	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
+	cargo run --quiet --locked -p tollgate -- systems build envoy
+	cargo run --quiet --locked -p tollgate -- systems build traefik
 	cargo test -p tollgate --features e2e --locked --test e2e -- systems:: --test-threads=256
 
 cluster-test: ## of that, the lab on a Slurm cluster inside this machine: root and network namespaces are needed

@@ -106,8 +106,10 @@ fn protocols(subjects: &str) -> String {
 #[test]
 fn every_protocol_reaches_the_systems_that_offer_it() {
     let workspace = Workspace::long();
-    workspace
-        .write("protocols.toml", &protocols("direct nginx haproxy apache caddy tollgate-gateway"));
+    workspace.write(
+        "protocols.toml",
+        &protocols("direct nginx haproxy apache caddy envoy traefik tollgate-gateway"),
+    );
     let run = without_limits(&["run", "protocols.toml", "--out", "out"]);
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
@@ -121,7 +123,7 @@ fn every_protocol_reaches_the_systems_that_offer_it() {
         assert!(table.contains(words), "no {words:?} in:\n{table}");
     }
     let records = workspace.records();
-    assert_eq!(records.len(), 5 * 6, "{}", show(&output));
+    assert_eq!(records.len(), 5 * 8, "{}", show(&output));
     for record in &records {
         let measurement = &record["outcome"]["measured"];
         assert!(measurement["responses"].as_u64() > Some(0), "{record:#}");

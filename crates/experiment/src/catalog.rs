@@ -398,8 +398,12 @@ mod tests {
             let recipe = catalog.recipe(&name).unwrap();
             for build in recipe.file.builds() {
                 let build = catalog.build(build).unwrap();
-                let has_sum = build.sources.iter().any(|source| source.name == "go.sum");
-                assert!(has_sum, "{}", build.name);
+                let is_pinned = |source: &NamedText| match source.name.as_str() {
+                    "go.sum" => true,
+                    "requirements.txt" => source.text.contains("--hash=sha256:"),
+                    _ => false,
+                };
+                assert!(build.sources.iter().any(is_pinned), "{}", build.name);
             }
         }
         assert!(catalog.names(Kind::Experiment).contains(&"first-look".to_owned()));

@@ -306,10 +306,12 @@ impl Default for Ready {
 pub struct BuildFile {
     /// Description in one line.
     pub title: String,
-    /// Debian packages needed besides Go.
+    /// Debian packages needed besides Go or pip.
     #[serde(default)]
     pub apt: Vec<String>,
-    /// Go packages by the file name of the program. Each is in the module or in one that it requires.
+    /// Go packages by the file name of the program. Each is in the module or in one that it requires. Empty if the programs come
+    /// from Python wheels, which `requirements.txt` pins with hashes.
+    #[serde(default)]
     pub programs: BTreeMap<String, String>,
     /// Flags of the linker (`-ldflags`).
     #[serde(default)]

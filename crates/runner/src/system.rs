@@ -181,10 +181,9 @@ fn first_match(pattern: &str) -> Option<PathBuf> {
 fn not_built(subject: &Subject, build: &Build) -> Missing {
     let title = &build.file.title;
     let line = format!("tollgate systems build {}", subject.recipe.name);
-    let (message, hint) = match build::tool_chain(build) {
-        Ok(_) => (format!("{title} is not built"), line),
-        Err(reason) => {
-            let hint = go::hint(go::needed(build));
+    let (message, hint) = match build::check_maker(build) {
+        Ok(()) => (format!("{title} is not built"), line),
+        Err(build::NoMaker { reason, hint }) => {
             let folders = build::ambiguous(build);
             let folders: Vec<_> = folders.iter().map(|one| one.display().to_string()).collect();
             if folders.is_empty() {

@@ -32,11 +32,46 @@ pub fn remove_cache() -> anyhow::Result<Option<(PathBuf, u64)>> {
     Ok(Some((cache, bytes)))
 }
 
+/// File of a build that pins Python wheels.
+const WHEELS: &str = "requirements.txt";
+
+/// Debian package that has pip.
+const PIP: &str = "python3-pip";
+
+/// Tool that makes a build.
+#[derive(Clone, Copy)]
+enum Maker {
+    Go(&'static ToolChain),
+    /// pip, whose version does not affect the result.
+    Pip,
+}
+
+/// Reason why nothing can make a build, and what to do.
+pub struct NoMaker {
+    pub reason: String,
+    pub hint: String,
+}
+
+/// Returns the Python wheels of a build with their versions.
+pub fn wheels(build: &Build) -> impl Iterator<Item = &str> {
+    let pinned = build.sources.iter().filter(|source| source.name == WHEELS);
+    let lines = pinned.flat_map(|source| source.text.lines());
+    lines.filter(|line| line.contains("==")).filter_map(|line| line.split_whitespace().next())
+}
+
+fn has_wheels(build: &Build) -> bool {
+    wheels(build).next().is_some()
+}
+
 /// Returns the result made by the installed tool chain or, without Go, the only result of these sources.
 pub fn find(build: &Build) -> Option<PathBuf> {
     let results = results_folder(build).ok()?;
-    match go::installed() {
-        Ok(tool_chain) => Some(results.join(result_name(build, tool_chain))),
+    let by = match go::installed() {
+        _ if has_wheels(build) => Ok(Maker::Pip),
+        found => found.map(Maker::Go),
+    };
+    match by {
+        Ok(maker) => Some(results.join(result_name(build, maker))),
         Err(_) => only(results_of_sources(&results, &source_hash(build))),
     }
     .filter(|folder| folder.is_dir())
@@ -53,24 +88,40 @@ pub fn ambiguous(build: &Build) -> Vec<PathBuf> {
     }
 }
 
-/// Returns the installed tool chain, or the reason why it cannot make a build.
-pub fn tool_chain(build: &Build) -> Result<&'static ToolChain, String> {
-    go::installed().and_then(|go| go.check(go::needed(build)).map(|()| go))
+/// Checks that a tool is installed that can make a build.
+pub fn check_maker(build: &Build) -> Result<(), NoMaker> {
+    maker(build).map(|_| ())
+}
+
+fn maker(build: &Build) -> Result<Maker, NoMaker> {
+    if has_wheels(build) {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "--version"]).stdin(Stdio::null());
+        return match pip.output() {
+            Ok(output) if output.status.success() => Ok(Maker::Pip),
+            Ok(_) | Err(_) => Err(NoMaker {
+                reason: "pip for python3 is not installed".to_owned(),
+                hint: format!("install the Debian package {PIP}"),
+            }),
+        };
+    }
+    let needed = go::needed(build);
+    let go = go::installed().and_then(|go| go.check(needed).map(|()| go));
+    go.map(Maker::Go).map_err(|reason| NoMaker { reason, hint: go::hint(needed) })
 }
 
 /// Makes a build, replaces an earlier result, and returns the folder of the result. The output of the tools goes to
 /// standard error.
 pub fn make(build: &Build) -> anyhow::Result<PathBuf> {
-    let tool_chain = tool_chain(build).map_err(|reason| {
-        let hint = go::hint(go::needed(build));
+    let maker = maker(build).map_err(|NoMaker { reason, hint }| {
         anyhow!("cannot build {}; {hint}: {reason}", build.file.title)
     })?;
     let results = results_folder(build)?;
-    let folder = results.join(result_name(build, tool_chain));
+    let folder = results.join(result_name(build, maker));
     let work = results.join(format!("unfinished-{}", process::id()));
     // Left by a killed process with the same id.
     remove_folder(&work)?;
-    let made = make_in(build, tool_chain, &work)
+    let made = make_in(build, maker, &work)
         .and_then(|result| move_into_place(&result, &folder, &work.join("replaced")));
     // An error of the build is more important than one of the cleanup.
     fs::remove_dir_all(&work).ok();
@@ -120,8 +171,13 @@ fn results_folder(build: &Build) -> anyhow::Result<PathBuf> {
     Ok(cache()?.join("builds").join(&build.name))
 }
 
-fn result_name(build: &Build, tool_chain: &ToolChain) -> String {
-    format!("{}-{}", source_hash(build), &tool_chain.hash()[..HASH_DIGITS])
+fn result_name(build: &Build, maker: Maker) -> String {
+    let source = source_hash(build);
+    match maker {
+        Maker::Go(tool_chain) => format!("{source}-{}", &tool_chain.hash()[..HASH_DIGITS]),
+        // Wheels are made for each architecture.
+        Maker::Pip => format!("{source}-{}", env::consts::ARCH),
+    }
 }
 
 fn source_hash(build: &Build) -> String {
@@ -161,15 +217,14 @@ fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> anyhow::Res
     }
 }
 
-fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> anyhow::Result<PathBuf> {
+fn make_in(build: &Build, maker: Maker, work: &Path) -> anyhow::Result<PathBuf> {
     let needed = go::needed(build);
-    let hint = if tool_chain.must_fetch(needed) {
-        format!(
+    let hint = match maker {
+        Maker::Go(tool_chain) if tool_chain.must_fetch(needed) => format!(
             "; {tool_chain} is installed and has to fetch a newer release; if it cannot, {}",
             go::hint(needed)
-        )
-    } else {
-        String::new()
+        ),
+        Maker::Go(_) | Maker::Pip => String::new(),
     };
     let run = |command: &mut Command, hint: &str| {
         let run = command::foreground(command.stdin(Stdio::null()), &Interrupt::default());
@@ -182,6 +237,15 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> anyhow::Result
     for source in &build.sources {
         let path = sources.join(&source.name);
         fs::write(&path, &source.text).map_err(io_error("write", &path))?;
+    }
+    if let Maker::Pip = maker {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        pip.args(["--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-compile"]);
+        pip.args(["--requirement", WHEELS, "--target"]).arg(&result).current_dir(&sources);
+        // It warns of packages of the system, which stay as they are.
+        pip.env("PIP_ROOT_USER_ACTION", "ignore");
+        run(&mut pip, "")?;
     }
     for (program, package) in &build.file.programs {
         let mut go = Command::new("go");

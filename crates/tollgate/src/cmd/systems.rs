@@ -260,6 +260,9 @@ fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
         for module in go::modules(&build) {
             writeln!(text, "  module  {module}")?;
         }
+        for wheel in build::wheels(&build) {
+            writeln!(text, "  wheel   {wheel}")?;
+        }
         writeln!(text, "  in      {}", folder.display())?;
         writeln!(text, "  sha256  {} (over all files)", build::hash_folder(&folder)?)?;
     }
