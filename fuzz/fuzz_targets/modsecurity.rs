@@ -42,7 +42,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn msc_rules_merge(rules: Handle, from: Handle, error: *mut *const c_char) -> c_int;
     fn msc_rules_dump(rules: Handle);
-    fn msc_rules_error_cleanup(error: *mut *const c_char);
+    fn msc_rules_error_cleanup(error: *const c_char);
     fn msc_rules_cleanup(rules: Handle) -> c_int;
     fn msc_new_transaction(server: Handle, rules: Handle, data: Handle) -> Handle;
     fn msc_new_transaction_with_id(
@@ -65,7 +65,7 @@ unsafe extern "C" {
         method: *const c_char,
         version: *const c_char,
     ) -> c_int;
-    fn msc_set_request_hostname(transaction: Handle, name: *const c_uchar, length: usize) -> c_int;
+    fn msc_set_request_hostname(transaction: Handle, name: *const c_uchar) -> c_int;
     fn msc_add_request_header(
         transaction: Handle,
         name: *const c_uchar,
@@ -266,8 +266,8 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                 msc_process_uri(one, pointer(&uri), pointer(&method), pointer(&version));
             }
             3 => {
-                let name = input.bytes();
-                msc_set_request_hostname(one, name.as_ptr(), name.len());
+                let name = input.text();
+                msc_set_request_hostname(one, pointer(&name).cast());
             }
             4 => {
                 let (name, value) = (input.text(), input.text());
@@ -340,8 +340,7 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                 let mut error = null();
                 let added = msc_rules_add(rules, pointer(&text), &raw mut error);
                 assert_eq!(added < 0, !error.is_null());
-                msc_rules_error_cleanup(&raw mut error);
-                assert!(error.is_null());
+                msc_rules_error_cleanup(error);
             }
             20 => {
                 let which = input.byte();
@@ -349,7 +348,7 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                 let mut error = null();
                 // Also one with itself, which has ids twice.
                 msc_rules_merge(rules, from, &raw mut error);
-                msc_rules_error_cleanup(&raw mut error);
+                msc_rules_error_cleanup(error);
             }
             21 => {
                 let slot = usize::from(input.byte() % 3);
@@ -379,7 +378,7 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                 let mut error = null();
                 msc_rules_dump(rules);
                 assert_eq!(msc_rules_add_remote(rules, null(), null(), &raw mut error), -1);
-                msc_rules_error_cleanup(&raw mut error);
+                msc_rules_error_cleanup(error);
                 assert_eq!(msc_rules_add_file(rules, c"/nonexistent".as_ptr(), null_mut()), -1);
                 msc_rules_add_file(rules, null(), null_mut());
             }
@@ -387,7 +386,7 @@ unsafe fn call(handles: &mut Handles, input: &mut Input<'_>) {
                 msc_add_n_request_header(one, null(), 7, null(), 9);
                 msc_append_request_body(one, null(), 9);
                 msc_append_response_body(one, null(), 9);
-                msc_set_request_hostname(one, null(), 9);
+                msc_set_request_hostname(one, null());
                 msc_intervention(one, null_mut());
             }
         }

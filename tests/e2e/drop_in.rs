@@ -298,6 +298,45 @@ fn post(content_type: &str, body: &str) -> Vec<u8> {
     format!("POST /post HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: test\r\nAccept: */*\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
+#[test]
+fn crate_of_crates_io_uses_the_installed_library() {
+    let workspace = Workspace::concurrent();
+    let prefix = workspace.path("installed");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut install = Command::new(folder.join("scripts/install"));
+    install.arg(assert_cmd::cargo::cargo_bin!("tollgate")).env("PREFIX", &prefix);
+    let output = install.output().expect("scripts/install");
+    assert!(output.status.success(), "{}", show(&output));
+    let library = prefix.join("lib/tollgate");
+    let output = Command::new("cargo")
+        .args(["run", "--quiet", "--locked"])
+        .current_dir(folder.join("tests/modsecurity-crate"))
+        .env("PKG_CONFIG_PATH", library.join("pkgconfig"))
+        .env("LD_LIBRARY_PATH", &library)
+        .env("CARGO_TARGET_DIR", workspace.path("target"))
+        .output()
+        .expect("cargo");
+    assert!(output.status.success(), "{}", show(&output));
+    let text = stdout(&output);
+    let lines: Vec<&str> =
+        text.lines().map(|line| line.split(" [file").next().unwrap_or(line)).collect();
+    assert_eq!(
+        lines,
+        [
+            concat!(
+                "Tollgate v",
+                env!("CARGO_PKG_VERSION"),
+                " (compatible with ModSecurity v3.0.13)"
+            ),
+            "refused: Error adding plain rules to rule set: <<reference missing or not informed>>:1:1: unknown directive \"SecRuel\"; did you mean \"SecRule\"?",
+            "log: ModSecurity: Warning. Matched \"Operator `Contains' with parameter `admin' against variable `REQUEST_URI' (Value: `/admin' )",
+            "early: false",
+            "body: 3",
+            "301 https://www.example.com/",
+        ]
+    );
+}
+
 /// At most five failures in a minute.
 const COUNTING: &str = r#"
 SecRuleEngine On

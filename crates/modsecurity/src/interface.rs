@@ -259,8 +259,8 @@ extern "C" fn msc_rules_dump(_rules: Option<&mut RuleSources>) {
 
 /// Frees an error text.
 #[unsafe(no_mangle)]
-extern "C" fn msc_rules_error_cleanup(error: Option<&mut *mut c_char>) {
-    guard(|| error.map(free));
+extern "C" fn msc_rules_error_cleanup(mut error: *mut c_char) {
+    guard(|| free(&mut error));
 }
 
 /// Frees a set. Transactions that use its rules keep them.
@@ -371,12 +371,8 @@ extern "C" fn msc_process_uri(
 
 /// Sets the name of the host in log lines, in place of the server's address.
 #[unsafe(no_mangle)]
-extern "C" fn msc_set_request_hostname(
-    transaction: Option<&mut Transaction>,
-    name: Octets,
-    length: usize,
-) -> c_int {
-    with(transaction, |inspection| inspection.hostname(name.bytes(length)))
+extern "C" fn msc_set_request_hostname(transaction: Option<&mut Transaction>, name: Text) -> c_int {
+    with(transaction, |inspection| inspection.hostname(name.bytes()))
 }
 
 /// Adds a request header.
@@ -624,7 +620,7 @@ mod tests {
         let on_transactions: &[(&str, c_int, OnTransaction)] = &[
             ("msc_process_connection", 1, |t| msc_process_connection(Some(t), A(), 1, A(), 2)),
             ("msc_process_uri", 1, |t| msc_process_uri(Some(t), A(), A(), A())),
-            ("msc_set_request_hostname", 1, |t| msc_set_request_hostname(Some(t), B(), 1)),
+            ("msc_set_request_hostname", 1, |t| msc_set_request_hostname(Some(t), A())),
             ("msc_add_request_header", 1, |t| msc_add_request_header(Some(t), A(), A())),
             ("msc_add_n_request_header", 1, |t| msc_add_n_request_header(Some(t), B(), 1, B(), 1)),
             ("msc_process_request_headers", 1, |t| msc_process_request_headers(Some(t))),
@@ -662,7 +658,7 @@ mod tests {
             }),
             ("msc_rules_merge", |_, _, r| freed(|error| msc_rules_merge(r, r, error))),
             ("msc_rules_dump", |_, _, r| msc_rules_dump(Some(r))),
-            ("msc_rules_error_cleanup", |_, _, _| msc_rules_error_cleanup(Some(&mut null_mut()))),
+            ("msc_rules_error_cleanup", |_, _, _| msc_rules_error_cleanup(null_mut())),
             ("msc_rules_cleanup", |_, _, _| assert_eq!(msc_rules_cleanup(Some(Box::default())), 1)),
             ("msc_new_transaction", |_, s, r| {
                 let transaction = msc_new_transaction(Some(s), Some(r), null_mut());

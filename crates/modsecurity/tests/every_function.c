@@ -32,7 +32,7 @@ static void run(ModSecurity *server, RulesSet *rules, const char *target, const 
     Transaction *transaction = msc_new_transaction_with_id(server, rules, "id-1", "data");
     msc_process_connection(transaction, "192.0.2.7", 1234, "127.0.0.1", 80);
     msc_process_uri(transaction, target, "POST", "1.1");
-    msc_set_request_hostname(transaction, octets("www.example.com"), strlen("www.example.com"));
+    msc_set_request_hostname(transaction, octets("www.example.com"));
     msc_add_request_header(transaction, octets("Host"), octets("www.example.com"));
     msc_add_n_request_header(transaction, octets("Content-Typexx"), 12, octets("application/x-www-form-urlencodedxx"), 33);
     print_intervention(transaction, "before");
@@ -66,8 +66,7 @@ static void call_with_nulls(ModSecurity *server) {
     msc_set_connector_info(NULL, NULL);
     printf("null rules %d", msc_rules_add(NULL, NULL, &error));
     printf(" %s\n", error);
-    msc_rules_error_cleanup(&error);
-    msc_rules_error_cleanup(&error);
+    msc_rules_error_cleanup(error);
     msc_rules_error_cleanup(NULL);
     msc_rules_add_file(NULL, NULL, NULL);
     msc_rules_merge(NULL, NULL, NULL);
@@ -75,7 +74,7 @@ static void call_with_nulls(ModSecurity *server) {
     printf("null transaction %d\n", msc_new_transaction(server, NULL, NULL) != NULL);
     msc_process_connection(NULL, NULL, 0, NULL, 0);
     msc_process_uri(NULL, NULL, NULL, NULL);
-    msc_set_request_hostname(NULL, NULL, 9);
+    msc_set_request_hostname(NULL, NULL);
     msc_add_request_header(NULL, NULL, NULL);
     msc_add_n_request_header(NULL, NULL, 9, NULL, 9);
     msc_process_request_headers(NULL);
@@ -132,13 +131,13 @@ int main(int argc, char **argv) {
     printf("merge %d\n", msc_rules_merge(child, parent, &error));
     printf("twice %d", msc_rules_merge(child, parent, &error));
     printf(" %s\n", error ? error : "-");
-    msc_rules_error_cleanup(&error);
+    msc_rules_error_cleanup(error);
     printf("wrong %d", msc_rules_add(child, "SecRuel ARGS a", &error));
     printf(" %s\n", error ? error : "-");
-    msc_rules_error_cleanup(&error);
+    msc_rules_error_cleanup(error);
     printf("remote %d", msc_rules_add_remote(child, "key", "https://example.com/", &error));
     printf(" %s\n", error ? error : "-");
-    msc_rules_error_cleanup(&error);
+    msc_rules_error_cleanup(error);
 
     char path[] = "/tmp/every-function-XXXXXX";
     int file = mkstemp(path);

@@ -20,7 +20,7 @@ Transaction *msc_new_transaction_with_id(ModSecurity *server, RulesSet *rules, c
 int msc_process_connection(Transaction *transaction, const char *client, int client_port, const char *server, int server_port);
 /* The version is without "HTTP/". */
 int msc_process_uri(Transaction *transaction, const char *uri, const char *method, const char *http_version);
-int msc_set_request_hostname(Transaction *transaction, const unsigned char *name, size_t length);
+int msc_set_request_hostname(Transaction *transaction, const unsigned char *name);
 int msc_add_request_header(Transaction *transaction, const unsigned char *name, const unsigned char *value);
 int msc_add_n_request_header(Transaction *transaction, const unsigned char *name, size_t name_length,
                              const unsigned char *value, size_t value_length);
