@@ -409,6 +409,15 @@ fn check_formats(workspace: &Workspace) {
     let mut entries = entries.as_array().expect("an array").iter();
     let entry = entries.find(|entry| entry["name"] == "browse/full: CPU per request");
     assert_eq!(entry.map(|entry| &entry["value"]), Some(ratio));
+    let chart = report(workspace, "svg");
+    assert!(chart.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" "), "{chart}");
+    assert!(chart.contains("prefers-color-scheme: dark") && chart.contains("full: "), "{chart}");
+    workspace.write("price.svg", &chart);
+    let picture = workspace.path("price.png");
+    let argument = format!("--screenshot={}", picture.display());
+    chromium(workspace, &[&argument, "--window-size=800,300"], &workspace.path("price.svg"));
+    let bytes = fs::read(picture).expect("a screenshot");
+    assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 2_000, "{} bytes", bytes.len());
     let files = report(workspace, "hgrm");
     assert_eq!(files, "out/hgrm/browse/nginx.hgrm\nout/hgrm/browse/full.hgrm\n");
     for file in files.lines() {

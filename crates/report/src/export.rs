@@ -29,11 +29,15 @@ const ABLATION_HEADER: &str = "case,file,subject,n,cpu_us,cpu_us_low,cpu_us_high
 
 /// Error of [`Format::Github`](crate::Format::Github).
 #[derive(Debug, Error)]
-#[error(
-    "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \
-     `tollgate report DIR` says why no trial counts"
-)]
-pub struct NoFigure;
+pub enum NoFigure {
+    #[error(
+        "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \
+         `tollgate report DIR` says why no trial counts"
+    )]
+    Trial,
+    #[error("no price of CPU time to draw; `tollgate report DIR` says why")]
+    Price,
+}
 
 /// The prices as CSV, unrounded: one line per case, subject and figure. A subject without a price has one line.
 pub(crate) fn csv(analysis: &Analysis) -> anyhow::Result<String> {
@@ -357,7 +361,7 @@ pub(crate) fn github(analysis: &Analysis) -> anyhow::Result<String> {
             }
         }
     }
-    if entries.is_empty() { Err(NoFigure.into()) } else { files::json(&entries) }
+    if entries.is_empty() { Err(NoFigure::Trial.into()) } else { files::json(&entries) }
 }
 
 /// Writes the latencies of each case and subject with a valid trial as HdrHistogram's percentile distribution, and

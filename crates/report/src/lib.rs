@@ -32,6 +32,8 @@ pub enum Format {
     Markdown,
     /// For a browser: one file with all plots.
     Html,
+    /// For a document: the chart of the CPU prices of the first case.
+    Svg,
     /// For a spreadsheet: one line per price.
     Csv,
     /// For a program: everything.
@@ -48,6 +50,7 @@ pub fn render(source: &ReportSource, format: Format, screen: Screen) -> anyhow::
         Format::Table => Ok(text::render(&of_run(source), screen)),
         Format::Markdown => Ok(markdown::render(&of_run(source))),
         Format::Html => html::render(source),
+        Format::Svg => Ok(html::price_chart(source)?),
         Format::Csv => export::csv(&source.analysis),
         Format::Json => json(&source.analysis),
         Format::Hyperfine => export::hyperfine(source),

@@ -6,6 +6,7 @@ pub mod svg;
 mod timeline;
 
 use crate::document::{Block, Document, Media, Section, capitalized, of_run};
+use crate::export::NoFigure;
 use crate::source::ReportSource;
 use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
@@ -14,8 +15,11 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use plots::Figure;
 use serde::Serialize;
 
+/// Colors and plots.
+const PLOT_STYLE: &str = include_str!("plot.css");
+
 /// The style sheet of all pages.
-pub const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = concat!(include_str!("plot.css"), include_str!("style.css"));
 
 /// Name of all templates. Its extension makes minijinja escape all text. Only drawings are marked as safe; they escape it themselves.
 const NAME: &str = "page.html";
@@ -54,6 +58,16 @@ pub(crate) fn render(source: &ReportSource) -> anyhow::Result<String> {
     }
     let page = Page { style: STYLE, document: &document, sections };
     page_of(include_str!("page.html.j2"), &page)
+}
+
+/// Renders the chart of the CPU prices of the first case that has one, as an SVG file in the colors of its reader.
+pub(crate) fn price_chart(source: &ReportSource) -> Result<String, NoFigure> {
+    let chart = plots::price_chart(&source.analysis).ok_or(NoFigure::Price)?;
+    let start = "<svg ";
+    let styled = format!("{start}xmlns=\"http://www.w3.org/2000/svg\" ");
+    let chart = chart.replacen(start, &styled, 1);
+    let (head, body) = chart.split_once('\n').unwrap_or((&chart, ""));
+    Ok(format!("{head}\n<style>\n{PLOT_STYLE}</style>\n{body}"))
 }
 
 pub fn page_of(template: &str, page: &impl Serialize) -> anyhow::Result<String> {

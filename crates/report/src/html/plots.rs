@@ -3,7 +3,7 @@
 use super::svg::{self, Bar, Bars, Catch, Curve, Distribution, Dots, SweepPanel};
 use super::timeline::Trials;
 use crate::analysis::{
-    BlockFigure, CaseAnalysis, Range, SubjectAnalysis, attacks_blocked, blocked,
+    Analysis, BlockFigure, CaseAnalysis, Range, SubjectAnalysis, attacks_blocked, blocked,
 };
 use crate::document::{Cell, NONE, Plot, Row, Table, load_unit, range};
 use crate::source::ReportSource;
@@ -51,6 +51,12 @@ pub(super) fn draw(source: &ReportSource, plot: &Plot) -> anyhow::Result<Vec<Fig
     let name = &analysis.cases[*index].case.name;
     let title = if analysis.cases.len() > 1 { name.clone() } else { String::new() };
     Ok(figures.into_iter().map(|figure| Figure { of: title.clone(), ..figure }).collect())
+}
+
+/// The CPU prices of the first case that has one.
+pub(super) fn price_chart(analysis: &Analysis) -> Option<String> {
+    let mut charts = analysis.cases.iter().filter_map(|case| bars(&analysis.baseline, case));
+    Some(charts.next()?.svg)
 }
 
 fn legend(case: &CaseAnalysis, series: impl Iterator<Item = usize>) -> Vec<(usize, String)> {

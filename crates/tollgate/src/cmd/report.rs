@@ -47,6 +47,8 @@ enum Format {
     Markdown,
     /// For a browser: one file with all plots
     Html,
+    /// For a document: the chart of CPU prices, in the colors of its reader, light or dark
+    Svg,
     /// For a spreadsheet: one line per price
     Csv,
     /// For programs: all data
@@ -118,6 +120,7 @@ impl Format {
             Self::Csv => report::Format::Csv,
             Self::Json => report::Format::Json,
             Self::Html => report::Format::Html,
+            Self::Svg => report::Format::Svg,
             Self::Hyperfine => report::Format::Hyperfine,
             Self::Gobench => report::Format::Gobench,
             Self::Github => report::Format::Github,
