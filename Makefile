@@ -66,9 +66,10 @@ fuzz: ## parsers, the gateway and the WAF engine against second readings, on mad
 	@scripts/waf-differential 2000
 	@scripts/waf-differential 2000 1 packaged
 
-differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mutated requests: an hour
+differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mutated requests, and the drop-in below nginx: an hour
 	@scripts/setup gcc go libmodsecurity-dev
 	@scripts/waf-differential 100000
+	@benches/drop-in
 
 bench: packages ## figures and costs beside those of the peers, in turns: an hour
 	@scripts/setup wrk apache2-utils nghttp2-client gcc

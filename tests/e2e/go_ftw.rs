@@ -42,7 +42,7 @@ pub(crate) fn core_rule_set() -> PathBuf {
 }
 
 /// Starts the backend that the tests expect: `/reflect` sends what the body of the request describes.
-fn start_backend() -> SocketAddr {
+pub(crate) fn start_backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address");
     thread::spawn(move || {
@@ -128,12 +128,18 @@ fn listed(text: &str) -> BTreeMap<&str, &str> {
     lines.filter_map(|line| line.split_once(": ")).collect()
 }
 
+/// Builds the runner of tests. Returns its path.
+pub(crate) fn build_go_ftw(workspace: &Workspace) -> PathBuf {
+    let program = workspace.path("go-ftw");
+    go("tests/go-ftw", &["build", "-o", program.to_str().expect("UTF-8"), "."]);
+    program
+}
+
 #[test]
 pub(crate) fn core_rule_set_passes_its_tests_through_the_gateway() {
     let workspace = Workspace::long();
     let rules = core_rule_set();
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-ftw");
-    go("tests/go-ftw", &["build", "-o", program.to_str().expect("UTF-8"), "."]);
+    let program = build_go_ftw(&workspace);
     let backend = start_backend();
     let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
     let config = format!(

@@ -82,6 +82,8 @@ mod drop_in; // In Debian's nginx, beside libmodsecurity.
 mod drop_in_check; // `tollgate waf check --for modsecurity`, and nginx with the library on the same configuration.
 #[cfg(feature = "e2e")]
 mod drop_in_nginx; // Workers, HTTP/2, subrequests, bodies in files, error pages, gzip, reloads.
+#[cfg(feature = "e2e")]
+mod drop_in_rules; // The Core Rule Set's tests, sent by go-ftw.
 
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
