@@ -76,6 +76,8 @@ struct Around<'a> {
     is_on: bool,
     /// As in [`RuleSources`](crate::rules::RuleSources): directives of the innermost place first.
     rules: Vec<Vec<&'a Directive>>,
+    /// Position of the set that they make.
+    set: Option<usize>,
 }
 
 #[derive(Default)]
@@ -127,7 +129,8 @@ impl Checker {
         if !own.is_empty() {
             here.rules.insert(0, own);
         }
-        let set = self.set(place, &here.rules);
+        let set = self.set(place, &here);
+        here.set = Some(set);
         let title = title(place);
         self.check.places.push(CheckedPlace { depth, title, is_on: here.is_on, set });
         places.into_iter().try_for_each(|inner| self.visit(inner, &here, depth + 1))
@@ -138,7 +141,8 @@ impl Checker {
     }
 
     /// Returns the position of a set, which is loaded when it is new.
-    fn set(&mut self, place: &Directive, rules: &[Vec<&Directive>]) -> usize {
+    fn set(&mut self, place: &Directive, here: &Around<'_>) -> usize {
+        let rules = &here.rules;
         let named =
             |directive: &&Directive| (directive.name.clone(), directive.argument(0).to_owned());
         let key = rules.iter().map(|own| own.iter().map(named).collect()).collect();
@@ -152,29 +156,44 @@ impl Checker {
             _ => format!("{} at {}", directive.argument(0), directive.place),
         });
         let sources = sources.collect();
-        let rules = self.load(place, rules);
+        let rules = self.load(place, here);
         self.check.sets.push(CheckedSet { sources, rules });
         position
     }
 
-    /// Loads rules as the library does when nginx adds them one by one, and then merges them.
-    fn load(&mut self, place: &Directive, rules: &[Vec<&Directive>]) -> Option<RuleSet> {
-        let mut are_valid = true;
-        for directive in rules.iter().flatten() {
+    /// Loads the rules of a place as the library does: those of its own one by one, which must be valid, and then with those around.
+    fn load(&mut self, place: &Directive, here: &Around<'_>) -> Option<RuleSet> {
+        let around = here.set.map(|set| self.check.sets[set].rules.as_ref());
+        let own = if around.is_some() { &here.rules[..1] } else { &here.rules };
+        let mut is_valid = true;
+        for directive in own.iter().flatten() {
             let source = with_source(RuleSet::builder().skip_unsupported(true), &source(directive));
             if let Err(error) = source.check() {
-                are_valid = false;
-                self.refuse(&directive.place, &format!("{}: {error}", directive.name));
+                is_valid = false;
+                self.check
+                    .refused
+                    .insert(format!("{}: {}: {error}", directive.place, directive.name));
             }
         }
-        if !are_valid {
+        // Rules around that cannot be loaded have been reported.
+        if !is_valid || matches!(around, Some(None)) {
             return None;
         }
-        let places: Vec<Vec<RuleSource>> = rules
+        let places: Vec<Vec<RuleSource>> = here
+            .rules
             .iter()
             .map(|own| own.iter().map(|directive| source(directive)).collect())
             .collect();
-        match builder(&places).skip_unsupported(true).build() {
+        let overlaid = around.flatten().map(|around| {
+            let own = places[0].iter().fold(RuleSet::builder(), with_source);
+            own.skip_unsupported(true).build_on(around)
+        });
+        let rules = match overlaid.transpose() {
+            Ok(Some(Some(rules))) => Ok(rules),
+            Ok(Some(None) | None) => builder(&places).skip_unsupported(true).build(),
+            Err(error) => Err(error),
+        };
+        match rules {
             Ok(rules) => {
                 let refused = rules.skipped().iter();
                 let refused =
