@@ -53,6 +53,8 @@ fn invalid_input_exits_with_2() {
     for (arguments, message) in [
         (&["run", "first-lok"][..], "unknown experiment `first-lok`; did you mean `first-look`?"),
         (&["run", "ngnix"], "unknown system `ngnix`; did you mean `nginx`?"),
+        (&["run", "-blocks", "5"], "'-blocks': long options have two dashes: --blocks"),
+        (&["load", "-disable-keepalive", "a"], "have two dashes: --disable-keepalive"),
         (&["init", "ngnix", "haproxy"], "did you mean `nginx`?"),
         (&["init", "--system", "nginx"], "nginx is a built-in system; choose another name"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory"),

@@ -341,7 +341,7 @@ fn invalid_arguments_are_rejected_before_the_start() {
     let url = "http://127.0.0.1:1/";
     for (arguments, reason) in [
         (&[url, "-n", "0"][..], "'0' for '--requests <N>'"),
-        (&[url, "-d", "1s", "--rate", "5k"], "expected a number above 0 and at most 10000000"),
+        (&[url, "-d", "1s", "--rate", "5t"], "expected a number above 0 and at most 10000000"),
         (&[url, "-d", "-1s"], "expected a time such as 500ms"),
         (&[url, "-d", "1s", "--timeout", "0"], "expected a time above 0 and at most 1h"),
         (&[url, "-d", "1s", "--host", ""], "expected a host such as shop.example"),

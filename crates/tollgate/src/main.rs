@@ -32,12 +32,13 @@ mod console;
 mod signals;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use cmd::{
     batch, compare, doctor, gateway, load, mix, origin, packaging, report, run, search, systems,
     waf,
 };
 use console::EXIT_CODES;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use tollgate_records::manifest::VERSION;
 
@@ -46,7 +47,11 @@ use tollgate_records::manifest::VERSION;
 mod schemas;
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(error) = single_dash(&words) {
+        error.exit();
+    }
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|mut error| {
         if error.kind() == ErrorKind::UnknownArgument {
             // Removes the hint to pass an unknown option as a value. Similar options are still named.
             error.remove(ContextKind::Suggested);
@@ -57,6 +62,34 @@ fn main() -> ExitCode {
         return cmd::agent::run(args);
     }
     if cli.command.starts_servers() { signals::supervise(|| execute(&cli)) } else { execute(&cli) }
+}
+
+/// The error for a long option with one dash, as in the Go programs hey and vegeta: `-rate`, which would be read as `-r ate`.
+fn single_dash(words: &[OsString]) -> Option<clap::Error> {
+    let mut command = Cli::command();
+    command.build();
+    let mut at = 1;
+    while let Some(found) = words.get(at).and_then(|word| command.find_subcommand(word)).cloned() {
+        command = found;
+        at += 1;
+    }
+    let options = words.get(at..)?.iter().map_while(|word| word.to_str());
+    for word in options.take_while(|word| *word != "--") {
+        let Some(name) = word.strip_prefix('-').filter(|name| !name.starts_with('-')) else {
+            continue;
+        };
+        let name = name.split('=').next().unwrap_or(name);
+        let is_long = |arg: &clap::Arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long().into_iter().chain(aliases).any(|long| long == name)
+        };
+        if name.len() > 2 && command.get_arguments().any(is_long) {
+            let message =
+                format!("unexpected option '-{name}': long options have two dashes: --{name}");
+            return Some(command.error(ErrorKind::UnknownArgument, message));
+        }
+    }
+    None
 }
 
 fn execute(cli: &Cli) -> ExitCode {

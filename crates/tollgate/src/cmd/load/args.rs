@@ -1,8 +1,8 @@
 //! Arguments of `tollgate load`.
 
 use super::values::{
-    CpuList, MAX_DURATION, cpu_list, header, host, interval, length, number, pace, rate, timeout,
-    warm_up,
+    CpuList, MAX_DURATION, cpu_list, header, host, interval, length, number, pace, rate, requests,
+    timeout, warm_up,
 };
 use super::{metrics, series};
 use crate::cmd::prepare::CatalogArgs;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     pub(super) url: String,
 
     /// Number of requests to send, all measured
-    #[arg(short = 'n', long, value_name = "N", help_heading = "Length", conflicts_with = "duration", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Length", conflicts_with = "duration", allow_negative_numbers = true, value_parser = requests)]
     pub(super) requests: Option<u64>,
     /// Length of the measurement, such as 10s or 1m 30s; a number alone is in seconds [default: 10s
     /// without -n; the whole recording with --pace]
@@ -361,6 +361,7 @@ mod foreign {
         ("concurrency", "use --connections N"),
         ("cookie", "use -H 'Cookie: ...'"),
         ("data-binary", "use --body TEXT or --body @FILE"),
+        ("iterations", "use --requests N"),
         ("max-time", "use --timeout TIME"),
         ("output", "use --format json or csv, and > FILE"),
         ("output-format", "use --format json or csv"),
@@ -399,7 +400,8 @@ mod foreign {
             let arg = hidden(name).num_args(0..=1).default_missing_value("");
             arg.value_parser(Instead(name, instead))
         };
-        let default = ["k", "latency"].map(|name| hidden(name).action(ArgAction::SetTrue));
+        let default = ["k", "latency", "latency-correction", "no-tui"]
+            .map(|name| hidden(name).action(ArgAction::SetTrue));
         OTHERS.iter().map(rejected).chain(default).collect()
     }
 }
@@ -565,6 +567,7 @@ mod tests {
             ("--script=a.lua", "'--script': use --mix"),
             ("-T text/plain", "use -H 'Content-Type: TYPE'"),
             ("--rps 10", "'--rps': use --rate N"),
+            ("--iterations 9", "'--iterations': use --requests N"),
             ("-d {\"a\":1}", "for a body use --body"),
             ("--json --format csv", "--json"),
         ] {

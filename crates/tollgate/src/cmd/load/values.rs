@@ -24,6 +24,23 @@ pub(super) fn number(max: usize) -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=max as u64)
 }
 
+/// Parses a number of requests.
+pub(super) fn requests(text: &str) -> Result<u64, String> {
+    let (digits, factor) = with_unit(text);
+    match digits.parse().ok().and_then(|number: u64| number.checked_mul(factor)) {
+        None | Some(0) => Err("expected a number above 0, such as 5000 or 10k".to_owned()),
+        Some(number) => Ok(number),
+    }
+}
+
+/// Splits off thousands or millions: `10k`, `2M`.
+fn with_unit(text: &str) -> (&str, u64) {
+    match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1_000),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1_000_000)),
+    }
+}
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_DURATION)
 }
@@ -116,6 +133,11 @@ pub(super) fn cpu_list(text: &str) -> Result<CpuList, String> {
 /// Parses a rate, or stages separated by commas, each a rate or `FROM..TO`. A stage without a length takes that of the
 /// next one that has one.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    // As other tools write requests per second.
+    let text = match text.strip_suffix("/s") {
+        Some(rate) if !rate.contains([',', '/']) && !rate.contains("..") => rate,
+        _ => text,
+    };
     if !text.contains([',', '/']) && !text.contains("..") {
         let rate = per_s(text, "a number above 0")?;
         return if rate > 0.0 {
@@ -147,7 +169,9 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
 }
 
 fn per_s(text: &str, what: &str) -> Result<f64, String> {
-    match text.trim().parse() {
+    let (digits, factor) = with_unit(text.trim());
+    let number = if digits.starts_with('.') { None } else { digits.parse::<f64>().ok() };
+    match number.map(|number| number * factor as f64).ok_or(()) {
         Ok(rate) if (0.0..=MAX_RATE).contains(&rate) => Ok(rate),
         _ => Err(expected_rate(what)),
     }
@@ -170,6 +194,9 @@ mod tests {
     #[test]
     fn rates_are_constant_or_stages() {
         assert_eq!(rate("0.5"), Ok(Rate::Constant(0.5)));
+        assert_eq!(rate("100/s"), Ok(Rate::Constant(100.0)));
+        assert_eq!(rate("2.5k"), Ok(Rate::Constant(2_500.0)));
+        assert_eq!(rate("1k/s"), Ok(Rate::Constant(1_000.0)));
         let stages = |stages: &[RateStage]| Ok(Rate::Stages(stages.to_vec()));
         assert_eq!(rate("100..5000/60s"), stages(&[stage(100.0, 5_000.0, 60)]));
         let steps = [stage(1_000.0, 1_000.0, 10), stage(2_000.0, 2_000.0, 10), stage(0.0, 0.0, 10)];
@@ -186,7 +213,9 @@ mod tests {
             "NaN",
             "inf",
             "10000000.1",
-            "5k",
+            "5t",
+            ".5",
+            "10...100/1s",
             "1..x/1s",
             "-1..5/1s",
             "..5/1s",
