@@ -373,6 +373,7 @@ mod tests {
     fn words_are_quoted_and_escaped_as_in_nginx() {
         for (text, expected) in [
             ("a b  c;\n#x;\nd;", r#"1:a("b","c") 3:d()"#),
+            ("a 'b\\tc\\rd';", r#"1:a("b\tc\rd")"#),
             (r#"a 'b "c" \'d\' \\ \d' "e\"f\n";"#, r#"1:a("b \"c\" 'd' \\ \\d","e\"f\n")"#),
             ("a ${b}c$d{e}f;", ""),
             ("a b#c;", r#"1:a("b#c")"#),
