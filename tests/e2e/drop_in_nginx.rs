@@ -105,7 +105,7 @@ fn four_workers_block_and_log_every_attack() {
         }
     });
     let workers = children(nginx.process.id());
-    assert_eq!(workers.len(), 4);
+    assert_eq!(workers.len(), 4, "{workers:?}");
     for worker in workers {
         let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("a worker's maps");
         assert!(
@@ -324,6 +324,15 @@ fn memory_kib(processes: &[u32]) -> u64 {
     processes.iter().map(of).sum()
 }
 
+/// Ends the clients of a load when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn fifty_reloads_under_load_lose_no_request_and_no_memory() {
     let workspace = Workspace::quiet();
@@ -339,6 +348,8 @@ fn fifty_reloads_under_load_lose_no_request_and_no_memory() {
         .collect();
     let nginx = Nginx::start(&workspace, "reloads", Some(&library), (&config(&blocks), RULES));
     let master = nginx.process.id();
+    // The socket is open before the workers run.
+    assert!(wait_until(WAIT, || children(master).len() == 2));
     let is_over = AtomicBool::new(false);
     let sent = thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
@@ -362,6 +373,8 @@ fn fifty_reloads_under_load_lose_no_request_and_no_memory() {
                 })
             })
             .collect();
+        // The clients end, too, if an assertion fails.
+        let end = End(&is_over);
         let mut after_fifth = (0, 0);
         for reload in 1..=50 {
             let before = children(master);
@@ -371,17 +384,13 @@ fn fifty_reloads_under_load_lose_no_request_and_no_memory() {
                 let now = children(master);
                 now.len() == 2 && now.iter().all(|worker| !before.contains(worker))
             });
-            assert!(
-                are_new || is_over.load(Ordering::Relaxed),
-                "reload {reload}: {}",
-                nginx.log("error.log")
-            );
+            assert!(are_new, "reload {reload}: {}", nginx.log("error.log"));
             if reload == 5 {
                 after_fifth = (memory_kib(&[master]), memory_kib(&children(master)));
             }
         }
         let after = (memory_kib(&[master]), memory_kib(&children(master)));
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         let sent: usize =
             clients.into_iter().map(|client| client.join().expect("no request is lost")).sum();
         for (before, after) in [(after_fifth.0, after.0), (after_fifth.1, after.1)] {
