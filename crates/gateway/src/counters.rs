@@ -10,9 +10,11 @@ use crate::config::{Address, Config};
 use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
 use crate::firewall::FirewallCounters;
 
-/// Statuses of local responses.
-pub(crate) const LOCAL_STATUSES: [u16; 16] =
-    [200, 400, 403, 404, 405, 408, 413, 414, 415, 417, 431, 501, 502, 503, 504, 505];
+/// Statuses of local responses that are counted each, with the usual ones of routes.
+pub(crate) const LOCAL_STATUSES: [u16; 24] = [
+    200, 204, 301, 302, 303, 307, 308, 400, 403, 404, 405, 408, 410, 413, 414, 415, 417, 429, 431,
+    501, 502, 503, 504, 505,
+];
 
 /// Ends of responses before their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -382,8 +384,8 @@ mod tests {
         counters.clients(0).accepted.add(3);
         counters.clients(1).accepted.add(4);
         counters.clients(1).count_local_response(503);
-        // Not a status of local responses.
-        counters.clients(1).count_local_response(204);
+        // Not counted on its own.
+        counters.clients(1).count_local_response(299);
 
         let first = Arc::new(GenerationCounters::new(&config));
         counters.add_generation(Arc::clone(&first));
@@ -402,7 +404,10 @@ mod tests {
             let of_status =
                 |at| counters.client_total(|client: &ClientCounters| &client.local_responses[at]);
             let by_status: Vec<u64> = (0..LOCAL_STATUSES.len()).map(of_status).collect();
-            assert_eq!(by_status, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            assert_eq!(
+                by_status,
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]
+            );
             let pool = &counters.pool_totals()["p"];
             assert_eq!(values(&pool.classes), [0, 2, 1, 0, 1]);
             assert_eq!(pool.backends["127.0.0.1:9001"].requests.get(), 3);

@@ -21,6 +21,7 @@ mod metrics;
 mod path;
 mod readings;
 mod resolve;
+mod responder;
 mod router;
 mod server;
 mod worker;

@@ -114,7 +114,7 @@ pub(crate) struct ResponseContext {
 const EXHAUSTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl LocalResponse {
-    /// A response of the firewall. The headers must not concern framing or the connection.
+    /// A response of the firewall or of a route. The headers must not concern framing or the connection.
     pub(crate) fn new(
         status: u16,
         phrase: &str,
@@ -272,7 +272,10 @@ impl LocalResponse {
         if let Some(content_type) = self.content_type {
             writer.push("Content-Type", content_type.as_bytes());
         }
-        writer.push_length(self.body.len() as u64);
+        // RFC 9110, section 8.6: a response with status 204 has no length.
+        if self.status != 204 {
+            writer.push_length(self.body.len() as u64);
+        }
         if let Some(retry_after) = self.retry_after {
             let seconds = retry_after.as_secs_f64().ceil().max(1.0);
             writer.push("Retry-After", seconds.to_string().as_bytes());

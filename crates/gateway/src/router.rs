@@ -147,7 +147,7 @@ fn is_subdomain(host: &str, parent: &str) -> bool {
 }
 
 /// Removes the port and the final dot of an absolute name.
-fn without_port(host: &str) -> &str {
+pub(crate) fn without_port(host: &str) -> &str {
     // The colons of an IPv6 address are in brackets.
     let name_end = host.rfind(']').map_or(0, |at| at + 1);
     let host = host[name_end..].find(':').map_or(host, |at| &host[..name_end + at]);

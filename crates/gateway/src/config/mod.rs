@@ -25,8 +25,11 @@ use error::InvalidValue;
 pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
 };
+pub use route::{
+    Action, FixedResponse, Forwarded, HeaderEdits, HostPattern, PathForm, Redirect, Requests,
+    Route, Scheme,
+};
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
-pub use route::{Forwarded, HeaderEdits, HostPattern, PathForm, Requests, Route};
 pub use settings::{AccessLog, Config, Limits, Listener};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;

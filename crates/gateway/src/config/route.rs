@@ -18,7 +18,7 @@ pub struct Route {
     pub host: HostPattern,
     /// Whole path segments: `/shop` matches `/shop/cart` but not `/shopping`.
     pub path_prefix: String,
-    pub pool: PoolId,
+    pub action: Action,
     /// Replaces the prefix in the request to the backend.
     pub rewrite: Option<String>,
     pub request_headers: HeaderEdits,
@@ -35,7 +35,7 @@ impl Route {
         Self {
             host: HostPattern::Any,
             path_prefix: "/".to_owned(),
-            pool,
+            action: Action::Forward(pool),
             rewrite: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
@@ -47,6 +47,65 @@ impl Route {
     /// Its timeouts, or those of the gateway.
     pub(crate) fn timeouts<'a>(&'a self, of_gateway: &'a Timeouts) -> &'a Timeouts {
         self.timeouts.as_ref().unwrap_or(of_gateway)
+    }
+}
+
+/// What a route does with its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A backend of this pool serves them.
+    Forward(PoolId),
+    /// The gateway responds itself.
+    Respond(FixedResponse),
+    /// Requests for another URL than their own are redirected there. The pool serves the others; without one they get 404.
+    Redirect(Redirect, Option<PoolId>),
+}
+
+/// The same response to every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedResponse {
+    pub status: u16,
+    /// None concerns framing or the connection.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// A URL that a request is redirected to; `None` keeps a part of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redirect {
+    pub status: u16,
+    pub scheme: Option<Scheme>,
+    /// Without a port.
+    pub host: Option<String>,
+    /// With another scheme or host, `None` is the default port of the scheme.
+    pub port: Option<u16>,
+    /// Path, with or without a query.
+    pub path: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(title = "scheme")]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl Redirect {
+    pub(crate) const DEFAULT_STATUS: u16 = 308;
+
+    /// True if the URL has a scheme, host and port, and is not only a path.
+    pub(crate) fn is_absolute(&self) -> bool {
+        self.scheme.is_some() || self.host.is_some() || self.port.is_some()
     }
 }
 

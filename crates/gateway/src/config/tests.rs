@@ -96,13 +96,13 @@ admin: 127.0.0.1:9900
     assert_eq!(config.listeners[1].address, Address::Unix("/etc/g/g.sock".into()));
     let [exact, below, any] = &config.routes[..] else { panic!("{:?}", config.routes) };
     assert_eq!(exact.host, HostPattern::Exact("www.example.org".to_owned()));
-    assert_eq!((exact.path_prefix.as_str(), exact.pool), ("/a", PoolId(1)));
+    assert_eq!((exact.path_prefix.as_str(), &exact.action), ("/a", &Action::Forward(PoolId(1))));
     assert_eq!(exact.rewrite.as_deref(), Some("/"));
     assert_eq!(exact.request_headers.set, [("X-A".to_owned(), "b".to_owned())]);
     assert_eq!(exact.request_headers.remove, ["cookie"]);
     assert_eq!(exact.response_headers, HeaderEdits::default());
     assert_eq!(below.host, HostPattern::Below("example.org".to_owned()));
-    assert_eq!((any, any.pool), (&Route::all_to(PoolId(0)), PoolId(0)));
+    assert_eq!(any, &Route::all_to(PoolId(0)));
     let one = &config.pools[0];
     assert_eq!(one.balance, Balance::LeastConnections);
     assert_eq!(one.backends.iter().map(|backend| backend.weight).collect::<Vec<_>>(), [3, 0]);
@@ -248,7 +248,57 @@ fn invalid_values_are_reported_with_line() {
         ("routes:\n  - pool: sitte\n", "g.yaml:8:11: unknown pool `sitte`; did you mean `site`?"),
         (
             "routes:\n  - { path: /a, pool: site }\n  - { pool: site, path: /a }\n",
-            "g.yaml:9:13: duplicate route: the one in line 8 has the same host and path; remove one of them",
+            "g.yaml:9:5: duplicate route: the one in line 8 has the same host and path; remove one of them",
+        ),
+        ("routes: [{ path: /a }]\n", "g.yaml:7:10: missing key `pool`, or `respond` or `redirect`"),
+        (
+            "routes: [{ pool: site, respond: { status: 200 } }]\n",
+            "g.yaml:7:33: `respond` answers every request of the route; remove it, or `pool` and `redirect`",
+        ),
+        (
+            "routes: [{ respond: { status: 200 }, rewrite: /a }]\n",
+            "g.yaml:7:21: `rewrite` has no effect with `respond`; remove it",
+        ),
+        (
+            "routes: [{ respond: { status: 200 }, request_headers: { remove: [a] } }]\n",
+            "g.yaml:7:10: `request_headers` has no effect without `pool`; remove it",
+        ),
+        (
+            "routes: [{ respond: { status: 199 } }]\n",
+            "g.yaml:7:31: 199 is out of range: expected 200 to 599",
+        ),
+        (
+            "routes: [{ respond: { status: 204, body: a } }]\n",
+            "g.yaml:7:31: a response with status 204 has no body of its own; choose another status",
+        ),
+        (
+            "routes: [{ respond: { status: 200, headers: { content-length: 1 } } }]\n",
+            "g.yaml:7:63: `content-length` is written by the gateway itself; remove it",
+        ),
+        (
+            "routes: [{ redirect: { scheme: https } }]\n",
+            "g.yaml:7:22: clients can send any `Host`, and would be redirected there; add `host` to the route, or to the \
+             redirect",
+        ),
+        (
+            "routes: [{ host: a, redirect: { status: 301 } }]\n",
+            "g.yaml:7:31: the redirect changes nothing; add `scheme`, `host`, `port` or `path`, or `rewrite` to the route",
+        ),
+        (
+            "routes: [{ redirect: { path: /a, status: 304 } }]\n",
+            "g.yaml:7:42: 304 is not a redirect: expected 301, 302, 303, 307 or 308",
+        ),
+        (
+            "routes: [{ redirect: { path: //evil.example } }]\n",
+            "g.yaml:7:30: clients take `//evil.example` for a URL with a host; write `host`, or one /",
+        ),
+        (
+            "routes: [{ rewrite: /b, redirect: { path: /a } }]\n",
+            "g.yaml:7:43: `path` replaces what `rewrite` changes; remove one of them",
+        ),
+        (
+            "routes: [{ redirect: { host: '*.a' } }]\n",
+            "g.yaml:7:30: `*.a` is not one host such as example.org",
         ),
         (
             "routes:\n  - { path: /x/../%61, pool: site }\n",
@@ -362,6 +412,18 @@ fn invalid_values_are_reported_with_line() {
     ] {
         assert_eq!(error_with(more), expected);
     }
+    assert_eq!(
+        error("listeners: [{ address: 127.0.0.1:80 }]\n"),
+        "g.yaml:1:12: missing key `pools`, or `routes` that respond themselves"
+    );
+    let long = format!(
+        "routes: [{{ respond: {{ status: 200, body: '{}' }} }}]\n",
+        "a".repeat((64 << 10) + 1)
+    );
+    assert_eq!(
+        error_with(&long),
+        "g.yaml:7:42: the body is longer than 64 KiB; serve it from a backend"
+    );
     assert_eq!(
         error(&SHORTEST.replace("pools:", "  - address: 127.0.0.1:8080\npools:")),
         "g.yaml:3:14: duplicate listener `127.0.0.1:8080`, first in line 2; remove one of them"

@@ -9,7 +9,7 @@ mod websocket;
 mod writer;
 
 pub(crate) use request::{
-    ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, render_request,
+    ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, push_target, render_request,
 };
 pub(crate) use response::{Persistence, render_response};
 pub(crate) use websocket::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};

@@ -147,7 +147,7 @@ fn takes_trailers(head: &RequestHead<'_>) -> bool {
 }
 
 /// Writes path and query, with the route's prefix rewritten.
-fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route, form: PathForm) {
+pub(crate) fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route, form: PathForm) {
     let prefix = route.path_prefix.trim_end_matches('/');
     let start = out.len();
     let rest = match &route.rewrite {

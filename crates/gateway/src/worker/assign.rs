@@ -8,24 +8,24 @@ use super::transaction::{BackendState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::{BackendPlace, Upstream, Work};
 use crate::cluster::{BackendId, Choice};
-use crate::config::{Protocol, Timeouts};
+use crate::config::{PoolId, Protocol, Timeouts};
 use crate::connect_error::exhausted_resource;
 use crate::local_response::{LocalResponse, Reason};
 
 impl Turn<'_> {
-    /// Chooses a backend, and a connection to it or a place in a queue. Ends with an error response if there is none;
-    /// after an earlier attempt, with that for `failed`.
-    pub(super) fn assign(&mut self, failed: Option<Reason>) -> Flow {
+    /// Chooses a backend of a pool, and a connection to it or a place in a queue. Ends with an error response if there is
+    /// none; after an earlier attempt, with that for `failed`.
+    pub(super) fn assign(&mut self, pool: PoolId, failed: Option<Reason>) -> Flow {
         let Self { id, client, transaction, shared } = self;
-        let Transaction { generation, pool, hash_key, .. } = **transaction;
+        let Transaction { generation, hash_key, .. } = **transaction;
         let queue_timeout = shared.upstreams[generation].pool(pool).queue_timeout;
         let now = shared.now;
         let state = shared.upstreams.pool_state(generation, pool);
         match state.choose(hash_key, &transaction.attempts, now) {
-            Choice::Backend(backend) => self.connect(backend),
+            Choice::Backend(backend) => self.connect(pool, backend),
             Choice::Queue(queue) => {
                 state.enqueue(queue, *id, hash_key, &transaction.attempts);
-                transaction.backend = BackendState::Queued(queue);
+                transaction.backend = BackendState::Queued { pool, queue };
                 client.deadline = now + queue_timeout;
                 shared.pool_counters(generation, pool).queued.add(1);
                 match self.check_departure() {
@@ -46,9 +46,8 @@ impl Turn<'_> {
     }
 
     /// Takes an idle or a new connection to a backend on which the transaction counts as active.
-    pub(super) fn connect(&mut self, backend: BackendId) -> Flow {
-        let Transaction { generation, pool, .. } = *self.transaction;
-        let place = BackendPlace { generation, pool, backend };
+    pub(super) fn connect(&mut self, pool: PoolId, backend: BackendId) -> Flow {
+        let place = BackendPlace { generation: self.transaction.generation, pool, backend };
         self.transaction.backend = BackendState::Unassigned;
         let at = match self.acquire(place) {
             Ok(at) => at,
@@ -58,11 +57,11 @@ impl Turn<'_> {
                     Some(resource) => {
                         self.shared.record_exhaustion(place, resource);
                         // An idle connection to another backend may do.
-                        self.try_another(backend, Reason::Exhausted)
+                        self.try_another(place, Reason::Exhausted)
                     }
                     None => {
                         self.shared.record_failure(place, &format!("cannot connect: {error}"));
-                        self.try_another(backend, Reason::ConnectFailed)
+                        self.try_another(place, Reason::ConnectFailed)
                     }
                 };
             }
@@ -130,7 +129,7 @@ impl Turn<'_> {
             self.transaction.needs_new_connection = true;
             self.transaction.rewind();
             self.shared.close_upstream(at);
-            return self.connect(place.backend);
+            return self.connect(place.pool, place.backend);
         }
         let failure = self.shared.upstreams[at].failure.take();
         self.drop_upstream();
@@ -148,29 +147,29 @@ impl Turn<'_> {
             return Flow::error(failed);
         }
         self.transaction.rewind();
-        self.try_another(place.backend, failed)
+        self.try_another(place, failed)
     }
 
     /// Assigns another backend to a request that was not sent, which is not a failure of the last one. Ends with the
     /// response for `refused` if no retry or backend is left.
     pub(super) fn try_another_unsent(&mut self, at: UpstreamKey, refused: Reason) -> Flow {
-        let backend = self.shared.upstreams[at].place.backend;
+        let place = self.shared.upstreams[at].place;
         self.transaction.rewind();
         self.drop_upstream();
-        self.try_another(backend, refused)
+        self.try_another(place, refused)
     }
 
-    /// Assigns another backend after `backend` failed. Ends with the response for `failed` if no retry or backend is
+    /// Assigns another backend after that of `place` failed. Ends with the response for `failed` if no retry or backend is
     /// left.
-    fn try_another(&mut self, backend: BackendId, failed: Reason) -> Flow {
-        self.transaction.attempts.add(backend);
-        let Transaction { generation, pool, .. } = *self.transaction;
+    fn try_another(&mut self, place: BackendPlace, failed: Reason) -> Flow {
+        self.transaction.attempts.add(place.backend);
+        let BackendPlace { generation, pool, .. } = place;
         let retries = self.shared.upstreams[generation].pool(pool).retries as usize;
         if self.transaction.attempts.count() > retries {
             return Flow::error(failed);
         }
         self.shared.pool_counters(generation, pool).retries.add(1);
-        self.assign(Some(failed))
+        self.assign(pool, Some(failed))
     }
 
     /// Counts a failure of the backend that serves the request.
@@ -202,12 +201,12 @@ impl Turn<'_> {
             && !has_surplus
             && transaction.generation == shared.upstreams.current()
             && shared.stop_by.is_none();
-        let Transaction { generation, pool, .. } = **transaction;
-        let keepalive_timeout = shared.upstreams[generation].pool(pool).keepalive_timeout;
+        let place = shared.upstreams[at].place;
+        let pool = shared.upstreams[place.generation].pool(place.pool);
+        let keepalive_timeout = pool.keepalive_timeout;
         let idle_until = shared.now + keepalive_timeout.unwrap_or(shared.timeouts.idle);
         let now = shared.now;
         let upstream = &mut shared.upstreams[at];
-        let place = upstream.place;
         upstream.work = Work::Idle;
         upstream.is_reused = true;
         upstream.is_connecting = false;

@@ -301,9 +301,10 @@ impl Worker {
             let exchange = self.exchanges.get_mut(client.key).filter(is_same);
             match exchange.map(|exchange| &mut exchange.stage) {
                 Some(Stage::Transaction(transaction))
-                    if matches!(transaction.backend, BackendState::Queued(_)) =>
+                    if matches!(transaction.backend, BackendState::Queued { .. }) =>
                 {
-                    transaction.backend = BackendState::Reserved(place.backend);
+                    let (pool, backend) = (place.pool, place.backend);
+                    transaction.backend = BackendState::Reserved { pool, backend };
                     self.shared.ready.push_back(client);
                 }
                 _ => {

@@ -16,7 +16,7 @@ use super::transaction::{Transaction, exceeds_limit};
 use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
-use crate::config::{Balance, HashBy};
+use crate::config::{Balance, Config, HashBy};
 use crate::firewall::{Direction, FirewallVerdict, RequestContext, TransactionId};
 use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, WEBSOCKET, max_forwards,
@@ -24,6 +24,7 @@ use crate::headers::{
 };
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
+use crate::responder::{RequestUrl, Responder};
 use tollgate_tls::Received;
 
 /// Pseudo-fields of a request in HTTP/2, with `:protocol`.
@@ -33,10 +34,19 @@ const COOKIE_CRUMBS: usize = 180;
 /// Size of a field besides name and value (RFC 9113, section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
+/// A request whose transaction begins.
+struct NewRequest {
+    head: CachedRequest,
+    responder: Responder,
+    id: TransactionId,
+    /// On its head.
+    verdict: FirewallVerdict,
+}
+
 /// Kind of the start of the input. The head to forward is in the scratch space.
 enum ParsedRequest {
     Partial,
-    Request(CachedRequest, TransactionId, FirewallVerdict),
+    Request(NewRequest),
     Invalid(LocalResponse),
     /// A valid head that needs a local response; another request may follow.
     Local {
@@ -160,9 +170,7 @@ impl Exchange {
     /// Handles the head at the start of the input, from `start` to `end`: begins a transaction, or responds.
     pub(super) fn take_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Next {
         match self.parse_head(shared, start, end) {
-            ParsedRequest::Request(head, id, verdict) => {
-                return self.begin(shared, &head, id, verdict, start, end);
-            }
+            ParsedRequest::Request(request) => return self.begin(shared, request, start, end),
             ParsedRequest::Partial => {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = true;
@@ -191,18 +199,17 @@ impl Exchange {
     fn begin(
         &mut self,
         shared: &mut Shared,
-        head: &CachedRequest,
-        id: TransactionId,
-        verdict: FirewallVerdict,
+        request: NewRequest,
         start: usize,
         end: usize,
     ) -> Next {
+        let NewRequest { head, responder, id, verdict } = request;
         let client = &mut self.client;
         let body_start = start + head.request.head_bytes;
         let bytes = &shared.scratch.input[start..body_start];
         let logged_request = shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
-        let form = shared.upstreams.current_config().config.pools[head.pool.0].protocol;
-        let is_chunked = MessageForm::of_backend(form) == MessageForm::Text;
+        let form = message_form(&responder, &shared.upstreams.current_config().config);
+        let is_chunked = form == MessageForm::Text;
         let mut body = Body::new(head.request.body, client.link.form(), is_chunked);
         let input = &mut shared.scratch.input[body_start..end];
         let shown_id = head.is_inspected.then_some(id);
@@ -231,7 +238,8 @@ impl Exchange {
             let piece = body.frame(&mut shared.scratch.input, piece, edits);
             request_buffer.push(&shared.scratch.input[piece], 0);
         }
-        let transaction = Transaction::new(id, head, generation, request_buffer, body, shared.now);
+        let transaction =
+            Transaction::new(id, &head, responder, generation, request_buffer, body, shared.now);
         self.stage = Stage::Transaction(Transaction {
             request_body_bytes: taken.payload_bytes,
             logged_request,
@@ -260,7 +268,9 @@ impl Exchange {
         if let Some(cached) = shared.scratch.requests.find(input, &request_key) {
             shared.scratch.head.clear();
             shared.scratch.head.extend_from_slice(&cached.rendered);
-            return ParsedRequest::Request(cached.value, id, FirewallVerdict::Pass);
+            let (head, pool) = cached.value;
+            let (responder, verdict) = (Responder::Pool(pool), FirewallVerdict::Pass);
+            return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
         }
         self.check_request(shared, start, end, id, request_key)
     }
@@ -351,8 +361,11 @@ impl Exchange {
         let default_host = &shared.listeners[client.listener.index()].default_host;
         let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
         let route = &config.routes[route_id.0];
-        let pool = &config.pools[route.pool.0];
-        let hash_key = hash_key(&pool.balance, &head, client.ip);
+        let url = RequestUrl { is_tls, host: host.unwrap_or_default(), path_and_query: path };
+        let responder = Responder::of(route, &url, config.requests.path);
+        let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
+            hash_key(&config.pools[pool.0].balance, &head, client.ip)
+        });
         shared.scratch.head.clear();
         let request = render_request(
             &head,
@@ -360,19 +373,13 @@ impl Exchange {
             &config.requests,
             &config.forwarded,
             &client_info,
-            HeadWriter::new(MessageForm::of_backend(pool.protocol), &mut shared.scratch.head),
+            HeadWriter::new(message_form(&responder, config), &mut shared.scratch.head),
         );
         if client.link.websocket_key().is_some() && !request.wants_upgrade {
             return local(LocalResponse::error(Reason::Connect));
         }
         let firewall = generation.firewalls[route_id.0].as_ref();
-        let cached = CachedRequest {
-            request,
-            route: route_id,
-            pool: route.pool,
-            hash_key,
-            is_inspected: false,
-        };
+        let cached = CachedRequest { request, route: route_id, hash_key, is_inspected: false };
         let head_bytes = &input[..head.len];
         let verdict = if let Some(firewall) = firewall {
             let context = RequestContext {
@@ -384,11 +391,28 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            shared.scratch.requests.insert(head_bytes, request_key, cached, &shared.scratch.head);
+            if let Responder::Pool(pool) = responder {
+                let value = (cached, pool);
+                shared.scratch.requests.insert(
+                    head_bytes,
+                    request_key,
+                    value,
+                    &shared.scratch.head,
+                );
+            }
             None
         };
-        let request = CachedRequest { is_inspected: verdict.is_some(), ..cached };
-        ParsedRequest::Request(request, id, verdict.unwrap_or(FirewallVerdict::Pass))
+        let head = CachedRequest { is_inspected: verdict.is_some(), ..cached };
+        let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
+        ParsedRequest::Request(NewRequest { head, responder, id, verdict })
+    }
+}
+
+/// Form of the request for a backend. That of a request for the gateway is not sent.
+fn message_form(responder: &Responder, config: &Config) -> MessageForm {
+    match responder {
+        Responder::Pool(pool) => MessageForm::of_backend(config.pools[pool.0].protocol),
+        Responder::Gateway(_) => MessageForm::Text,
     }
 }
 

@@ -189,7 +189,7 @@ impl Turn<'_> {
         let is_first_piece = self.transaction.is_head_missing();
         let mut verdict = FirewallVerdict::Pass;
         while let ResponseState::Head { interim_responses, .. } = self.transaction.response {
-            match self.parse_response(start, end, interim_responses) {
+            match self.parse_response(at, start, end, interim_responses) {
                 ParsedResponse::Partial => {
                     let shared = &mut *self.shared;
                     let received = &shared.scratch.input[start..end];
@@ -211,7 +211,7 @@ impl Turn<'_> {
                     }
                 }
                 ParsedResponse::Upgrade { head_bytes } => {
-                    return self.start_tunnel(start + head_bytes, end);
+                    return self.start_tunnel(at, start + head_bytes, end);
                 }
                 ParsedResponse::Final(response, _)
                     if matches!(response.status, 200..=299)
@@ -321,6 +321,7 @@ impl Turn<'_> {
     /// Parses the head at the start of the input, or finds it in the cache.
     fn parse_response(
         &mut self,
+        at: UpstreamKey,
         start: usize,
         end: usize,
         interim_responses: u32,
@@ -351,7 +352,7 @@ impl Turn<'_> {
             }
             return ParsedResponse::Final(response, FirewallVerdict::Pass);
         }
-        self.check_response(start, end, interim_responses, response_key)
+        self.check_response(at, start, end, interim_responses, response_key)
     }
 
     /// Checks and renders the head at the start of the input. Out of line, as most heads are in the cache, and the code for
@@ -359,6 +360,7 @@ impl Turn<'_> {
     #[inline(never)]
     fn check_response(
         &mut self,
+        at: UpstreamKey,
         start: usize,
         end: usize,
         interim_responses: u32,
@@ -369,7 +371,7 @@ impl Turn<'_> {
         let request = transaction.summary;
         let (input, shown_id) = (&shared.scratch.input[start..end], transaction.shown_id());
         let config = &shared.upstreams[transaction.generation].shared.config;
-        let pool = &config.pools[transaction.pool.0];
+        let pool = &config.pools[shared.upstreams[at].place.pool.0];
         let head = match pool.protocol {
             Protocol::Http1 => parse_response_head(input, request.is_head),
             Protocol::Http2 { .. } => ResponseHead::of_fields(input, request.is_head),
@@ -461,14 +463,13 @@ impl Turn<'_> {
     fn begin_response(&mut self, at: UpstreamKey, response: &CachedResponse) {
         let Self { client, transaction, shared, .. } = self;
         let CachedResponse { framing, strips_coding, .. } = *response;
-        let pool = shared.upstreams[transaction.generation].pool(transaction.pool);
-        let from = MessageForm::of_backend(pool.protocol);
+        let place = shared.upstreams[at].place;
+        let from = MessageForm::of_backend(shared.upstreams.protocol(place));
         let is_chunked = client.link.form() == MessageForm::Text && !strips_coding;
         transaction.status = response.status;
         transaction.closes = response.closes;
         transaction.is_streaming |= response.is_streaming;
         if let Some(seconds) = response.keep_alive_s {
-            let place = shared.upstreams[at].place;
             shared.upstreams.learn_keep_alive(place, Duration::from_secs(seconds.into()));
         }
         transaction.response = ResponseState::Body {
@@ -477,7 +478,7 @@ impl Turn<'_> {
             ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
         };
         let us = shared.elapsed_us(transaction.sent_at);
-        let counters = shared.pool_counters(transaction.generation, transaction.pool);
+        let counters = shared.pool_counters(place.generation, place.pool);
         counters.count_response(response.status);
         counters.upstream_durations.add_us(us);
     }

@@ -30,7 +30,8 @@ pub(super) struct Scratch {
     pub(super) input: Box<[u8]>,
     /// The head to forward.
     pub(super) head: Vec<u8>,
-    pub(super) requests: HeadCache<RequestKey, CachedRequest, CACHED_HEADS>,
+    /// Of requests that a pool serves and the firewall does not see.
+    pub(super) requests: HeadCache<RequestKey, (CachedRequest, PoolId), CACHED_HEADS>,
     pub(super) responses: HeadCache<ResponseKey, CachedResponse, CACHED_HEADS>,
     pub(super) date: DateCache,
 }
@@ -51,7 +52,6 @@ pub(super) struct RequestKey {
 pub(super) struct CachedRequest {
     pub(super) request: RequestSummary,
     pub(super) route: RouteId,
-    pub(super) pool: PoolId,
     pub(super) hash_key: HashKey,
     /// The firewall sees the request and its response.
     pub(super) is_inspected: bool,

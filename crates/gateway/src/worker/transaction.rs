@@ -15,6 +15,7 @@ use crate::counters::Interruption;
 use crate::firewall::TransactionId;
 use crate::headers::RequestSummary;
 use crate::local_response::Reason;
+use crate::responder::Responder;
 
 /// Longest request that is retained for a retry.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
@@ -30,7 +31,7 @@ pub(super) struct Transaction {
     /// The configuration that it began under.
     pub(super) generation: GenerationKey,
     pub(super) route: RouteId,
-    pub(super) pool: PoolId,
+    pub(super) responder: Responder,
     pub(super) hash_key: HashKey,
     pub(super) request: RequestState,
     pub(super) request_buffer: RequestBuffer,
@@ -86,9 +87,9 @@ pub(super) enum BackendState {
     /// None is chosen, or the last one has failed.
     Unassigned,
     /// All that may serve the request are busy.
-    Queued(QueueId),
+    Queued { pool: PoolId, queue: QueueId },
     /// There is room on this one after a wait.
-    Reserved(BackendId),
+    Reserved { pool: PoolId, backend: BackendId },
     /// This connection serves the request.
     Assigned(UpstreamKey),
 }
@@ -144,7 +145,7 @@ pub(super) struct RequestBuffer {
 
 /// Clients that wait for a response have one each.
 const _: () = assert!(size_of::<Transaction>() <= TRANSACTION_BYTES_MAX);
-const TRANSACTION_BYTES_MAX: usize = 488;
+const TRANSACTION_BYTES_MAX: usize = 504;
 
 impl RequestBuffer {
     pub(super) fn start(&mut self, head: &[u8]) {
@@ -194,19 +195,20 @@ impl Transaction {
     pub(super) fn new(
         id: TransactionId,
         head: &CachedRequest,
+        responder: Responder,
         generation: GenerationKey,
         request_buffer: RequestBuffer,
         request_body: Body,
         now: Instant,
     ) -> Self {
-        let CachedRequest { request: summary, route, pool, hash_key, is_inspected } = *head;
+        let CachedRequest { request: summary, route, hash_key, is_inspected } = *head;
         Self {
             id,
             is_inspected,
             summary,
             generation,
             route,
-            pool,
+            responder,
             hash_key,
             request: RequestState::Held,
             request_buffer,

@@ -16,7 +16,7 @@ struct Ended {
 
 impl Turn<'_> {
     /// Forwards the upgrade: its head, in the scratch space, and the input from `start` to `end`.
-    pub(super) fn start_tunnel(&mut self, start: usize, end: usize) -> Flow {
+    pub(super) fn start_tunnel(&mut self, at: UpstreamKey, start: usize, end: usize) -> Flow {
         let Self { client, transaction, shared, .. } = self;
         transaction.response = ResponseState::Tunnel { client_ended: false, backend_ended: false };
         transaction.status = 101;
@@ -26,7 +26,8 @@ impl Turn<'_> {
         client.unsent.push(&shared.scratch.input[start..end]);
         // Bytes that the client sent after its request belong to the tunnel.
         transaction.request_buffer.push(&std::mem::take(&mut client.unread), 0);
-        shared.pool_counters(transaction.generation, transaction.pool).count_response(101);
+        let place = shared.upstreams[at].place;
+        shared.pool_counters(place.generation, place.pool).count_response(101);
         Flow::Continue
     }
 

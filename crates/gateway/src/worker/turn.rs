@@ -18,6 +18,7 @@ use crate::counters::Interruption;
 use crate::firewall::{FirewallVerdict, Outcome};
 use crate::headers::{HeadWriter, RequestSummary};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
+use crate::responder::Responder;
 
 /// A transaction with its client, and what it may change besides.
 pub(super) struct Turn<'a> {
@@ -113,7 +114,10 @@ impl Turn<'_> {
             (ResponseState::Done { .. }, _) => Flow::Finish,
             (_, RequestState::Held) => {
                 self.transaction.request = RequestState::Sending;
-                self.assign(None)
+                match &self.transaction.responder {
+                    Responder::Pool(pool) => self.assign(*pool, None),
+                    Responder::Gateway(response) => Flow::Respond(response.clone()),
+                }
             }
             _ => Flow::Continue,
         }
@@ -156,8 +160,8 @@ impl Turn<'_> {
         }
         let at = match self.transaction.backend {
             BackendState::Assigned(at) => at,
-            BackendState::Reserved(backend) => return self.connect(backend),
-            BackendState::Queued(_) | BackendState::Unassigned => return Flow::Wait,
+            BackendState::Reserved { pool, backend } => return self.connect(pool, backend),
+            BackendState::Queued { .. } | BackendState::Unassigned => return Flow::Wait,
         };
         if let Some(flow) = self.continue_handshake(at) {
             return flow;
@@ -186,7 +190,7 @@ impl Turn<'_> {
         if config.requests.half_close || !self.client.link.is_read_shut() {
             return Flow::Continue;
         }
-        if matches!(self.transaction.backend, BackendState::Queued(_)) {
+        if matches!(self.transaction.backend, BackendState::Queued { .. }) {
             return Flow::Close;
         }
         let until = self.shared.now + self.timeouts().abandoned;
@@ -233,11 +237,18 @@ impl Turn<'_> {
             }
             return self.interrupt(Interruption::ClientStalled);
         }
-        let BackendState::Assigned(at) = self.transaction.backend else {
-            let generation = &self.shared.upstreams[self.transaction.generation];
-            let queue_timeout = generation.pool(self.transaction.pool).queue_timeout;
-            let response = LocalResponse::unavailable(Reason::QueueTimeout, queue_timeout);
-            return Flow::Respond(Box::new(response));
+        let at = match self.transaction.backend {
+            BackendState::Assigned(at) => at,
+            BackendState::Queued { pool, .. } | BackendState::Reserved { pool, .. } => {
+                let generation = &self.shared.upstreams[self.transaction.generation];
+                let queue_timeout = generation.pool(pool).queue_timeout;
+                let response = LocalResponse::unavailable(Reason::QueueTimeout, queue_timeout);
+                return Flow::Respond(Box::new(response));
+            }
+            BackendState::Unassigned => {
+                self.shared.report_bug("a request without a backend waits for one");
+                return Flow::Close;
+            }
         };
         if self.shared.upstreams[at].is_connecting {
             return self.retry(at, Reason::ConnectTimeout);
@@ -318,33 +329,34 @@ impl Turn<'_> {
             };
             shared.inspector.finish(transaction.id, &outcome);
         }
-        if let Some(interruption) = transaction.interruption {
-            let counters = shared.pool_counters(transaction.generation, transaction.pool);
-            counters.interruptions[interruption as usize].add(1);
-        }
-        // A tunnel's duration does not count as a response's.
-        if transaction.status > 0 && !transaction.is_tunnel() {
-            let us = shared.elapsed_us(transaction.started_at);
-            let counters = shared.pool_counters(transaction.generation, transaction.pool);
-            counters.request_durations.add_us(us);
+        if let Some(pool) = transaction.responder.pool() {
+            if let Some(interruption) = transaction.interruption {
+                let counters = shared.pool_counters(transaction.generation, pool);
+                counters.interruptions[interruption as usize].add(1);
+            }
+            // A tunnel's duration does not count as a response's.
+            if transaction.status > 0 && !transaction.is_tunnel() {
+                let us = shared.elapsed_us(transaction.started_at);
+                shared.pool_counters(transaction.generation, pool).request_durations.add_us(us);
+            }
         }
         shared.upstreams.end_transaction(transaction.generation);
     }
 
     /// Gives up the connection to a backend, the room on one, or the place in a queue.
     fn leave_backend(&mut self) {
-        let Transaction { generation, pool, .. } = *self.transaction;
+        let generation = self.transaction.generation;
         let shared = &mut *self.shared;
         match std::mem::replace(&mut self.transaction.backend, BackendState::Unassigned) {
             BackendState::Unassigned => {}
-            BackendState::Queued(queue) => {
+            BackendState::Queued { pool, queue } => {
                 let is_waiting =
                     shared.upstreams.pool_state(generation, pool).dequeue(queue, &self.id);
                 if !is_waiting && let Some(place) = shared.upstreams.withdraw_grant(self.id) {
                     shared.release(place);
                 }
             }
-            BackendState::Reserved(backend) => {
+            BackendState::Reserved { pool, backend } => {
                 shared.release(BackendPlace { generation, pool, backend });
             }
             BackendState::Assigned(at) => {
@@ -359,8 +371,10 @@ impl Turn<'_> {
         let Shared { access_log: Some(log), http2, upstreams, now, .. } = &mut **shared else {
             return;
         };
-        let pool = upstreams[transaction.generation].pool(transaction.pool);
-        let backend = transaction.last_backend.map(|at| pool.backends[at.0].address.to_string());
+        let pool = transaction.responder.pool();
+        let pool = pool.map(|pool| upstreams[transaction.generation].pool(pool));
+        let backend = transaction.last_backend.zip(pool);
+        let backend = backend.map(|(at, pool)| pool.backends[at.0].address.to_string());
         log.add(&Entry {
             peer: &client.peer(),
             tls: client.logged_tls(http2),
@@ -369,7 +383,7 @@ impl Turn<'_> {
             body_bytes: transaction.response_body_bytes,
             reason: transaction.reason.map(Reason::word),
             interruption: transaction.interruption.map(Interruption::word),
-            upstream: Some(LoggedUpstream {
+            upstream: pool.map(|pool| LoggedUpstream {
                 pool: &pool.name,
                 backend: backend.as_deref(),
                 tries: transaction.sends,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::located::{HumanDuration, Located};
-use super::route::{Forwarded, PathForm};
+use super::route::{Forwarded, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use waf::{
     AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
@@ -30,9 +30,9 @@ pub(super) struct ConfigFile {
     pub(super) listeners: Located<Vec<ListenerFile>>,
     /// Which requests go to which pool. The most specific host wins, then the longest path. Optional with a single
     /// pool, which then receives all requests.
-    pub(super) routes: Option<Located<Vec<RouteFile>>>,
-    /// Groups of interchangeable backends.
-    pub(super) pools: Located<Vec<PoolFile>>,
+    pub(super) routes: Option<Located<Vec<Located<RouteFile>>>>,
+    /// Groups of interchangeable backends. Optional if all routes respond themselves.
+    pub(super) pools: Option<Located<Vec<PoolFile>>>,
     /// Resolution of the names of backends.
     pub(super) resolve: Option<ResolveFile>,
     /// Timeouts for clients and backends.
@@ -109,7 +109,7 @@ pub(super) enum TlsVersionFile {
     Tls13,
 }
 
-/// Requests of a host below a path, and the pool that serves them.
+/// Requests of a host below a path, and what serves them: a pool, or the gateway itself.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "route")]
@@ -122,18 +122,54 @@ pub(super) struct RouteFile {
     /// parent, or on whether escapes are decoded twice, is answered with 400. Default: `/`.
     pub(super) path: Option<Located<String>>,
     /// Name of the pool.
-    pub(super) pool: Located<String>,
-    /// Replaces the prefix `path` in the request to the backend; the rest of the path is sent without `//`, `/./` and
-    /// `/x/../`. Default: the path is sent as `requests.path` says.
+    pub(super) pool: Option<Located<String>>,
+    /// In place of `pool`: the same response to every request.
+    pub(super) respond: Option<Located<RespondFile>>,
+    /// Redirects requests to another URL. A request for that URL itself is served by `pool`; without one it gets 404. So
+    /// `redirect: { scheme: https }` beside `pool` sends plain HTTP to HTTPS.
+    pub(super) redirect: Option<Located<RedirectFile>>,
+    /// Replaces the prefix `path` in the request to the backend, or in the URL of `redirect`; the rest of the path is
+    /// sent without `//`, `/./` and `/x/../`. Default: the path is sent as `requests.path` says.
     pub(super) rewrite: Option<Located<String>>,
     /// Changes to request headers.
     pub(super) request_headers: Option<HeaderEditsFile>,
-    /// Changes to response headers.
+    /// Changes to response headers. Those of `set` are also in the responses of `respond` and `redirect`.
     pub(super) response_headers: Option<HeaderEditsFile>,
     /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
     pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Web application firewall of this route; each key replaces that of the gateway.
     pub(super) waf: Option<Located<WafFile>>,
+}
+
+/// The same response to every request.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "respond")]
+pub(super) struct RespondFile {
+    /// Status from 200 to 599.
+    pub(super) status: Located<u16>,
+    /// Headers of the response, such as `Content-Type`, which is otherwise `text/plain; charset=utf-8`.
+    pub(super) headers: Option<BTreeMap<String, Located<String>>>,
+    /// At most 64 KiB. Default: empty.
+    pub(super) body: Option<Located<String>>,
+}
+
+/// The URL that requests are redirected to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "redirect")]
+pub(super) struct RedirectFile {
+    /// 301, 302, 303, 307 or 308. Default: 308, with which clients keep the method and the body.
+    pub(super) status: Option<Located<u16>>,
+    /// `http` or `https`. Default: that of the request.
+    pub(super) scheme: Option<Scheme>,
+    /// Default: that of the request, if the route has a `host`: otherwise clients could choose any.
+    pub(super) host: Option<Located<String>>,
+    /// Default: that of the scheme, or that of the request if only its path changes.
+    pub(super) port: Option<Located<u16>>,
+    /// Path, with or without a query, in place of those of the request. Default: path and query of the request, with
+    /// `rewrite` if the route has it.
+    pub(super) path: Option<Located<String>>,
 }
 
 /// Changes to headers.

@@ -3,6 +3,7 @@
 mod pools;
 mod requests;
 mod resources;
+mod routes;
 mod rule_files;
 mod scalars;
 mod tls;
@@ -28,8 +29,9 @@ use super::settings::{AccessLog, Config, Limits, Listener};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
 use pools::pools;
-use requests::{forwarded, requests, routes};
+use requests::{forwarded, requests};
 use resources::Resources;
+use routes::routes;
 use scalars::{address, duplicate, duration, log_target, number};
 use tls::listener_tls;
 use waf::{RuleCache, audit_log};
@@ -71,10 +73,10 @@ fn validate_values(
     let threads = number(&file.threads, 1, Some(THREADS_MAX), 1)?;
     let threads = NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN);
     let listeners = listeners(&file.listeners, resources)?;
-    let pools = pools(&file.pools, resources, threads)?;
+    let pools = pools(file.pools.as_ref(), resources, threads)?;
     let mut rules = RuleCache::default();
     let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
-    let mut routes = routes(file.routes.as_ref(), &file.pools, &pools, &timeouts)?;
+    let mut routes = routes(file, &pools, &timeouts)?;
     for (at, route) in routes.iter_mut().enumerate() {
         let route_file = file.routes.as_ref().and_then(|files| files.get(at));
         let waf = route_file.and_then(|file| file.waf.as_ref());

@@ -35,10 +35,11 @@ const EJECT_FAILURES: u32 = 5;
 const EJECT_DURATION: Duration = Duration::from_secs(10);
 
 pub(super) fn pools(
-    files: &Located<Vec<PoolFile>>,
+    files: Option<&Located<Vec<PoolFile>>>,
     resources: &mut Resources<'_>,
     threads: NonZeroUsize,
 ) -> Result<Vec<Pool>, InvalidValue> {
+    let Some(files) = files else { return Ok(Vec::new()) };
     if files.is_empty() {
         return Err(InvalidValue::at(files, "`pools` is empty; add at least one backend"));
     }

@@ -1,0 +1,262 @@
+//! Routes: hosts, paths, and their actions.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+use std::num::NonZeroU32;
+
+use super::requests::{header_edits, headers};
+use super::scalars::{duration, number, path};
+use crate::config::error::{InvalidValue, suggestion};
+use crate::config::file::{ConfigFile, RedirectFile, RequestTimeoutsFile, RespondFile, RouteFile};
+use crate::config::located::Located;
+use crate::config::pool::{Pool, PoolId};
+use crate::config::route::{Action, FixedResponse, HeaderEdits, HostPattern, Redirect, Route};
+use crate::config::timeouts::Timeouts;
+use crate::path::other_reading;
+
+/// Longest body of a fixed response. A client of HTTP/2 may ask for it on all of its streams.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Without routes, the only pool receives all requests.
+pub(super) fn routes(
+    file: &ConfigFile,
+    pools: &[Pool],
+    timeouts: &Timeouts,
+) -> Result<Vec<Route>, InvalidValue> {
+    let of_action = |action: &Action, route: Option<&RequestTimeoutsFile>| {
+        let pool = match (action, &file.pools) {
+            (Action::Forward(pool) | Action::Redirect(_, Some(pool)), Some(files)) => {
+                files[pool.0].timeouts.as_ref()
+            }
+            _ => None,
+        };
+        let mut files = [pool, route].into_iter().flatten();
+        let edited = files.try_fold(*timeouts, |timeouts, file| request_timeouts(file, &timeouts));
+        edited.map(|timeouts| (pool.is_some() || route.is_some()).then_some(timeouts))
+    };
+    let Some(files) = file.routes.as_ref().filter(|files| !files.is_empty()) else {
+        return match (pools, &file.pools) {
+            ([_], _) => {
+                let mut route = Route::all_to(PoolId(0));
+                route.timeouts = of_action(&route.action, None)?;
+                Ok(vec![route])
+            }
+            (_, Some(pool_files)) => Err(InvalidValue::at(
+                pool_files,
+                "several pools but no routes; add routes that name the pools",
+            )),
+            (_, None) => Err(InvalidValue::at(
+                &file.listeners,
+                "missing key `pools`, or `routes` that respond themselves",
+            )),
+        };
+    };
+    let mut routes: Vec<Route> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let mut route = route(file, pools)?;
+        route.timeouts = of_action(&route.action, file.timeouts.as_ref())?;
+        let is_same =
+            |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
+        if let Some(first) = routes.iter().position(is_same) {
+            return Err(InvalidValue::at(
+                file,
+                format!(
+                    "duplicate route: the one in line {} has the same host and path; remove one of them",
+                    files[first].line()
+                ),
+            ));
+        }
+        routes.push(route);
+    }
+    Ok(routes)
+}
+
+fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValue> {
+    let edits = |file: &Option<_>| file.as_ref().map_or(Ok(HeaderEdits::default()), header_edits);
+    let host = file.host.as_ref().map_or(Ok(HostPattern::Any), host)?;
+    let pool = file.pool.as_ref().map(|name| pool(name, pools)).transpose()?;
+    let route = Route {
+        action: action(file, &host, pool)?,
+        host,
+        path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
+        rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
+        request_headers: edits(&file.request_headers)?,
+        response_headers: edits(&file.response_headers)?,
+        timeouts: None,
+        waf: None,
+    };
+    if pool.is_none() && file.request_headers.is_some() {
+        let message = "`request_headers` has no effect without `pool`; remove it";
+        return Err(InvalidValue::at(file, message));
+    }
+    Ok(route)
+}
+
+fn pool(name: &Located<String>, pools: &[Pool]) -> Result<PoolId, InvalidValue> {
+    let at = pools.iter().position(|pool| pool.name == **name);
+    at.map(PoolId).ok_or_else(|| {
+        let hint = suggestion(name, pools.iter().map(|pool| pool.name.as_str()));
+        InvalidValue::at(name, format!("unknown pool `{}`{hint}", **name))
+    })
+}
+
+fn action(
+    file: &Located<RouteFile>,
+    host: &HostPattern,
+    pool: Option<PoolId>,
+) -> Result<Action, InvalidValue> {
+    match (&file.respond, &file.redirect, pool) {
+        (None, None, Some(pool)) => Ok(Action::Forward(pool)),
+        (None, Some(redirect), pool) => {
+            Ok(Action::Redirect(self::redirect(redirect, file, host)?, pool))
+        }
+        (Some(respond), None, None) if file.rewrite.is_some() => {
+            Err(InvalidValue::at(respond, "`rewrite` has no effect with `respond`; remove it"))
+        }
+        (Some(respond), None, None) => Ok(Action::Respond(fixed_response(respond)?)),
+        (Some(respond), ..) => Err(InvalidValue::at(
+            respond,
+            "`respond` answers every request of the route; remove it, or `pool` and `redirect`",
+        )),
+        (None, None, None) => {
+            Err(InvalidValue::at(file, "missing key `pool`, or `respond` or `redirect`"))
+        }
+    }
+}
+
+fn fixed_response(file: &Located<RespondFile>) -> Result<FixedResponse, InvalidValue> {
+    let status = number(&file.status, 200, Some(599), 200)?;
+    let body = file.body.as_ref().map_or(&[][..], |body| body.as_bytes());
+    if let Some(text) = file.body.as_ref().filter(|text| text.len() > BODY_BYTES_MAX) {
+        let message = "the body is longer than 64 KiB; serve it from a backend";
+        return Err(InvalidValue::at(text, message));
+    }
+    // RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5.
+    if status == 304 || (matches!(status, 204 | 205) && !body.is_empty()) {
+        let message = format!(
+            "a response with status {status} has no body of its own; choose another status"
+        );
+        return Err(InvalidValue::at(&file.status, message));
+    }
+    let mut headers = headers(file.headers.as_ref(), &mut BTreeSet::new())?;
+    let has_type = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    if !body.is_empty() && !has_type {
+        headers.push(("Content-Type".to_owned(), "text/plain; charset=utf-8".to_owned()));
+    }
+    Ok(FixedResponse { status, headers, body: body.to_vec() })
+}
+
+fn redirect(
+    file: &Located<RedirectFile>,
+    route: &RouteFile,
+    host_of_route: &HostPattern,
+) -> Result<Redirect, InvalidValue> {
+    let status = number(&file.status, 300, Some(399), Redirect::DEFAULT_STATUS)?;
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        let message = format!("{status} is not a redirect: expected 301, 302, 303, 307 or 308");
+        return Err(file.status.as_ref().map_or_else(
+            || InvalidValue::at(file, message.as_str()),
+            |status| InvalidValue::at(status, message.as_str()),
+        ));
+    }
+    let name = file.host.as_ref().map(|text| match host(text)? {
+        HostPattern::Exact(name) => Ok(name),
+        HostPattern::Any | HostPattern::Below(_) => {
+            Err(InvalidValue::at(text, format!("`{}` is not one host such as example.org", **text)))
+        }
+    });
+    let redirect = Redirect {
+        status,
+        scheme: file.scheme,
+        host: name.transpose()?,
+        port: file.port.as_ref().map(|port| number(port, 1, None, 1)).transpose()?,
+        path: file.path.as_ref().map(target).transpose()?,
+    };
+    if redirect.is_absolute() && redirect.host.is_none() && *host_of_route == HostPattern::Any {
+        let message = "clients can send any `Host`, and would be redirected there; add `host` to the route, or to \
+                       the redirect";
+        return Err(InvalidValue::at(file, message));
+    }
+    match (&file.path, &route.rewrite) {
+        (Some(path), Some(_)) => Err(InvalidValue::at(
+            path,
+            "`path` replaces what `rewrite` changes; remove one of them",
+        )),
+        (None, None) if !redirect.is_absolute() => Err(InvalidValue::at(
+            file,
+            "the redirect changes nothing; add `scheme`, `host`, `port` or `path`, or `rewrite` to the route",
+        )),
+        _ => Ok(redirect),
+    }
+}
+
+/// A path, with or without a query, that no client takes for a URL with a host.
+fn target(text: &Located<String>) -> Result<String, InvalidValue> {
+    let path = path(text, "#\\")?;
+    if path.starts_with("//") {
+        let message =
+            format!("clients take `{path}` for a URL with a host; write `host`, or one /");
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(path)
+}
+
+/// The timeouts of requests, each key in place of its default.
+fn request_timeouts(
+    file: &RequestTimeoutsFile,
+    default: &Timeouts,
+) -> Result<Timeouts, InvalidValue> {
+    Ok(Timeouts {
+        connect: duration(&file.connect, default.connect)?,
+        body: duration(&file.body, default.body)?,
+        body_rate: file.body_rate.map_or(default.body_rate, NonZeroU32::new),
+        body_slow: duration(&file.body_slow, default.body_slow)?,
+        response: duration(&file.response, default.response)?,
+        stream: duration(&file.stream, default.stream)?,
+        abandoned: duration(&file.abandoned, default.abandoned)?,
+        tunnel: duration(&file.tunnel, default.tunnel)?,
+        ..*default
+    })
+}
+
+fn host(text: &Located<String>) -> Result<HostPattern, InvalidValue> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "*" {
+        return Ok(HostPattern::Any);
+    }
+    let (name, is_wildcard) = match lower.strip_prefix("*.") {
+        Some(name) => (name, true),
+        None => (lower.as_str(), false),
+    };
+    let is_v6 = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
+    let is_name = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    match (is_name, is_v6, is_wildcard) {
+        (true, _, true) => Ok(HostPattern::Below(name.to_owned())),
+        (true, _, false) | (_, true, false) => Ok(HostPattern::Exact(name.to_owned())),
+        _ => Err(InvalidValue::at(
+            text,
+            format!(
+                "`{}` is not a host: write example.org, *.example.org for its subdomains, or * for every host, \
+                 without a port",
+                **text
+            ),
+        )),
+    }
+}
+
+fn path_prefix(text: &Located<String>) -> Result<String, InvalidValue> {
+    let prefix = path(text, "?#")?;
+    // Requests are matched by normalized path, so a prefix that is not normalized would match none.
+    if let Some(other) = other_reading(&prefix) {
+        let message = format!(
+            "`{prefix}` can be read as `{other}`: write it without needless escapes, empty segments, . and .., and \
+             without %2F, %5C, \\ and ;"
+        );
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(prefix)
+}
