@@ -357,7 +357,7 @@ fn action_comments_once_and_fails_after_the_comment() {
     let junit = workspace.read(passing.output("junit"));
     assert!(junit.contains(r#"tests="2" failures="0" errors="0" skipped="0""#), "{junit}");
     let command = workspace.json("first/manifest.json")["command"].to_string();
-    assert!(command.contains("--seed 7") && command.contains("--margin"), "{command}");
+    assert!(command.contains(r#""--seed","7""#) && command.contains("--margin"), "{command}");
 
     // A missed threshold: the comment is replaced, and the job fails.
     let missed = run("second", "memory(gateway)<0.01\nstartup(gateway)<60s");

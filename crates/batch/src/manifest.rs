@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::files::write_json;
 
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BatchManifest {
@@ -19,7 +19,8 @@ pub struct BatchManifest {
     pub tollgate: String,
     /// RFC 3339, UTC.
     pub started_at: String,
-    pub command: String,
+    /// Words of the first command.
+    pub command: Vec<String>,
     /// Working directory of the first command.
     pub directory: PathBuf,
     /// Folders of experiments, systems and mixes; others only with the same content.
@@ -146,7 +147,7 @@ mod tests {
             schema: SCHEMA,
             tollgate: String::new(),
             started_at: String::new(),
-            command: String::new(),
+            command: Vec::new(),
             directory: PathBuf::new(),
             catalog: Vec::new(),
             seed: 1,

@@ -324,7 +324,7 @@ impl Batch<'_> {
     }
 }
 
-fn command(experiment: &Path, seed: u64, quick: bool, catalog: &[PathBuf]) -> String {
+fn command(experiment: &Path, seed: u64, quick: bool, catalog: &[PathBuf]) -> Vec<String> {
     let experiment = experiment.display().to_string();
     let mut words = vec!["tollgate".to_owned(), "run".to_owned(), experiment];
     words.extend(["--seed".to_owned(), seed.to_string()]);
@@ -334,5 +334,5 @@ fn command(experiment: &Path, seed: u64, quick: bool, catalog: &[PathBuf]) -> St
     for folder in catalog {
         words.extend(["--catalog".to_owned(), folder.display().to_string()]);
     }
-    shell_words::join(words)
+    words
 }

@@ -54,7 +54,7 @@ pub fn stats(records: &BatchRecords<'_>, dir: &Path) -> anyhow::Result<Stats> {
         title: manifest.settings.title.clone(),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
-        command: manifest.command.clone(),
+        command: shell_words::join(&manifest.command),
         metric: manifest.settings.metric.words().to_owned(),
         margin: manifest.settings.margin,
         anchor: anchor.map(|revision| revision.name.clone()),

@@ -25,7 +25,7 @@ pub struct BatchOptions {
     /// Revision that runs in every block.
     pub anchor: Option<String>,
     pub catalog: Vec<PathBuf>,
-    pub command: String,
+    pub command: Vec<String>,
     pub directory: PathBuf,
     /// `None`: from the clock, for a new batch.
     pub seed: Option<u64>,
@@ -135,7 +135,7 @@ fn same_settings(
         return Err(bad_input(format!(
             "{out} is a batch with other settings{catalog}, and figures of both would be mixed up; choose \
              another --out, or repeat its command: {}",
-            known.command
+            shell_words::join(&known.command)
         )));
     }
     match options.seed {

@@ -16,8 +16,8 @@ use tollgate_traffic::RecordedResponses;
 pub struct Invocation {
     pub seed: u64,
     pub quick: bool,
-    /// The command that repeats the run.
-    pub command: String,
+    /// Words of the command that repeats the run.
+    pub command: Vec<String>,
     /// Working directory of that command.
     pub directory: PathBuf,
 }

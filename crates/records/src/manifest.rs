@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tollgate_traffic::Class;
 
 /// Version of the format; readers reject other versions.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// Version and commit of the program.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TOLLGATE_COMMIT"), ")");
@@ -24,8 +24,8 @@ pub struct Manifest {
     pub tollgate: String,
     /// RFC 3339, UTC.
     pub started_at: String,
-    /// The command that repeats the run.
-    pub command: String,
+    /// Words of the command that repeats the run.
+    pub command: Vec<String>,
     /// Working directory of that command.
     pub directory: String,
     pub seed: u64,
@@ -124,6 +124,11 @@ pub struct CorpusRequest {
 }
 
 impl Manifest {
+    /// Returns the command that repeats the run, quoted for a shell.
+    pub fn command_line(&self) -> String {
+        shell_words::join(&self.command)
+    }
+
     /// Describes the hosts of the roles in one line; `None` for a run on one machine.
     pub fn layout(&self) -> Option<String> {
         let parts: Vec<String> =

@@ -54,7 +54,7 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         answer: cases.iter().map(answer).collect::<Vec<_>>().join(" "),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
-        command: manifest.command.clone(),
+        command: manifest.command_line(),
         seed: manifest.seed,
         run_status,
         status_line: status::status_line(run_status, &cases, ended_by, blocks, again),

@@ -136,7 +136,7 @@ impl SearchReport {
             title: experiment.title.clone(),
             tollgate: manifest.tollgate.clone(),
             started_at: manifest.started_at.clone(),
-            command: manifest.command.clone(),
+            command: manifest.command_line(),
             seed: manifest.seed,
             machine: manifest.environment.in_short(),
             cases: experiment.cases.iter().map(case_report).collect(),

@@ -169,7 +169,7 @@ fn fingerprint_ignores_seed_and_time() {
     let mut new = priced(&[10; 6], &[20; 6]);
     new.manifest.seed = 8;
     "2027-01-02T03:04:05Z".clone_into(&mut new.manifest.started_at);
-    "tollgate run first-look --seed 8".clone_into(&mut new.manifest.command);
+    new.manifest.command.push("--quick".to_owned());
     assert_eq!(compared(&old, &new).fingerprint, []);
 }
 

@@ -363,7 +363,7 @@ fn escapes_foreign_text() {
     run.manifest.experiment.title = evil.to_owned();
     run.manifest.experiment.cases[0].name = evil.to_owned();
     run.manifest.experiment.text = evil.to_owned();
-    run.manifest.command = evil.to_owned();
+    run.manifest.command = vec![evil.to_owned()];
     run.manifest.environment.cpu_model = Some(evil.to_owned());
     let mut source = ReportSource::from(run);
     source.configs.push(File { name: evil.to_owned(), text: evil.to_owned(), left_out: 12 });

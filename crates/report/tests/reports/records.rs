@@ -35,7 +35,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
             schema: manifest::SCHEMA,
             tollgate: "0.1.0 (0123456)".to_owned(),
             started_at: "2026-01-02T03:04:05Z".to_owned(),
-            command: "tollgate run first-look --seed 7".to_owned(),
+            command: ["tollgate", "run", "first-look", "--seed", "7"].map(str::to_owned).to_vec(),
             directory: "/srv/bench".to_owned(),
             seed: 7,
             experiment: ExperimentManifest {

@@ -56,7 +56,7 @@ fn run_in(
         invocation: Invocation {
             seed,
             quick: false,
-            command: "tollgate run x.toml".to_owned(),
+            command: ["tollgate", "run", "x.toml"].map(str::to_owned).to_vec(),
             directory: PathBuf::from("/"),
         },
         out,

@@ -1,6 +1,6 @@
 //! `tollgate batch`.
 
-use super::prepare::{CatalogArgs, Process};
+use super::prepare::{CatalogArgs, Process, own_arguments};
 use super::progress::Progress;
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::anyhow;
@@ -342,7 +342,7 @@ impl RunArgs {
             wanted: Wanted::of(&file, directory)?,
             anchor: file.anchor,
             catalog: folders,
-            command: shell_words::join(std::env::args()),
+            command: own_arguments(),
             directory: directory.to_owned(),
             seed: self.seed,
         })

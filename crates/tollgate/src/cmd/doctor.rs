@@ -169,7 +169,15 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
             invocation: Invocation {
                 seed,
                 quick: false,
-                command: format!("tollgate doctor --noise --seconds {}", time.as_secs()),
+                command: [
+                    "tollgate",
+                    "doctor",
+                    "--noise",
+                    "--seconds",
+                    &time.as_secs().to_string(),
+                ]
+                .map(str::to_owned)
+                .to_vec(),
                 directory: std::env::current_dir().context("cannot read the working directory")?,
             },
             out: dir,

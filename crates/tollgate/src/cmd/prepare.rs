@@ -55,14 +55,14 @@ pub(super) fn own_arguments() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the command that repeats another one with new records: with the seed, the baseline and the folders that it used,
+/// Returns the words of the command that repeats another one with new records: with the seed, the baseline and the folders that it used,
 /// and without its directory.
 pub(super) fn repeated_command(
     arguments: &[String],
     seed: u64,
     baseline: Option<&str>,
     catalog: &CatalogArgs,
-) -> String {
+) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = arguments.iter();
     let mut operands = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn repeated_command(
     words.extend(baseline.into_iter().flat_map(|name| ["--baseline".to_owned(), name.to_owned()]));
     words.extend(catalog.words());
     words.extend(operands.into_iter().cloned());
-    shell_words::join(words)
+    words
 }
 
 pub(super) struct RunOptions<'a> {
@@ -171,7 +171,8 @@ mod tests {
             ),
         ] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            assert_eq!(repeated_command(&words, 7, baseline, &catalog), expected);
+            let command = repeated_command(&words, 7, baseline, &catalog);
+            assert_eq!(shell_words::join(command), expected);
         }
     }
 }

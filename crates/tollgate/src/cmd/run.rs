@@ -151,10 +151,8 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
     let RunRecords { manifest, .. } = RunRecords::read(dir).map_err(Failure::bad_input)?;
     let dir = dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?;
     let context =
-        || format!("cannot repeat the command of {}: {}", dir.display(), manifest.command);
-    let words = shell_words::split(&manifest.command).with_context(context);
-    let words = words.map_err(Failure::bad_input)?;
-    let cli = Cli::try_parse_from(&words).with_context(context);
+        || format!("cannot repeat the command of {}: {}", dir.display(), manifest.command_line());
+    let cli = Cli::try_parse_from(&manifest.command).with_context(context);
     let Command::Run(mut args) = cli.map_err(Failure::bad_input)?.command else {
         return Err(Failure::bad_input(anyhow!("{}: not a run", context())));
     };
@@ -166,7 +164,7 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
         })
         .map_err(Failure::bad_input)?;
     args.out = Some(dir);
-    start(&args, &words, true)
+    start(&args, &manifest.command, true)
 }
 
 /// `arguments`: those that were parsed.
