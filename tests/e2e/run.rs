@@ -550,6 +550,6 @@ fn missing_baseline_is_replaced() {
     // The command that repeats the run names the new baseline.
     let command = report["command"].as_str().expect("a command");
     assert!(command.contains(" run --quick --blocks 1 --only gateway "), "{command}");
-    assert!(command.ends_with(" --seed 7 --baseline direct"), "{command}");
+    assert!(command.ends_with(" --seed 7 --baseline direct first-look"), "{command}");
     workspace.assert_nothing_runs();
 }

@@ -16,7 +16,7 @@ pub(crate) struct NamesArgs {
     ///
     /// Systems may have options, and names of their own: NAME=SYSTEM:OPTION=VALUE,...
     #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml | SYSTEM")]
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     /// Of systems: mix to send, a name or a .toml file [default: browse]
     #[arg(long, value_name = "NAME | FILE.toml")]
     mix: Option<String>,

@@ -55,13 +55,14 @@ pub(super) fn own_arguments() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the words of the command that repeats another one with new records: with the seed, the baseline and the folders that it used,
-/// and without its directory.
+/// Returns the words of the command that repeats another one with new records: with the seed, the baseline, the folders and the
+/// experiment that it used, and without its directory.
 pub(super) fn repeated_command(
     arguments: &[String],
     seed: u64,
     baseline: Option<&str>,
     catalog: &CatalogArgs,
+    names: &[String],
 ) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = arguments.iter();
@@ -83,6 +84,10 @@ pub(super) fn repeated_command(
     words.extend(baseline.into_iter().flat_map(|name| ["--baseline".to_owned(), name.to_owned()]));
     words.extend(catalog.words());
     words.extend(operands.into_iter().cloned());
+    // The default experiment.
+    if names.iter().all(|name| !words.contains(name)) {
+        words.extend(names.iter().cloned());
+    }
     words
 }
 
@@ -153,12 +158,13 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::names::DEFAULT_EXPERIMENT;
 
     #[test]
     fn repeated_command_has_what_was_resolved() {
         let catalog = CatalogArgs { catalog: vec!["my own".into()] };
         for (line, baseline, expected) in [
-            ("run", None, "run --seed 7 --catalog 'my own'"),
+            ("run", None, "run --seed 7 --catalog 'my own' first-look"),
             (
                 "run wafs --out out --only a,b --seed=3 --catalog x --catalog=y --blocks 5",
                 None,
@@ -171,7 +177,8 @@ mod tests {
             ),
         ] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let command = repeated_command(&words, 7, baseline, &catalog);
+            let name = if line.contains("wafs") { "wafs" } else { DEFAULT_EXPERIMENT };
+            let command = repeated_command(&words, 7, baseline, &catalog, &[name.to_owned()]);
             assert_eq!(shell_words::join(command), expected);
         }
     }

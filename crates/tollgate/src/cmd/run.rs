@@ -233,6 +233,7 @@ fn start(args: &Args, arguments: &[String], resumes: bool) -> Result<Exit, Failu
                     seed,
                     adjustments.baseline.as_deref(),
                     &args.catalog,
+                    &args.names.names,
                 ),
                 directory: process.directory,
             },

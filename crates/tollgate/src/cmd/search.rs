@@ -116,7 +116,13 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             invocation: Invocation {
                 seed,
                 quick: args.quick,
-                command: repeated_command(&own_arguments(), seed, None, &args.catalog),
+                command: repeated_command(
+                    &own_arguments(),
+                    seed,
+                    None,
+                    &args.catalog,
+                    &args.names.names,
+                ),
                 directory: process.directory,
             },
             tollgate: &process.tollgate,
