@@ -145,6 +145,7 @@ pub(crate) struct PoolCounters<Backends = Box<[BackendCounters]>> {
     pub(crate) interruptions: [Counter; Interruption::ALL.len()],
     pub(crate) retries: Counter,
     pub(crate) queued: Counter,
+    pub(crate) buffered: Counter,
     /// From a request head to the end of the response.
     pub(crate) request_durations: DurationCounters,
     /// From the last choice of a backend to the head of its response.
@@ -220,6 +221,7 @@ impl PoolTotals {
         add_each(&self.interruptions, &more.interruptions);
         self.retries.add(more.retries.get());
         self.queued.add(more.queued.get());
+        self.buffered.add(more.buffered.get());
         self.request_durations.add(&more.request_durations);
         self.upstream_durations.add(&more.upstream_durations);
         for (address, counters) in backends {

@@ -169,9 +169,14 @@ fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<Stri
         let count = counters.client_total(|client| &client.resource_exhaustion[at]);
         page.sample(name, &[("error", resource.error)], count);
     }
-    let families: [Family<PoolTotals>; 2] = [
+    let families: [Family<PoolTotals>; 3] = [
         ("retries_total", "Retries of requests on another backend.", |pool| pool.retries.get()),
         ("queued_total", "Requests that waited for a backend with room.", |pool| pool.queued.get()),
+        (
+            "buffered_total",
+            "Requests whose bodies were awaited before a backend was chosen.",
+            |pool| pool.buffered.get(),
+        ),
     ];
     for (name, help, value) in families {
         page.family(name, help);

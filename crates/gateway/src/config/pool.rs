@@ -29,6 +29,8 @@ pub struct Pool {
     pub keepalive_timeout: Option<Duration>,
     /// Connections, or requests with HTTP/2, per backend and thread. `None`: unlimited.
     pub connections_max: Option<NonZeroU32>,
+    /// Longest request body of known length that is received before a backend is chosen.
+    pub buffer_request: u64,
     /// Requests that wait for a connection, per backend and thread.
     pub queue_max: usize,
     pub queue_timeout: Duration,
@@ -41,6 +43,7 @@ pub struct Pool {
 
 impl Pool {
     pub(crate) const DEFAULT_KEEPALIVE_MAX: usize = 1024;
+    pub(crate) const DEFAULT_BUFFER_REQUEST: u64 = 64 << 10;
     pub(crate) const DEFAULT_QUEUE_MAX: usize = 1024;
     pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     pub(crate) const DEFAULT_RETRIES: u32 = 1;
@@ -57,6 +60,7 @@ impl Pool {
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
             keepalive_timeout: None,
             connections_max: None,
+            buffer_request: Self::DEFAULT_BUFFER_REQUEST,
             queue_max: Self::DEFAULT_QUEUE_MAX,
             queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
             close_after_head: false,

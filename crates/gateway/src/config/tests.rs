@@ -66,6 +66,7 @@ pools:
     keepalive_max: 10
     connections_max: 10
     queue_max: 0
+    buffer: { request: 7 }
     queue_timeout: 400ms
     retries: 0
     close_after_head: true
@@ -109,6 +110,7 @@ admin: 127.0.0.1:9900
     // The share of one of four threads: rounded up for idle connections, rounded down for the limit.
     assert_eq!((one.keepalive_max, one.connections_max), (3, NonZeroU32::new(2)));
     assert_eq!((one.queue_max, one.queue_timeout), (0, Duration::from_millis(400)));
+    assert_eq!((one.buffer_request, config.pools[1].buffer_request), (7, 65_536));
     let second = Duration::from_secs(1);
     let request = Some(HealthRequest {
         host: Some("up.example".to_owned()),
@@ -369,6 +371,10 @@ fn invalid_values_are_reported_with_line() {
         (
             "    protocol: h2\n    streams_max: 0\n",
             "g.yaml:8:18: 0 is out of range: expected 1 to 1000",
+        ),
+        (
+            "    buffer: { request: 1048577 }\n",
+            "g.yaml:7:24: 1048577 is out of range: expected 0 to 1048576",
         ),
         (
             "    health: { path: /, interval: 1s, timeout: 2s }\n",

@@ -14,7 +14,7 @@ use crate::local_response::Reason;
 use tollgate_tls::Received;
 
 impl Turn<'_> {
-    /// Receives another piece of a request that the firewall holds.
+    /// Receives another piece of a request that is held or buffered.
     pub(super) fn receive_held_request(&mut self) -> Flow {
         if self.client.flush(&mut self.shared.http2).is_err() {
             return Flow::Close;

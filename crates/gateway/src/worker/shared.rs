@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) thread: usize,
     pub(super) access_log: Option<ThreadLog>,
+    /// Announced bytes of the bodies that are received before a backend is chosen.
+    pub(super) buffered_bytes: u64,
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
     bug_log: RateLimit,
@@ -66,6 +68,7 @@ impl Shared {
             ready: VecDeque::new(),
             counters,
             thread,
+            buffered_bytes: 0,
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),

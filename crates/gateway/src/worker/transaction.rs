@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tollgate_accesslog::LoggedRequest;
+use tollgate_http1::BodyFraming;
 use tollgate_net::SendBuffer;
 
 use super::http2::Following;
@@ -73,6 +74,8 @@ pub(super) struct Transaction {
 pub(super) enum RequestState {
     /// The firewall has not let it pass yet: it is received, and no backend is chosen.
     Held,
+    /// It is short, and received in full before a backend is chosen. Its length counts in `Shared::buffered_bytes`.
+    Buffered,
     /// It is sent as it arrives.
     Sending,
     /// The backend has all of it.
@@ -278,6 +281,19 @@ impl Transaction {
             Following::End(self.request_body.trailers())
         } else {
             Following::Unknown
+        }
+    }
+
+    /// True while it is received without a backend.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.request, RequestState::Held | RequestState::Buffered)
+    }
+
+    /// Length of the request body, if the head has it.
+    pub(super) fn announced_bytes(&self) -> Option<u64> {
+        match self.summary.body {
+            BodyFraming::Length(bytes) => Some(bytes),
+            _ => None,
         }
     }
 

@@ -13,7 +13,7 @@ use super::transaction::{
     BackendState, HeldResponse, Hold, RequestState, ResponseState, Transaction,
 };
 use super::upstreams::BackendPlace;
-use crate::config::Timeouts;
+use crate::config::{PoolId, Timeouts};
 use crate::counters::Interruption;
 use crate::firewall::{FirewallVerdict, Outcome};
 use crate::headers::{HeadWriter, RequestSummary};
@@ -112,28 +112,60 @@ impl Turn<'_> {
     fn proceed(&mut self) -> Flow {
         match (&self.transaction.response, self.transaction.request) {
             (ResponseState::Done { .. }, _) => Flow::Finish,
-            (_, RequestState::Held) => {
-                self.transaction.request = RequestState::Sending;
-                match &self.transaction.responder {
-                    Responder::Pool(pool) => self.assign(*pool, None),
-                    Responder::Gateway(response) => Flow::Respond(response.clone()),
+            (_, RequestState::Held | RequestState::Buffered) => match &self.transaction.responder {
+                Responder::Pool(pool) => {
+                    let pool = *pool;
+                    if self.buffers_request(pool) {
+                        return Flow::Continue;
+                    }
+                    self.transaction.request = RequestState::Sending;
+                    self.assign(pool, None)
                 }
-            }
+                Responder::Gateway(response) => Flow::Respond(response.clone()),
+            },
             _ => Flow::Continue,
         }
     }
 
+    /// True while a short request is received before a backend is chosen, so that a slow client occupies none. Reserves
+    /// memory for all of its body; without room it is streamed.
+    fn buffers_request(&mut self, pool: PoolId) -> bool {
+        let Self { transaction, shared, .. } = self;
+        let Some(bytes) = transaction.announced_bytes() else { return false };
+        let is_done = transaction.request_body.is_done();
+        if transaction.request == RequestState::Buffered {
+            if is_done {
+                shared.buffered_bytes -= bytes;
+            }
+            return !is_done;
+        }
+        let generation = &shared.upstreams[transaction.generation];
+        let room = generation.shared.config.limits.held_body_bytes as u64;
+        if is_done
+            || transaction.is_streaming
+            || bytes > generation.pool(pool).buffer_request
+            || shared.buffered_bytes + bytes > room
+        {
+            return false;
+        }
+        shared.buffered_bytes += bytes;
+        shared.pool_counters(transaction.generation, pool).buffered.add(1);
+        transaction.request = RequestState::Buffered;
+        true
+    }
+
     /// Starts with the received part of a request, and the verdict on it. A client that waits for an interim response of
-    /// the backend, which has not received the request, gets one if the request is held.
+    /// the backend, which has not received the request, gets one if the request is held or buffered.
     pub(super) fn start(&mut self, verdict: FirewallVerdict, is_body_unread: bool) -> Flow {
-        if verdict == FirewallVerdict::Hold {
+        let flow = self.apply(verdict, None);
+        if matches!(flow, Flow::Continue) && self.transaction.is_held() {
             let waits = self.transaction.summary.expects_continue && is_body_unread;
             if waits && self.send_continue().is_err() {
                 return Flow::Close;
             }
             self.client.deadline = self.shared.now + self.timeouts().body;
         }
-        self.apply(verdict, None)
+        flow
     }
 
     fn send_continue(&mut self) -> io::Result<()> {
@@ -155,7 +187,7 @@ impl Turn<'_> {
         if self.transaction.is_parked() {
             return Flow::Wait;
         }
-        if self.transaction.request == RequestState::Held {
+        if self.transaction.is_held() {
             return self.receive_held_request();
         }
         let at = match self.transaction.backend {
@@ -171,7 +203,10 @@ impl Turn<'_> {
         }
         let flow = match self.transaction.request {
             RequestState::Sending => self.forward_request(at),
-            RequestState::Held | RequestState::Sent | RequestState::Aborted => Flow::Wait,
+            RequestState::Held
+            | RequestState::Buffered
+            | RequestState::Sent
+            | RequestState::Aborted => Flow::Wait,
         };
         match flow {
             Flow::Continue => match self.forward_response(at) {
@@ -219,7 +254,7 @@ impl Turn<'_> {
         if is_parked && self.transaction.can_respond() {
             return Flow::error(Reason::FilterTimeout);
         }
-        if self.transaction.request == RequestState::Held {
+        if self.transaction.is_held() {
             return Flow::error(Reason::BodyTimeout);
         }
         if !is_head_missing && self.transaction.can_respond() {
@@ -318,6 +353,10 @@ impl Turn<'_> {
         self.leave_backend();
         self.log();
         let Self { client, transaction, shared, .. } = self;
+        if transaction.request == RequestState::Buffered {
+            shared.buffered_bytes -= transaction.announced_bytes().unwrap_or_default();
+            transaction.request = RequestState::Aborted;
+        }
         transaction.request_buffer.clear();
         client.request_buffer = std::mem::take(&mut transaction.request_buffer);
         if transaction.is_inspected {

@@ -214,6 +214,8 @@ pub(super) struct PoolFile {
     /// Connections per backend, or requests at once with `protocol: h2`, for all threads together; each thread has an
     /// equal share. Default: unlimited.
     pub(super) connections_max: Option<Located<u32>>,
+    /// Messages that are received in full before they occupy a backend.
+    pub(super) buffer: Option<BufferFile>,
     /// Requests per backend that wait for a connection, for all threads together; further requests are answered with
     /// 503. A waiting request goes to the first backend with room; with `consistent-hash`, to its own. Default: 1024.
     pub(super) queue_max: Option<usize>,
@@ -270,6 +272,16 @@ pub(super) struct BackendFile {
     pub(super) address: Located<String>,
     /// Share of the requests relative to the other weights, from 0 to 1000. Default: 1.
     pub(super) weight: Option<Located<u32>>,
+}
+
+/// Messages that are received in full before they occupy a backend.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "buffer")]
+pub(super) struct BufferFile {
+    /// Longest body of a request, in bytes, if its length is known, up to 1048576; 0: none. A longer one is forwarded as it
+    /// arrives, as are all while others hold `limits.held_body_bytes`. Default: 65536.
+    pub(super) request: Option<Located<u64>>,
 }
 
 /// Load balancing method.

@@ -24,6 +24,7 @@ const BACKENDS_MAX: usize = 1024;
 const WEIGHT_MAX: u32 = 1000;
 const RETRIES_MAX: u32 = 10;
 const STREAMS_MAX: u32 = 1000;
+const BUFFER_BYTES_MAX: u64 = 1 << 20;
 /// Longest series of successes or failures that a health check or an ejection may require.
 const CONSECUTIVE_MAX: u32 = 1000;
 
@@ -88,6 +89,12 @@ fn pool(
             .as_ref()
             .map(|count| connections_max(count, threads))
             .transpose()?,
+        buffer_request: number(
+            file.buffer.as_ref().and_then(|buffer| buffer.request.as_ref()),
+            0,
+            Some(BUFFER_BYTES_MAX),
+            Pool::DEFAULT_BUFFER_REQUEST,
+        )?,
         queue_max: queue_max.div_ceil(threads.get()),
         queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
         close_after_head: file.close_after_head.as_deref().is_some_and(|closes| *closes),

@@ -38,6 +38,8 @@ pub(crate) fn any_port() -> Address {
 pub(crate) fn config(backends: &[SocketAddr]) -> Config {
     let mut config = Config::new(any_port(), Address::Tcp(backends[0]));
     config.pools[0].backends = config_backends(backends);
+    // Requests are forwarded as they arrive.
+    config.pools[0].buffer_request = 0;
     config.admin = Some(([127, 0, 0, 1], 0).into());
     // A busy machine must not end requests of clients that have ended their sending side.
     config.timeouts.abandoned = DEADLINE;

@@ -41,7 +41,7 @@ struct Scene {
 fn read(folder: &Path, backend: &Backend, waf: &str) -> Config {
     let text = format!(
         "listeners: [{{ address: '127.0.0.1:0' }}]
-pools: [{{ name: site, backends: [{{ address: '{}' }}] }}]
+pools: [{{ name: site, buffer: {{ request: 0 }}, backends: [{{ address: '{}' }}] }}]
 forwarded: {{ via: null, x_forwarded: false }}
 admin: 127.0.0.1:0
 {waf}",

@@ -1,0 +1,133 @@
+//! Requests that are received in full before they occupy a backend.
+
+use std::num::NonZeroU32;
+
+use tollgate_gateway::Config;
+
+use crate::support::http2::{GET_FIELDS, Http2Peer};
+use crate::support::{Backend, GET, OK, TestGateway, config};
+
+const BOUND: usize = 64 << 10;
+
+/// A backend of one connection, and the default bound.
+fn one_connection(backend: &Backend) -> Config {
+    let mut config = config(&[backend.addr()]);
+    config.pools[0].buffer_request = BOUND as u64;
+    config.pools[0].connections_max = NonZeroU32::new(1);
+    config
+}
+
+fn post(length: usize) -> String {
+    format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
+}
+
+#[test]
+fn slow_upload_does_not_occupy_the_only_connection() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&one_connection(&backend));
+    let (mut slow, mut other) = (gateway.client(), gateway.client());
+    let body = "b".repeat(BOUND);
+    slow.send(post(BOUND) + &body[1..]);
+    gateway.turn();
+    other.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    other.expect(OK);
+    // The bytes behind it are the next request.
+    slow.send(format!("b{GET}"));
+    upstream.expect(post(BOUND) + &body);
+    upstream.send(OK);
+    slow.expect(OK);
+    upstream.expect(GET);
+    upstream.send(OK);
+    slow.expect(OK);
+    gateway.expect_metric("buffered_total{pool=\"default\"}", 1);
+    gateway.expect_metric("queued_total{pool=\"default\"}", 0);
+}
+
+#[test]
+fn slow_upload_over_http2_does_not_occupy_the_only_connection() {
+    let backend = Backend::start();
+    let mut config = one_connection(&backend);
+    config.listeners[0].http2 = true;
+    let gateway = TestGateway::start(&config);
+    let mut client = Http2Peer::connect(gateway.address());
+    let fields = [&[(":method", "POST")], &GET_FIELDS[1..], &[("content-length", "4")]].concat();
+    client.request(1, false, &fields);
+    client.data(1, false, b"abc");
+    client.round_trip();
+    client.request(3, true, GET_FIELDS);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    assert_eq!(client.response(3).text(), ("200", "hi"));
+    client.data(1, true, b"d");
+    upstream.expect("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabcd");
+    upstream.send(OK);
+    assert_eq!(client.response(1).text(), ("200", "hi"));
+}
+
+#[test]
+fn longer_and_chunked_requests_are_forwarded_as_they_arrive() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&one_connection(&backend));
+    for head in [
+        post(BOUND + 1),
+        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+    ] {
+        let mut client = gateway.client();
+        client.send(&head);
+        backend.accept().expect(&head);
+    }
+    gateway.expect_metric("buffered_total{pool=\"default\"}", 0);
+}
+
+#[test]
+fn memory_is_bounded_and_given_back() {
+    let backend = Backend::start();
+    let mut config = one_connection(&backend);
+    config.pools[0].connections_max = None;
+    config.limits.held_body_bytes = 2 * BOUND - 1;
+    let gateway = TestGateway::start(&config);
+    // Also after clients that leave within their bodies.
+    for _ in 0..5 {
+        let mut client = gateway.client();
+        client.send(post(BOUND) + "b");
+        gateway.turn();
+        let mut streamed = gateway.client();
+        streamed.send(post(BOUND));
+        backend.accept().expect(post(BOUND));
+        client.reset();
+        gateway.turn();
+    }
+    gateway.expect_metric("buffered_total{pool=\"default\"}", 5);
+    gateway.expect_metric("bugs_total", 0);
+}
+
+#[test]
+fn client_that_waits_for_100_continue_gets_it() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&one_connection(&backend));
+    let mut client = gateway.client();
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    client.send(head);
+    client.expect("HTTP/1.1 100 Continue\r\n\r\n");
+    backend.expect_no_connection(&gateway);
+    client.send("ab");
+    let mut upstream = backend.accept();
+    upstream.expect(format!("{head}ab"));
+    upstream.send(OK);
+    client.expect(OK);
+}
+
+#[test]
+fn truncated_request_reaches_no_backend() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&one_connection(&backend));
+    let mut client = gateway.client();
+    client.send(post(10) + "abc");
+    client.finish();
+    client.expect_local_response(400);
+    backend.expect_no_connection(&gateway);
+}
