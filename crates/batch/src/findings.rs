@@ -68,6 +68,16 @@ pub enum Conclusion {
     TooSmall,
 }
 
+impl Conclusion {
+    /// True if the commit may have changed the figure, which is not confirmed.
+    fn is_open(self) -> bool {
+        match self {
+            Self::NotSettled | Self::Opposite | Self::WithinNoise => true,
+            Self::Regression | Self::Improvement | Self::Same | Self::TooSmall => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     /// The commit, or the version.
@@ -112,9 +122,13 @@ impl Findings {
         if self.confirmed().next().is_some() {
             return texts;
         }
+        let headline = if self.changes.iter().any(|found| found.conclusion.is_open()) {
+            format!("No change of {} is confirmed", self.metric)
+        } else {
+            format!("No commit changed {}", self.metric)
+        };
         let nothing = format!(
-            "No commit changed {}: {} with a price, margin {}.",
-            self.metric,
+            "{headline}: {} with a price, margin {}.",
             tollgate_stats::number::counted(self.priced, "revision"),
             share(self.margin)
         );
@@ -297,6 +311,20 @@ mod tests {
             "No commit changed CPU per request: 10 revisions with a price, margin 2 %."
         );
         assert!(none[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{none:?}");
+    }
+
+    #[test]
+    fn open_change_is_not_called_no_change() {
+        let headline = |after: f64, verdict: Verdict, noise: Option<f64>| {
+            findings(after, Some(verdict), noise).paragraphs().swap_remove(0)
+        };
+        let open =
+            "No change of CPU per request is confirmed: 10 revisions with a price, margin 2 %.";
+        assert_eq!(headline(1.38, Verdict::Inconclusive, None), open);
+        assert_eq!(headline(0.95, Verdict::CostsMore, None), open);
+        // The confirmation is larger than the margin, but not than the noise.
+        assert_eq!(headline(1.38, Verdict::CostsMore, Some(0.5)), open);
+        assert!(headline(1.38, Verdict::Same, None).starts_with("No commit changed "));
     }
 
     #[test]

@@ -189,8 +189,8 @@ mod tests {
         assert_eq!(BatchManifest::read(dir.path()).unwrap(), manifest);
         let path = dir.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replacen("\"schema\": 3", "\"schema\": 7", 1)).unwrap();
+        fs::write(&path, text.replacen("\"schema\": 4", "\"schema\": 7", 1)).unwrap();
         let error = BatchManifest::read(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("has schema 7, but this version reads 3"), "{error}");
+        assert!(error.contains("has schema 7, but this version reads 4"), "{error}");
     }
 }

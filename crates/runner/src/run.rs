@@ -95,7 +95,7 @@ pub enum NoPrices {
         .limits.as_ref().map_or(String::new(), |limits| format!(", or try `{limits}`"))
     )]
     NeverQuiet { reason: String, limits: Option<String> },
-    #[error("only the baseline {baseline} can run; see above what {others} lacks")]
+    #[error("only the baseline {baseline} can run; see above why {others} cannot")]
     Alone { baseline: String, others: String },
 }
 

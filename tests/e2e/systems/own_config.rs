@@ -271,7 +271,7 @@ fn own_firewalls_are_measured_and_their_blocks_are_counted() {
     let output = workspace.run(&without_limits(&[&refused[..], &["--out", "broken"]].concat()));
     let message = flat(&stderr(&output));
     assert!(
-        message.contains("only the baseline nginx can run; see above what mine lacks"),
+        message.contains("only the baseline nginx can run; see above why mine cannot"),
         "{message}"
     );
     assert!(message.contains("listen {{ listen.address }}; in place of line 9"), "{message}");
