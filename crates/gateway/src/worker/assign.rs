@@ -90,7 +90,8 @@ impl Turn<'_> {
         let Transaction { needs_new_connection, summary, .. } = &*self.transaction;
         match self.shared.upstreams.protocol(place) {
             Protocol::Http2 { streams_max } => {
-                self.shared.take_stream(place, streams_max, summary, *needs_new_connection)
+                let Timeouts { connect, .. } = *self.shared.timeouts_of(self.transaction);
+                self.shared.take_stream(place, streams_max, connect, summary, *needs_new_connection)
             }
             Protocol::Http1 => {
                 if !needs_new_connection

@@ -413,7 +413,7 @@ pub(super) struct TimeoutsFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "request timeouts")]
 pub(super) struct RequestTimeoutsFile {
-    /// Connecting to a backend, with the TLS handshake; over HTTP/2, that of the gateway applies to connections.
+    /// Connecting to a backend, with the TLS handshake; over HTTP/2, that of the request for which a connection is opened.
     pub(super) connect: Option<Located<HumanDuration>>,
     /// Between two reads of a body, in either direction.
     pub(super) body: Option<Located<HumanDuration>>,

@@ -44,11 +44,12 @@ fn limits(streams_max: u32) -> Limits {
 }
 
 impl Shared {
-    /// Adds a stream for a request, on a connection that has room or on a new one.
+    /// Adds a stream for a request, on a connection that has room or on a new one, which has the time `connect`.
     pub(in crate::worker) fn take_stream(
         &mut self,
         place: BackendPlace,
         streams_max: u32,
+        connect: Duration,
         request: &RequestSummary,
         must_be_new: bool,
     ) -> io::Result<UpstreamKey> {
@@ -56,7 +57,7 @@ impl Shared {
         let found = self.find_connection(place, streams_max, must_be_new, !is_idempotent);
         let (at, connection) = match found {
             Some(found) => found,
-            None => self.connect_http2(place, streams_max)?,
+            None => self.connect_http2(place, streams_max, connect)?,
         };
         let serial = self.next_serial();
         let is_tls = self.upstreams[at].link.is_tls();
@@ -127,12 +128,13 @@ impl Shared {
         &mut self,
         place: BackendPlace,
         streams_max: u32,
+        connect: Duration,
     ) -> io::Result<(UpstreamKey, Http2Key)> {
         let at = self.connect(place)?;
         let connection = self.http2.insert(Carrier::Upstream(at), limits(streams_max), self.now);
         let upstream = &mut self.upstreams[at];
         upstream.work = Work::Carries(connection);
-        upstream.idle_until = self.now + self.timeouts.connect;
+        upstream.idle_until = self.now + connect;
         self.upstreams.http2_backend(place).connections.push(at);
         Ok((at, connection))
     }

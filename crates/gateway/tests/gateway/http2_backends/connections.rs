@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::{ServerConnection, StreamOwned};
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{HealthCheck, HealthRequest, Protocol};
+use tollgate_gateway::config::{HealthCheck, HealthRequest, Protocol, Timeouts};
 
 use super::{
     OK, OK_TEXT, POST, accept, client, http2_config, log_to, logged, pairs, scene, scene_with,
@@ -100,18 +100,23 @@ fn limit_of_connections_counts_requests() {
 
 #[test]
 fn no_request_is_sent_before_the_settings_of_the_backend() {
-    let (gateway, backend) = scene_with(|config| {
-        config.timeouts.connect = Duration::from_millis(300);
-        config.pools[0].retries = 0;
-    });
-    let mut client = client(&gateway, POST);
-    let mut upstream = Http2Peer::serve(backend.accept().into_stream());
-    client.expect_local_response(504);
-    let mut kinds = Vec::new();
-    while let Some(frame) = upstream.read_frame() {
-        kinds.push(frame.kind);
+    for is_of_route in [false, true] {
+        let (gateway, backend) = scene_with(|config| {
+            let short = Timeouts { connect: Duration::from_millis(300), ..config.timeouts };
+            let long = Timeouts { connect: Duration::from_secs(3_600), ..config.timeouts };
+            config.timeouts = if is_of_route { long } else { short };
+            config.routes[0].timeouts = is_of_route.then_some(short);
+            config.pools[0].retries = 0;
+        });
+        let mut client = client(&gateway, POST);
+        let mut upstream = Http2Peer::serve(backend.accept().into_stream());
+        client.expect_local_response(504);
+        let mut kinds = Vec::new();
+        while let Some(frame) = upstream.read_frame() {
+            kinds.push(frame.kind);
+        }
+        assert_eq!(kinds, [SETTINGS, WINDOW_UPDATE, 7]);
     }
-    assert_eq!(kinds, [SETTINGS, WINDOW_UPDATE, 7]);
 }
 
 #[test]
