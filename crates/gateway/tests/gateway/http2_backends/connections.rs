@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::{ServerConnection, StreamOwned};
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{HealthCheck, HealthRequest, Protocol, Timeouts};
+use tollgate_gateway::config::{HealthCheck, HealthRequest, Protocol, Route, Timeouts};
 
 use super::{
     OK, OK_TEXT, POST, accept, client, http2_config, log_to, logged, pairs, scene, scene_with,
@@ -100,23 +100,42 @@ fn limit_of_connections_counts_requests() {
 
 #[test]
 fn no_request_is_sent_before_the_settings_of_the_backend() {
-    for is_of_route in [false, true] {
-        let (gateway, backend) = scene_with(|config| {
-            let short = Timeouts { connect: Duration::from_millis(300), ..config.timeouts };
-            let long = Timeouts { connect: Duration::from_secs(3_600), ..config.timeouts };
-            config.timeouts = if is_of_route { long } else { short };
-            config.routes[0].timeouts = is_of_route.then_some(short);
-            config.pools[0].retries = 0;
-        });
-        let mut client = client(&gateway, POST);
-        let mut upstream = Http2Peer::serve(backend.accept().into_stream());
-        client.expect_local_response(504);
-        let mut kinds = Vec::new();
-        while let Some(frame) = upstream.read_frame() {
-            kinds.push(frame.kind);
-        }
-        assert_eq!(kinds, [SETTINGS, WINDOW_UPDATE, 7]);
+    let (gateway, backend) = scene_with(|config| {
+        config.timeouts.connect = Duration::from_millis(300);
+        config.pools[0].retries = 0;
+    });
+    let mut client = client(&gateway, POST);
+    let mut upstream = Http2Peer::serve(backend.accept().into_stream());
+    client.expect_local_response(504);
+    let mut kinds = Vec::new();
+    while let Some(frame) = upstream.read_frame() {
+        kinds.push(frame.kind);
     }
+    assert_eq!(kinds, [SETTINGS, WINDOW_UPDATE, 7]);
+}
+
+#[test]
+fn connection_has_the_connect_timeout_of_the_route_that_opens_it() {
+    let (gateway, backend) = scene_with(|config| {
+        let short = Timeouts { connect: Duration::from_millis(300), ..config.timeouts };
+        config.timeouts.connect = Duration::from_secs(3_600);
+        config.pools[0].retries = 0;
+        let route = config.routes[0].clone();
+        let timeouts = Some(short);
+        config.routes.push(Route { path_prefix: "/short".to_owned(), timeouts, ..route });
+    });
+    let mut first = client(&gateway, &GET.replace("/a", "/short"));
+    let _silent = backend.accept();
+    // It waits for the settings of the same backend, for longer.
+    let _second = client(&gateway, GET);
+    backend.expect_no_connection(&gateway);
+    first.expect_local_response(504);
+    // The connection has failed: no further request waits for it.
+    let mut third = client(&gateway, GET);
+    let mut upstream = accept(&backend, &[]);
+    upstream.head(1);
+    upstream.respond(1, OK, Some("hi"));
+    third.expect(OK_TEXT);
 }
 
 #[test]
