@@ -130,6 +130,11 @@ fn configuration_is_an_argument_or_an_option_and_the_example_is_valid() {
         let checked = workspace.run(&[&["gateway", "--check"], arguments].concat());
         assert_eq!(stdout(&checked), "example.yaml: the configuration is valid\n");
     }
+    let shortest = workspace.run(&["gateway", "--example", "waf"]);
+    workspace.write("waf.yaml", &stdout(&shortest));
+    let checked = workspace.run(&["gateway", "--check", "waf.yaml"]);
+    assert_eq!(stdout(&checked), "waf.yaml: the configuration is valid\n", "{}", show(&checked));
+    assert!(stderr(&checked).contains("`crs` is version "), "{}", show(&checked));
     for arguments in [&[][..], &["--check"], &["a.yaml", "-c", "a.yaml"], &["--example", "a.yaml"]]
     {
         let bad = workspace.run(&[&["gateway"], arguments].concat());

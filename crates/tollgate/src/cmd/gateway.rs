@@ -25,8 +25,8 @@ The configuration is YAML. A minimal one:
     - name: site
       backends: [{ address: 127.0.0.1:8000 }]
 
---example prints one with every key; `tollgate schema gateway` is a JSON Schema
-for editors.
+--example prints one with every key, `--example waf` the shortest with the web
+application firewall; `tollgate schema gateway` is a JSON Schema for editors.
 
 Signals:
   HUP              reload the configuration and reopen the logs without
@@ -47,7 +47,7 @@ Exit codes:
   130  ended by a second signal; active requests were aborted
 
 Examples:
-  tollgate gateway --example > gateway.yaml
+  tollgate gateway --example waf > gateway.yaml
   tollgate gateway --check gateway.yaml
   tollgate gateway gateway.yaml &
   kill -HUP $!")]
@@ -61,12 +61,26 @@ pub(crate) struct Args {
     /// Validate the configuration, open its certificates, rules and logs, and exit
     #[arg(long)]
     check: bool,
-    /// Print a commented configuration with every key and exit
-    #[arg(long, conflicts_with_all = ["file", "config", "check"])]
-    example: bool,
+    /// Print a commented configuration with every key, or of KIND `waf`, and exit
+    #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "full")]
+    #[arg(conflicts_with_all = ["file", "config", "check"], hide_possible_values = true)]
+    example: Option<Example>,
 }
 
-const EXAMPLE: &str = include_str!("../../../../examples/gateway.yaml");
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Example {
+    Full,
+    Waf,
+}
+
+impl Example {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Full => include_str!("../../../../examples/gateway.yaml"),
+            Self::Waf => include_str!("../../../../examples/gateway-waf.yaml"),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalEvent {
@@ -90,7 +104,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let Some(path) = args.file.as_ref().or(args.config.as_ref()) else {
-        console::print(EXAMPLE)?;
+        console::print(args.example.unwrap_or(Example::Full).text())?;
         return Ok(Exit::Success);
     };
     let config = Config::read(path).map_err(Failure::bad_input)?;
