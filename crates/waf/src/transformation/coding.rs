@@ -52,32 +52,46 @@ pub(super) fn url_uni(input: &[u8], output: &mut Vec<u8>, map: &UnicodeMap) {
 }
 
 fn url_escapes(input: &[u8], output: &mut Vec<u8>, map: Option<&UnicodeMap>) {
+    output.reserve(input.len());
     let mut i = 0;
-    while let Some(offset) = memchr2(b'%', b'+', &input[i..]) {
-        output.extend_from_slice(&input[i..i + offset]);
-        i += offset;
-        if input[i] == b'+' {
-            output.push(b' ');
-            i += 1;
-        } else if let Some(map) = map
-            && matches!(input.get(i + 1), Some(b'u' | b'U'))
-        {
-            if let Some(digits) = all_hex(input, i + 2, 4) {
-                output.push(map.byte(number(digits) as u16));
-                i += 6;
-            } else {
-                output.extend_from_slice(&input[i..i + 2]);
-                i += 2;
+    while let Some(&first) = input.get(i) {
+        match first {
+            b'%' if map.is_some() && matches!(input.get(i + 1), Some(b'u' | b'U')) => {
+                match (map, all_hex(input, i + 2, 4)) {
+                    (Some(map), Some(digits)) => {
+                        output.push(map.byte(number(digits) as u16));
+                        i += 6;
+                    }
+                    _ => {
+                        output.extend_from_slice(&input[i..i + 2]);
+                        i += 2;
+                    }
+                }
             }
-        } else if let Some(digits) = all_hex(input, i + 1, 2) {
-            output.push(hex_pair(digits[0], digits[1]));
-            i += 3;
-        } else {
-            output.push(b'%');
-            i += 1;
+            b'%' => match all_hex(input, i + 1, 2) {
+                Some(digits) => {
+                    output.push(hex_pair(digits[0], digits[1]));
+                    i += 3;
+                }
+                None => {
+                    output.push(b'%');
+                    i += 1;
+                }
+            },
+            b'+' => {
+                output.push(b' ');
+                i += 1;
+            }
+            _ => {
+                // A search pays for more than a few bytes only, and escapes often stand close together.
+                let rest = &input[i..];
+                let near = rest.iter().take(8).position(|byte| matches!(byte, b'%' | b'+'));
+                let length = near.or_else(|| memchr2(b'%', b'+', rest)).unwrap_or(rest.len());
+                output.extend_from_slice(&rest[..length]);
+                i += length;
+            }
         }
     }
-    output.extend_from_slice(&input[i..]);
 }
 
 pub(super) fn html(input: &[u8], output: &mut Vec<u8>) {
