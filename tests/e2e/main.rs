@@ -16,6 +16,7 @@
 // The binary alone.
 mod agents; // `--on local`, and stand-ins for ssh and kubectl.
 mod command_line; // Help texts, invalid input, exit codes.
+mod documents; // Links between the documents.
 mod gateway; // `tollgate gateway`: configuration, signals, exit codes.
 mod origin; // `tollgate origin`: curl, access log, many connections.
 mod records; // The runs kept in `records/` give the same reports.
