@@ -6,9 +6,10 @@ use std::fs;
 use std::path::Path;
 
 /// Records that the documentation cites.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 14] = [
     "crowdsec-basic",
     "crowdsec-stress",
+    "first-look",
     "naxsi",
     "rule-files-coraza",
     "rule-files-coraza-quick",
@@ -52,4 +53,15 @@ fn kept_reports_match_their_trials() {
             assert_eq!(stdout(&output), before, "records/{name}/{file}");
         }
     }
+}
+
+/// The picture of README.
+#[test]
+fn price_chart_is_that_of_its_record() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let record = root.join("records/first-look");
+    let path = record.to_str().expect("a path in UTF-8");
+    let output = Workspace::concurrent().run(&["report", path, "--format", "svg"]);
+    let before = fs::read_to_string(root.join("docs/price.svg")).expect("docs/price.svg");
+    assert_eq!(stdout(&output), before, "{}", show(&output));
 }
