@@ -344,7 +344,7 @@ SecRule REQUEST_URI "@contains /static/" "id:3,phase:1,allow"
 SecRule REMOTE_ADDR "!@ipMatch 192.0.2.0/24" "id:4,phase:1,allow"
 SecRule REQUEST_FILENAME "@beginsWith /" "id:5,phase:1,allow"
 SecRule REMOTE_ADDR "@ipMatch 192.0.2.0/24" "id:6,phase:1,allow"
-SecRule REQUEST_FILENAME "@beginsWith /static/" "id:7,phase:1,allow"
+SecRule REQUEST_FILENAME "@beginsWith /static/" "id:7,phase:1,allow,t:normalizePath"
 SecRule REQUEST_HEADERS:X-Check "@streq a" "id:8,phase:1,allow,chain"
     SecRule REMOTE_ADDR "@ipMatch 127.0.0.1" "t:none"
 SecRule ARGS x "id:9,phase:2,deny"
@@ -385,4 +385,38 @@ SecRuleUpdateTargetById 9 "!ARGS_GET:b|!REQUEST_COOKIES:c"
         show(&output)
     );
     assert!(text.ends_with("no rule of the Core Rule Set is loaded\n"), "{}", show(&output));
+}
+
+/// Each condition of a rule that ends inspection is one that many clients can meet, or is not.
+#[test]
+fn check_knows_narrow_conditions() {
+    let workspace = workspace();
+    let broad = [
+        r#"REQUEST_FILENAME "@rx ^/.*""#,
+        r#"REQUEST_FILENAME "@rx ^/a|b""#,
+        r#"REQUEST_FILENAME "@streq %{REQUEST_FILENAME}""#,
+        r#"REQUEST_FILENAME "@endsWith .css""#,
+        r#"REQUEST_URI "@beginsWith /static/""#,
+        r#"REMOTE_ADDR "@ipMatch 10.0.0.1,0.0.0.0/0""#,
+        r#"REMOTE_ADDR "@rx .""#,
+        r#"SERVER_PORT "@streq 443""#,
+        r#"MATCHED_VAR "@rx a""#,
+        r#"REQBODY_ERROR "@eq 0""#,
+        r#"FILES_NAMES "@rx a""#,
+    ];
+    let narrow = [
+        r#"REQUEST_FILENAME "@streq /health""#,
+        r#"REMOTE_ADDR "@ipMatch 10.0.0.0/8""#,
+        r#"TX:sampling "!@lt 50""#,
+        r#"IP:blocked "@eq 1""#,
+    ];
+    for (conditions, expected) in [(&broad[..], 1), (&narrow[..], 0)] {
+        for condition in conditions {
+            let rule = format!("SecRuleEngine On\nSecRule {condition} \"id:1,phase:2,allow\"\n");
+            workspace.write("one.conf", &rule);
+            let output = workspace.run(&["waf", "check", "one.conf"]);
+            let found = stdout(&output).matches("too broad: ").count();
+            assert_eq!(found, expected, "{condition}: {}", show(&output));
+        }
+    }
 }

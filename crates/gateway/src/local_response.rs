@@ -1,6 +1,8 @@
 //! Responses that the gateway itself sends: errors, and those of the firewall.
 
 use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_http1::{ParseError, RequestHead, Version, reason_phrase};
@@ -15,12 +17,30 @@ pub(crate) struct LocalResponse {
     phrase: Cow<'static, str>,
     headers: Vec<(String, String)>,
     content_type: Option<&'static str>,
-    body: Cow<'static, [u8]>,
+    body: Body,
     retry_after: Option<Duration>,
     /// The end of the request is unknown, so the connection cannot be kept.
     closes: bool,
     /// `None`: not an error.
     reason: Option<Reason>,
+}
+
+/// A body that no response has for itself: many of them may wait at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    Static(&'static [u8]),
+    Shared(Arc<[u8]>),
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Static(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
 }
 
 macro_rules! reasons {
@@ -119,14 +139,14 @@ impl LocalResponse {
         status: u16,
         phrase: &str,
         headers: Vec<(String, String)>,
-        body: Vec<u8>,
+        body: Arc<[u8]>,
     ) -> Self {
         Self {
             status,
             phrase: Cow::Owned(phrase.to_owned()),
             headers,
             content_type: None,
-            body: Cow::Owned(body),
+            body: Body::Shared(body),
             retry_after: None,
             closes: false,
             reason: None,
@@ -163,7 +183,7 @@ impl LocalResponse {
             phrase: Cow::Borrowed(reason_phrase(status)),
             headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             content_type: Some("text/plain; charset=utf-8"),
-            body: Cow::Borrowed(text.as_bytes()),
+            body: Body::Static(text.as_bytes()),
             retry_after: (reason == Reason::Exhausted).then_some(EXHAUSTION_RETRY_AFTER),
             closes: matches!(status, 400 | 408 | 413 | 414 | 431 | 501 | 505),
             reason: Some(reason),
@@ -225,10 +245,10 @@ impl LocalResponse {
 
     /// Creates the response to a TRACE or OPTIONS whose `Max-Forwards` is 0 (RFC 9110, section 7.6.2).
     pub(crate) fn of_last_hop(head: &RequestHead<'_>) -> Self {
-        let mut response = Self::new(200, "OK", Vec::new(), Vec::new());
+        let mut response = Self::new(200, "OK", Vec::new(), Arc::default());
         if head.method == "TRACE" {
             response.content_type = Some("message/http");
-            response.body = Cow::Owned(trace_body(head));
+            response.body = Body::Shared(trace_body(head).into());
         }
         response
     }
@@ -384,7 +404,7 @@ mod tests {
 
     #[test]
     fn response_has_one_date() {
-        let mut response = LocalResponse::new(403, "No", Vec::new(), Vec::new());
+        let mut response = LocalResponse::new(403, "No", Vec::new(), Arc::default());
         let expected = "HTTP/1.1 403 No\r\nDate: now\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(rendered(&response, false, true), expected);
         response.headers.push(("date".into(), "then".into()));

@@ -1,5 +1,7 @@
 //! Who responds to a request: a pool, or the gateway itself, by a fixed response or a redirect of the route.
 
+use std::sync::Arc;
+
 use tollgate_http1::reason_phrase;
 
 use crate::config::{Action, HeaderEdits, PathForm, PoolId, Redirect, Route, Scheme};
@@ -32,7 +34,7 @@ impl Responder {
             Action::Respond(fixed) => {
                 let headers = with_edits(fixed.headers.clone(), &route.response_headers);
                 let phrase = reason_phrase(fixed.status);
-                LocalResponse::new(fixed.status, phrase, headers, fixed.body.clone())
+                LocalResponse::new(fixed.status, phrase, headers, Arc::clone(&fixed.body))
             }
             Action::Redirect(redirect, pool) => {
                 match (location(redirect, route, url, form), pool) {
@@ -40,7 +42,7 @@ impl Responder {
                         let headers = vec![("Location".to_owned(), location)];
                         let headers = with_edits(headers, &route.response_headers);
                         let phrase = reason_phrase(redirect.status);
-                        LocalResponse::new(redirect.status, phrase, headers, Vec::new())
+                        LocalResponse::new(redirect.status, phrase, headers, Arc::default())
                     }
                     (Ok(None), Some(pool)) => return Self::Pool(*pool),
                     (Ok(None), None) => LocalResponse::error(Reason::NoRoute),

@@ -147,7 +147,7 @@ extern "C" fn msc_init() -> Option<Box<ModSecurity>> {
 
 /// Returns the name and version of the library.
 #[unsafe(no_mangle)]
-extern "C" fn msc_who_am_i(_server: Option<&mut ModSecurity>) -> *const c_char {
+extern "C" fn msc_who_am_i(_server: Option<&ModSecurity>) -> *const c_char {
     guard(|| NAME.as_ptr().cast()).unwrap_or(null())
 }
 
@@ -308,8 +308,8 @@ fn with(transaction: Option<&mut Transaction>, call: impl FnOnce(&mut Inspection
 /// Returns a transaction, to be freed by [`msc_transaction_cleanup`]; null without a server or rules.
 #[unsafe(no_mangle)]
 extern "C" fn msc_new_transaction(
-    server: Option<&mut ModSecurity>,
-    rules: Option<&mut RuleSources>,
+    server: Option<&ModSecurity>,
+    rules: Option<&RuleSources>,
     log_data: *mut c_void,
 ) -> Option<Box<Transaction>> {
     msc_new_transaction_with_id(server, rules, Text(null()), log_data)
@@ -318,8 +318,8 @@ extern "C" fn msc_new_transaction(
 /// Like [`msc_new_transaction`], with an identifier.
 #[unsafe(no_mangle)]
 extern "C" fn msc_new_transaction_with_id(
-    server: Option<&mut ModSecurity>,
-    rules: Option<&mut RuleSources>,
+    server: Option<&ModSecurity>,
+    rules: Option<&RuleSources>,
     id: Text,
     log_data: *mut c_void,
 ) -> Option<Box<Transaction>> {
@@ -577,8 +577,8 @@ mod tests {
     }
 
     fn transaction(on_fault: OnFault) -> Box<Transaction> {
-        let (mut server, mut rules) = (server(on_fault), RuleSources::default());
-        msc_new_transaction(Some(&mut server), Some(&mut rules), null_mut()).expect("a transaction")
+        let (server, rules) = (server(on_fault), RuleSources::default());
+        msc_new_transaction(Some(&server), Some(&rules), null_mut()).expect("a transaction")
     }
 
     fn intervention(transaction: &mut Transaction) -> (c_int, c_int) {
@@ -719,12 +719,12 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_loaded_end_each_transaction() {
-        let (mut server, mut rules) = (server(OnFault::Deny), RuleSources::default());
+        let (server, mut rules) = (server(OnFault::Deny), RuleSources::default());
         // Found when the set is complete, which only a merge or a transaction shows.
         for _ in 0..2 {
             assert_eq!(rules.add_text(b"SecAction \"id:1,phase:1,pass\""), Ok(1));
         }
-        let transaction = msc_new_transaction(Some(&mut server), Some(&mut rules), null_mut());
+        let transaction = msc_new_transaction(Some(&server), Some(&rules), null_mut());
         assert_eq!(intervention(&mut transaction.expect("one that blocks")), (1, 500));
     }
 

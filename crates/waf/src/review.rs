@@ -5,8 +5,10 @@ use std::path::Path;
 use crate::error::Skipped;
 use crate::rule::{
     AllowScope, BodyProcessor, Control, Disruptive, EngineMode, Link, Phase, Rule, Target, Test,
+    WrittenOperator,
 };
 use crate::ruleset::RuleSet;
+use crate::transformation::Transformation;
 use crate::variable::Variable;
 
 impl RuleSet {
@@ -83,76 +85,45 @@ fn is_narrow(rule: &Rule) -> bool {
 }
 
 fn is_narrow_test(test: &Test) -> bool {
-    let is_operator =
-        |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(&test.operator.name));
-    // A prefix of the path; a later part is one that a client can add.
-    let is_at_start = match &*test.operator.argument {
-        [] | b"/" | b"^" | b"^/" => false,
-        [b'^', ..] => is_operator(&["rx"]),
-        _ => is_operator(&["streq", "beginsWith"]),
+    let WrittenOperator { name, argument } = &test.operator;
+    let is_operator = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+    // A macro may have a value of the client.
+    let is_constant = !argument.windows(2).any(|pair| pair == b"%{");
+    let is_narrow = |target: &Target| match target.variable {
+        // Paths of which a later part is free may have `..` in it, if it is not resolved.
+        Variable::RequestFilename => {
+            let normalizes = test.transformations.iter().any(|one| {
+                matches!(one, Transformation::NormalizePath | Transformation::NormalizePathWin)
+            });
+            let is_literal = |byte: &u8| byte.is_ascii_alphanumeric();
+            let starts = match &**argument {
+                [b'^', b'/', first, ..] => {
+                    is_operator(&["rx"]) && is_literal(first) && !argument.contains(&b'|')
+                }
+                [b'/', first, ..] => is_operator(&["beginsWith"]) && is_literal(first),
+                _ => false,
+            };
+            is_operator(&["streq"]) || (normalizes && starts)
+        }
+        Variable::RemoteAddr => {
+            let is_all = argument
+                .split(|byte| matches!(byte, b',' | b' '))
+                .any(|range| range.ends_with(b"/0"));
+            is_operator(&["ipMatch", "ipMatchF", "ipMatchFromFile", "streq"]) && !is_all
+        }
+        // Rules decide about these.
+        Variable::Tx
+        | Variable::Ip
+        | Variable::Global
+        | Variable::Resource
+        | Variable::Session
+        | Variable::User => !is_operator(&["unconditionalMatch"]),
+        // Clients do, or they are the same for all requests.
+        _ => false,
     };
-    let is_narrow = |target: &Target| match origin(target.variable) {
-        Origin::Client => false,
-        Origin::Path => is_at_start && !test.negated,
-        Origin::Connection => !test.negated && !is_operator(&["unconditionalMatch"]),
-        Origin::Rules => !is_operator(&["unconditionalMatch"]),
+    let may_be_negated = |target: &Target| {
+        !matches!(target.variable, Variable::RequestFilename | Variable::RemoteAddr)
     };
-    test.targets.iter().all(is_narrow)
-}
-
-/// Who decides about a value.
-enum Origin {
-    /// The client, without an effect on what the server does with the request.
-    Client,
-    /// The client, by the resource that it requests.
-    Path,
-    /// The connection.
-    Connection,
-    /// The server, or other rules.
-    Rules,
-}
-
-fn origin(variable: Variable) -> Origin {
-    match variable {
-        Variable::RequestFilename | Variable::RequestUri | Variable::RequestUriRaw => Origin::Path,
-        Variable::Args
-        | Variable::ArgsCombinedSize
-        | Variable::ArgsGet
-        | Variable::ArgsGetNames
-        | Variable::ArgsNames
-        | Variable::ArgsPost
-        | Variable::ArgsPostNames
-        | Variable::AuthType
-        | Variable::Files
-        | Variable::FilesCombinedSize
-        | Variable::FilesNames
-        | Variable::FilesSizes
-        | Variable::FilesTmpContent
-        | Variable::FullRequest
-        | Variable::FullRequestLength
-        | Variable::MultipartFilename
-        | Variable::MultipartName
-        | Variable::MultipartPartHeaders
-        | Variable::PathInfo
-        | Variable::QueryString
-        | Variable::RemotePort
-        | Variable::RemoteUser
-        | Variable::ReqbodyProcessor
-        | Variable::RequestBasename
-        | Variable::RequestBody
-        | Variable::RequestBodyLength
-        | Variable::RequestCookies
-        | Variable::RequestCookiesNames
-        | Variable::RequestHeaders
-        | Variable::RequestHeadersNames
-        | Variable::RequestLine
-        | Variable::RequestMethod
-        | Variable::RequestProtocol
-        | Variable::ServerName => Origin::Client,
-        Variable::RemoteAddr
-        | Variable::RemoteHost
-        | Variable::ServerAddr
-        | Variable::ServerPort => Origin::Connection,
-        _ => Origin::Rules,
-    }
+    let of_rules = test.targets.iter().all(may_be_negated);
+    (of_rules || is_constant && !test.negated) && test.targets.iter().all(is_narrow)
 }

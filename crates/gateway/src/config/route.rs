@@ -67,7 +67,8 @@ pub struct FixedResponse {
     pub status: u16,
     /// None concerns framing or the connection.
     pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    /// Shared by the responses.
+    pub body: Arc<[u8]>,
 }
 
 /// A URL that a request is redirected to; `None` keeps a part of its own.

@@ -185,15 +185,15 @@ impl Inspection {
             redirect.filter(|target| target.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             headers.push(("Location".to_owned(), target));
-            return LocalResponse::new(status, reason(status), headers, Vec::new());
+            return LocalResponse::new(status, reason(status), headers, Arc::default());
         }
         let status = waf.block.status.unwrap_or(status);
         let kind = if waf.block.is_html { "text/html" } else { "text/plain" };
         headers.push(("Content-Type".to_owned(), format!("{kind}; charset=utf-8")));
         let page = match &waf.block.page {
-            Some(page) => page.to_vec(),
-            None if status < 400 => b"Blocked\n".to_vec(),
-            None => format!("{}\n", reason(status)).into_bytes(),
+            Some(page) => page[..].into(),
+            None if status < 400 => b"Blocked\n"[..].into(),
+            None => format!("{}\n", reason(status)).into_bytes().into(),
         };
         LocalResponse::new(status, reason(status), headers, page)
     }

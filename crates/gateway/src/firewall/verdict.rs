@@ -85,7 +85,7 @@ mod tests {
                 status,
                 "No",
                 Vec::new(),
-                Vec::new(),
+                Arc::default(),
             )))
         };
         assert_eq!(FirewallVerdict::Pass.and(FirewallVerdict::Suspend), FirewallVerdict::Suspend);

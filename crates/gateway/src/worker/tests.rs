@@ -515,7 +515,7 @@ fn late_bytes_of_a_backend_are_no_response_to_the_next_request() {
 
 #[test]
 fn verdict_to_respond_replaces_a_response_of_which_nothing_is_sent_and_closes_otherwise() {
-    let response = || LocalResponse::new(403, "No", Vec::new(), b"no".to_vec());
+    let response = || LocalResponse::new(403, "No", Vec::new(), b"no"[..].into());
     let held = |has_head| Some(Box::new(HeldResponse { bytes: b"part".to_vec(), has_head }));
     for (has_begun, held, expected) in [
         (false, None, Next::Continue),

@@ -56,7 +56,9 @@ pub struct NoMaker {
 pub fn wheels(build: &Build) -> impl Iterator<Item = &str> {
     let pinned = build.sources.iter().filter(|source| source.name == WHEELS);
     let lines = pinned.flat_map(|source| source.text.lines());
-    lines.filter(|line| line.contains("==")).filter_map(|line| line.split_whitespace().next())
+    lines
+        .filter(|line| !line.starts_with('#') && line.contains("=="))
+        .filter_map(|line| line.split_whitespace().next())
 }
 
 fn has_wheels(build: &Build) -> bool {
@@ -79,6 +81,9 @@ pub fn find(build: &Build) -> Option<PathBuf> {
 
 /// Returns the results of a build if there are several and no Go to choose among them.
 pub fn ambiguous(build: &Build) -> Vec<PathBuf> {
+    if has_wheels(build) {
+        return Vec::new();
+    }
     match (go::installed(), results_folder(build)) {
         (Err(_), Ok(results)) => {
             let found = results_of_sources(&results, &source_hash(build));

@@ -303,9 +303,10 @@ impl Report {
             Engine::Coraza => "Coraza",
         };
         let mut text = format!(
-            "# Exclusions for {engine}, proved with Tollgate's engine on {}.\n\
+            "# Exclusions for {engine}, proved with Tollgate's engine on {}; derived from {} more, not replayed.\n\
              # Include this file before the rules. Read each sample: the exclusions are right only if it is benign.\n",
-            counted(self.tuning.requests as usize, "request")
+            counted(self.tuning.requests as usize, "request"),
+            self.tuning.not_replayed.transactions
         );
         for (exclusion, proof, sample) in self.samples() {
             writeln!(text, "#\n# {exclusion}\n#   {proof}\n#   {sample}")

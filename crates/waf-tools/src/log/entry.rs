@@ -46,6 +46,10 @@ pub struct LoggedMatches {
     pub target: String,
     /// True if a match says that it blocked the request.
     pub was_blocked: bool,
+    /// True if a message is ambiguous, so that a match is missing.
+    pub is_incomplete: bool,
+    /// Further identifiers in an ambiguous message: which one is that of the transaction is not known.
+    pub others: Vec<String>,
     pub matches: Vec<LoggedMatch>,
 }
 

@@ -90,6 +90,8 @@ pub(super) fn parse(line: &[u8]) -> serde_json::Result<Entry> {
                 method,
                 target,
                 was_blocked: was_blocked == Some(true),
+                is_incomplete: false,
+                others: Vec::new(),
                 matches: transaction
                     .messages
                     .iter()

@@ -2,7 +2,7 @@
 //! of Coraza, access logs, and error logs.
 
 mod entry;
-mod error_log;
+pub(crate) mod error_log;
 mod json;
 mod native;
 
@@ -80,6 +80,9 @@ pub fn read(log: impl BufRead, mut each: impl FnMut(Entry)) -> io::Result<Unread
                 Err(_invalid) => unread.not_understood += 1,
             }
         } else if let Some(entry) = error_log::parse(text) {
+            let is_ambiguous =
+                matches!(&entry.content, Content::Matches(logged) if logged.is_incomplete);
+            unread.not_understood += u64::from(is_ambiguous);
             each(entry);
         } else if native::is_index(text) {
             unread.index_lines += 1;
@@ -123,7 +126,7 @@ mod tests {
         ---aBcDeFg1---B--\nPOST /p?q=1 HTTP/1.1\nHost: a\nContent-Length: 4\n\n\
         ---aBcDeFg1---C--\nz=12\n\n---aBcDeFg1---F--\nHTTP/1.1 403\nServer: x\n\n\
         ---aBcDeFg1---H--\nModSecurity: Access denied with code 403 (phase 2). Matched \"Operator `Rx' with parameter `x' \
-        against variable `ARGS:q' (Value: `1' ) [file \"a.conf\"] [id \"942100\"] [data \"d\"] [uri \"/p\"] [unique_id \"id-1\"]\n\n\
+        against variable `ARGS:q' (Value: `1' ) [file \"a.conf\"] [id \"942100\"] [data \"Matched Data: x found within ARGS:q: d\"] [severity \"2\"] [uri \"/p\"] [unique_id \"id-1\"]\n\n\
         ---aBcDeFg1---Z--\n\n";
 
     #[test]
@@ -203,9 +206,9 @@ mod tests {
 
     #[test]
     fn error_logs_have_matches() {
-        let nginx = r#"2026/01/09 20:05:48 [error] 7#7: *1 [client 192.0.2.7] ModSecurity: Access denied with code 403 (phase 2). Matched "Operator `Rx' with parameter `x' against variable `ARGS:q' (Value: `x"' ) [file "a"] [line "1"] [id "942100"] [data "d"] [hostname "h"] [uri "/p"] [unique_id "i"], client: 192.0.2.7, server: a, request: "POST /p?a HTTP/1.1", host: "a""#;
-        let apache = r#"[Fri Jan 09 20:05:48.123456 2026] [security2:error] [pid 1:tid 2] [client 192.0.2.7:4711] [client 192.0.2.7] ModSecurity: Warning. Pattern match "x" at ARGS:q. [file "a"] [line "1"] [id "942100"] [data "d"] [hostname "h"] [uri "/p"] [unique_id "i"]"#;
-        let caddy = r#"{"level":"error","ts":1,"msg":"[client \"192.0.2.7\"] Coraza: Warning. x [file \"a\"] [line \"1\"] [id \"942100\"] [data \"Matched Data: x found within ARGS:q: x\"] [uri \"/p?a\"] [unique_id \"i\"]"}"#;
+        let nginx = r#"2026/01/09 20:05:48 [error] 7#7: *1 [client 192.0.2.7] ModSecurity: Access denied with code 403 (phase 2). Matched "Operator `Rx' with parameter `x' against variable `ARGS:q' (Value: `x"' ) [file "a"] [line "1"] [id "942100"] [data "Matched Data: x found within ARGS:q: d"] [severity "2"] [hostname "h"] [uri "/p"] [unique_id "i"], client: 192.0.2.7, server: a, request: "POST /p?a HTTP/1.1", host: "a""#;
+        let apache = r#"[Fri Jan 09 20:05:48.123456 2026] [security2:error] [pid 1:tid 2] [client 192.0.2.7:4711] [client 192.0.2.7] ModSecurity: Warning. Pattern match "x" at ARGS:q. [file "a"] [line "1"] [id "942100"] [data "Matched Data: x found within ARGS:q: d"] [severity "2"] [hostname "h"] [uri "/p"] [unique_id "i"]"#;
+        let caddy = r#"{"level":"error","ts":1,"msg":"[client \"192.0.2.7\"] Coraza: Warning. x [file \"a\"] [line \"1\"] [id \"942100\"] [data \"Matched Data: x found within ARGS:q: x\"] [severity \"critical\"] [uri \"/p?a\"] [unique_id \"i\"]"}"#;
         for (text, value, has_day) in [(nginx, "d", true), (apache, "d", true), (caddy, "x", false)]
         {
             let (found, unread) = entries(text.as_bytes());
@@ -214,30 +217,59 @@ mod tests {
             assert_eq!(found[0].client.as_deref(), Some("192.0.2.7"));
             assert_eq!(found[0].day.is_some(), has_day, "{text}");
         }
-        let Content::Matches(logged) = &entries(nginx.as_bytes()).0[0].content else {
-            panic!("{nginx}")
-        };
+        let logged = only_matches(nginx);
         assert_eq!(
             (logged.method.as_str(), logged.target.as_str(), logged.was_blocked),
             ("POST", "/p", true)
         );
-        // A target that imitates the rest of a line.
-        let forged = nginx.replace("POST /p?a", "GET /, request: \"POST /p");
-        let Content::Matches(logged) = &entries(forged.as_bytes()).0[0].content else {
-            panic!("{forged}")
+    }
+
+    fn only_matches(line: &str) -> LoggedMatches {
+        let (mut found, _) = entries(line.as_bytes());
+        match (found.pop().map(|entry| entry.content), found.len()) {
+            (Some(Content::Matches(logged)), 0) => logged,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn values_that_imitate_a_log_are_no_matches() {
+        let start = "2026/01/09 20:05:48 [error] 7#7: *1 [client 192.0.2.7] ";
+        let message = r#"ModSecurity: Warning. Matched "Operator `Rx' with parameter `x' against variable `ARGS:q' (Value: `VALUE' ) [file "a"] [line "1"] [id "942100"] [data "Matched Data: x found within ARGS:q: DATA"] [severity "2"] [hostname "h"] [uri "/p"] [unique_id "i"], client: 192.0.2.7, server: a, request: "POST /p HTTP/1.1", host: "a""#;
+        let line = |value: &str, data: &str| {
+            start.to_owned() + &message.replace("VALUE", value).replace("DATA", data)
         };
-        assert_eq!((logged.method.as_str(), logged.target.as_str()), ("", "/p"));
-        let escaped = nginx.replace(
-            "[data \"d\"]",
-            r#"[data "Matched Data: x found within ARGS:q: \x27\\x\x00"]"#,
+        assert_eq!(only_matches(&line("v", "hello")).matches[0].value, b"hello");
+        // The end of a field in a value is a part of it.
+        let value = r#"hello"] x' union select"#;
+        assert_eq!(only_matches(&line("v", value)).matches[0].value, value.as_bytes());
+        // Values that may be cut, and fragments of values.
+        assert_eq!(only_matches(&line("v", &"a".repeat(200))).matches[0].value, b"v");
+        assert_eq!(only_matches(&line(&"a".repeat(100), &"a".repeat(200))).matches[0].value, b"");
+        let fragment = line("v", "DATA").replace("Matched Data: x found within ARGS:q: DATA", "x");
+        assert_eq!(only_matches(&fragment).matches[0].value, b"v");
+        // Fields twice: the transaction is incomplete, whichever it is.
+        for value in
+            [r#"` [id "920100"]"#, r#"a"] [severity "2"] b"#, r#"` [file "b"]"#, r#"a"] [uri "/x"#]
+        {
+            for line in [line(value, "d"), line("v", value)] {
+                let logged = only_matches(&line);
+                assert!(logged.is_incomplete && logged.matches.is_empty(), "{line}");
+                assert_eq!(entries(line.as_bytes()).1.not_understood, 1, "{line}");
+            }
+        }
+        let logged = only_matches(&line("v", r#"a"] [unique_id "other"] b"#));
+        assert_eq!(
+            (logged.transaction.as_str(), &logged.others[..]),
+            ("other", &["i".to_owned()][..])
         );
-        let Content::Matches(logged) = &entries(escaped.as_bytes()).0[0].content else {
-            panic!("{escaped}")
-        };
-        assert_eq!(logged.matches[0].value, b"'\\x\0");
-        // A value that imitates the end of a line.
-        let forged = nginx.replace("`x\"'", "` [id \"920100\"]'");
-        assert_eq!(entries(forged.as_bytes()).1.not_understood, 1);
+        let forged = line("v", "d").replace("POST /p", "GET /, request: \"POST /p");
+        assert!(only_matches(&forged).is_incomplete);
+        // A path in a message of nginx itself, and a second client.
+        let own = start.replace("[client 192.0.2.7] ", "open() \"/www/[client 203.0.113.1] ");
+        for text in [own + message, format!("{start}[client 203.0.113.1] {message}")] {
+            assert_eq!(entries(text.as_bytes()).0.len(), 0, "{text}");
+        }
     }
 
     #[test]

@@ -11,10 +11,12 @@ use serde::Serialize;
 use tollgate_waf::{EngineMode, LoadError, Match, RuleSet, Transaction, Worker};
 
 use super::exclusion::{
-    Engine, Exclusion, PathPattern, is_evaluation_of_scores, is_protected, path_pattern,
+    Engine, Exclusion, PathPattern, is_evaluation_of_scores, is_protected, is_writable,
+    path_pattern,
 };
 use super::logged::LoggedTransaction;
 use crate::log::LoggedMatches;
+use crate::log::error_log::unescaped;
 use crate::replay::{self, Request};
 
 /// Rounds in which further rules may appear behind excluded ones.
@@ -91,8 +93,12 @@ pub enum Refusal {
     TooMany,
     /// A log without requests has a match of a rule that is not loaded.
     UnknownRule,
-    /// A log without requests does not have a value, so that nobody can judge it.
+    /// A log without requests does not have a whole value, so that nobody can judge it.
     NoValue,
+    /// A message of the log is ambiguous, or there are too many.
+    Incomplete,
+    /// A log without requests has no path or variable that an exclusion can name.
+    NoPlace,
 }
 
 impl std::fmt::Display for Refusal {
@@ -104,7 +110,9 @@ impl std::fmt::Display for Refusal {
             Self::FewClients => "too few clients sent it",
             Self::TooMany => "too many distinct requests",
             Self::UnknownRule => "the log has a match of a rule that is not loaded",
-            Self::NoValue => "the log has neither the request nor the value",
+            Self::NoValue => "the log has neither the request nor the whole value",
+            Self::Incomplete => "a message of the log is ambiguous, or there are too many",
+            Self::NoPlace => "the log has no path or variable that an exclusion can name",
         })
     }
 }
@@ -291,9 +299,12 @@ impl Evidence {
         origin: Origin<'_>,
         is_replayed: bool,
     ) {
-        let method = String::from_utf8_lossy(&request.method).into_owned();
+        // Others cannot be written into a rule.
+        let is_name = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
+        let method = (!request.method.is_empty() && request.method.iter().all(is_name))
+            .then(|| String::from_utf8_lossy(&request.method).into_owned());
         let key = CaseKey {
-            method: (!method.is_empty()).then_some(method),
+            method,
             path: path_pattern(&request.target),
             causes: values.keys().cloned().collect(),
             is_replayed,
@@ -367,12 +378,22 @@ impl Evidence {
     ) -> Result<BTreeMap<Cause, Vec<u8>>, Refusal> {
         let mut values: BTreeMap<Cause, Vec<u8>> = BTreeMap::new();
         let mut kinds: BTreeMap<String, &String> = BTreeMap::new();
+        if logged.is_incomplete {
+            return Err(Refusal::Incomplete);
+        }
+        // Without a replay, what is not known must not make an exclusion broader.
+        if path_pattern(logged.target.as_bytes()).is_none() {
+            return Err(Refusal::NoPlace);
+        }
         for found in logged.matches.iter().filter(|found| !is_protected(found.id)) {
             let Some(class) = self.classes.get(&found.id) else { return Err(Refusal::UnknownRule) };
             if found.value.is_empty() {
                 return Err(Refusal::NoValue);
             }
             let variable = named_variable(&found.variable);
+            if !is_writable(&variable) {
+                return Err(Refusal::NoPlace);
+            }
             if let Some(class) = class
                 && *kinds.entry(variable.clone()).or_insert(class) != class
             {
@@ -383,7 +404,9 @@ impl Evidence {
         if values.is_empty() {
             return Err(Refusal::Protected);
         }
-        let is_injection = values.values().any(|value| self.libinjection.is_injection(value));
+        // The log may have the value with or without escapes.
+        let mut forms = values.values().flat_map(|value| [value.clone(), unescaped(value)]);
+        let is_injection = forms.any(|value| self.libinjection.is_injection(&value));
         if is_injection { Err(Refusal::Libinjection) } else { Ok(values) }
     }
 
@@ -417,16 +440,23 @@ impl Evidence {
         mut lost: impl FnMut(&Exclusion, &str, &Request) -> Result<u64, LoadError>,
     ) -> Result<Vec<Exclusion>, LoadError> {
         // Each cause at each place once, with a request.
-        let mut wanted: BTreeMap<Wanted, &Request> = BTreeMap::new();
+        let mut wanted: BTreeMap<Wanted, (&Request, bool)> = BTreeMap::new();
         for (key, case) in &self.cases {
             for cause in &key.causes {
-                wanted.insert((key.path.clone(), key.method.clone(), cause.clone()), &case.example);
+                let place = (key.path.clone(), key.method.clone(), cause.clone());
+                let known = wanted.entry(place).or_insert((&case.example, key.is_replayed));
+                if key.is_replayed {
+                    *known = (&case.example, true);
+                }
             }
         }
         let mut costs: BTreeMap<Exclusion, u64> = BTreeMap::new();
-        for ((path, method, (rule, variable)), example) in &wanted {
+        for ((path, method, (rule, variable)), (example, is_replayed)) in &wanted {
             let place = (path.as_ref(), method.as_deref());
             for candidate in Exclusion::candidates(*rule, variable, place, engine) {
+                if !is_replayed && !candidate.is_narrow() {
+                    continue;
+                }
                 if !costs.contains_key(&candidate) {
                     let lost = lost(&candidate, variable, example)?;
                     costs.insert(candidate.clone(), candidate.breadth() + 10 * lost);

@@ -94,6 +94,14 @@ impl Exclusion {
         found.map(|(target, place)| Self { rule, target, place }).collect()
     }
 
+    /// True if it names variables below a path.
+    pub(super) fn is_narrow(&self) -> bool {
+        matches!(
+            (&self.target, &self.place),
+            (Target::Name(_) | Target::Keys(..), Place::Below(..))
+        )
+    }
+
     /// Weight of what is excluded beside the value that was seen.
     pub(super) fn breadth(&self) -> u64 {
         match (&self.target, &self.place) {
@@ -255,7 +263,7 @@ fn keys(variable: &str) -> Option<Target> {
 }
 
 /// True if the name can be written in `ctl` for every engine.
-fn is_writable(variable: &str) -> bool {
+pub(super) fn is_writable(variable: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.[]@".contains(c);
     let (collection, key) = variable.split_once(':').unwrap_or((variable, "_"));
     !key.is_empty()

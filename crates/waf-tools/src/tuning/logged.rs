@@ -7,7 +7,10 @@ use jiff::civil::Date;
 use crate::log::LoggedMatches;
 
 /// Limit of transactions of which more entries may come. Entries of one stand close together.
-const OPEN_MAX: usize = 10_000;
+const OPEN_MAX: usize = 1_000;
+
+/// Limit of the matches of a transaction; clients may choose its identifier.
+const MATCHES_MAX: usize = 100;
 
 /// A transaction without its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +35,28 @@ impl Open {
         if id.is_empty() {
             return Some(entry);
         }
-        if let Some(known) = self.by_id.get_mut(&id) {
-            known.extend(entry);
-            return None;
+        for other in &entry.logged.others {
+            let nothing = LoggedMatches {
+                transaction: other.clone(),
+                is_incomplete: true,
+                ..LoggedMatches::default()
+            };
+            self.insert(other, LoggedTransaction { client: None, day: None, logged: nothing });
         }
-        self.by_id.insert(id.clone(), entry);
-        self.order.push_back(id);
+        self.insert(&id, entry);
         if self.order.len() > OPEN_MAX { self.pop() } else { None }
+    }
+
+    fn insert(&mut self, id: &str, entry: LoggedTransaction) {
+        if let Some(known) = self.by_id.get_mut(id) {
+            known.extend(entry);
+        } else {
+            let mut entry = entry;
+            entry.logged.is_incomplete |= entry.logged.matches.len() > MATCHES_MAX;
+            entry.logged.matches.truncate(MATCHES_MAX);
+            self.by_id.insert(id.to_owned(), entry);
+            self.order.push_back(id.to_owned());
+        }
     }
 
     /// Removes the oldest transaction.
@@ -49,7 +67,8 @@ impl Open {
 
 impl LoggedTransaction {
     fn extend(&mut self, other: Self) {
-        let LoggedMatches { method, target, was_blocked, matches, .. } = other.logged;
+        let LoggedMatches { method, target, was_blocked, is_incomplete, matches, .. } =
+            other.logged;
         let known = &mut self.logged;
         if known.method.is_empty() {
             known.method = method;
@@ -58,8 +77,11 @@ impl LoggedTransaction {
             known.target = target;
         }
         known.was_blocked |= was_blocked;
+        known.is_incomplete |= is_incomplete;
         for found in matches {
-            if !known.matches.contains(&found) {
+            if known.matches.len() >= MATCHES_MAX {
+                known.is_incomplete = true;
+            } else if !known.matches.contains(&found) {
                 known.matches.push(found);
             }
         }

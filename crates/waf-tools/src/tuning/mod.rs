@@ -257,6 +257,7 @@ fn sample(request: &Request, variable: &str, value: &[u8]) -> String {
     };
     let masked = masked.strip_prefix(&format!("{key}=")).unwrap_or(&masked);
     let text = masked.chars().flat_map(char::escape_debug).take(SAMPLE_CHARS_MAX);
+    let variable = variable.escape_debug();
     format!("{}, {variable}: {}", shown(request).trim_start(), text.collect::<String>())
 }
 
@@ -452,12 +453,55 @@ SecRule TX:score "@ge 5" "id:949110,phase:2,deny,log,msg:'Score'"
             (vec![(942_100, "ARGS:q", "")], Refusal::NoValue),
             (vec![(942_999, "ARGS:q", "a")], Refusal::UnknownRule),
             (vec![(949_110, "TX:score", "5")], Refusal::Protected),
+            (vec![(942_100, "", "a")], Refusal::NoPlace),
+            (vec![(942_100, "ARGS:a b", "a")], Refusal::NoPlace),
+            (
+                vec![(942_100, "ARGS:q", r"1\' union select password from users--")],
+                Refusal::Libinjection,
+            ),
         ] {
             let entries = [blocked("a", &matches), blocked("b", &matches)];
             let tuning = tuning_of_matches(&entries, &[]);
             assert_eq!(tuning.refused, BTreeMap::from([(refusal.to_string(), 2)]), "{matches:?}");
             assert_eq!(shown(&tuning), [""; 0]);
         }
+    }
+
+    #[test]
+    fn transactions_without_a_whole_log_are_no_evidence() {
+        let found = (942_100, "ARGS:text", "select a shirt from here");
+        let blocked = |name: &str| LoggedMatches { was_blocked: true, ..logged(name, &[found]) };
+        let incomplete = LoggedMatches { is_incomplete: true, ..blocked("1") };
+        let elsewhere = LoggedMatches { others: vec!["1".to_owned()], ..logged("9", &[]) };
+        let ids: Vec<(u64, String)> =
+            (0..=100).map(|number| (942_100, format!("ARGS:q{number}"))).collect();
+        let many: Vec<_> = ids.iter().map(|(id, variable)| (*id, variable.as_str(), "a")).collect();
+        let many = LoggedMatches { was_blocked: true, ..logged("1", &many) };
+        let nowhere = LoggedMatches { target: "/a b".to_owned(), ..blocked("1") };
+        for (entries, refusal) in [
+            (vec![("a", incomplete)], Refusal::Incomplete),
+            (vec![("a", blocked("1")), ("a", elsewhere)], Refusal::Incomplete),
+            (vec![("a", many.clone()), ("a", blocked("1"))], Refusal::Incomplete),
+            (vec![("a", nowhere)], Refusal::NoPlace),
+        ] {
+            let tuning = tuning_of_matches(&entries, &[]);
+            assert_eq!(tuning.refused, BTreeMap::from([(refusal.to_string(), 1)]), "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn methods_that_no_rule_can_name_are_left_out() {
+        let text = "text=please+select+a+shirt+from+the+list";
+        let mut requests = [(post("/note", text), "a"), (post("/note", text), "b")];
+        for (request, _) in &mut requests {
+            request.method = b"POST\" \"t:none\"\nSecRuleEngine Off\n#".to_vec();
+        }
+        let tuning = tuning(&requests, Engine::Tollgate, &[]);
+        assert_eq!(shown(&tuning), ["942100 for ARGS:text in /note"]);
+        let exclusions: Vec<Exclusion> =
+            tuning.proposals.iter().map(|one| one.exclusion.clone()).collect();
+        assert!(!render(&exclusions, 1).contains("SecRuleEngine"));
+        assert!(!tuning.proposals[0].sample.contains('\n'));
     }
 
     #[test]

@@ -122,7 +122,11 @@ pub(super) fn overlaid(draft: Draft, around: &RuleSet) -> Option<RuleSet> {
                     .filter_map(|rule| set.rules[*rule as usize].links[0].test.as_ref());
                 let inspected: Vec<Variable> =
                     tests.flat_map(|test| &test.targets).map(|target| target.variable).collect();
-                set.notes.idle.extend(ineffective(&place, &filter, &excluded, &inspected));
+                set.notes.idle.extend(if rules.is_empty() {
+                    vec![selects_nothing(&place, &filter)]
+                } else {
+                    ineffective(&place, &filter, &excluded, &inspected)
+                });
                 excluded.iter().for_each(|target| set.exclusions.exclude_target(&rules, target));
             }
             Update::Targets(..) | Update::Actions(..) => return None,
@@ -199,9 +203,6 @@ fn ineffective(
     excluded: &[Target],
     inspected: &[Variable],
 ) -> Vec<Skipped> {
-    if inspected.is_empty() {
-        return vec![selects_nothing(place, filter)];
-    }
     let includes = |whole: Variable, part: Variable| {
         whole == part
             || matches!(whole.source(), ValueSource::Entries(parts) if parts.contains(&part))
@@ -232,18 +233,24 @@ fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<Vec<Skipped>, LoadE
             }
         }
         Update::Targets(place, filter, targets, exclusions) => {
-            let mut inspected = Vec::new();
+            let (mut selects_any, mut inspected) = (false, Vec::new());
             for entry in entries {
-                if let Entry::Rule(rule) = entry
-                    && selects(&filter, rule)
-                    && let Some(test) = rule.links[0].test.as_mut()
-                {
+                let Entry::Rule(rule) = entry else { continue };
+                if !selects(&filter, rule) {
+                    continue;
+                }
+                selects_any = true;
+                if let Some(test) = rule.links[0].test.as_mut() {
                     inspected.extend(test.targets.iter().map(|target| target.variable));
                     test.targets.extend(targets.iter().cloned());
                     test.exclusions.extend(exclusions.iter().cloned());
                 }
             }
-            return Ok(ineffective(&place, &filter, &exclusions, &inspected));
+            return Ok(if selects_any {
+                ineffective(&place, &filter, &exclusions, &inspected)
+            } else {
+                vec![selects_nothing(&place, &filter)]
+            });
         }
         Update::Actions(id, place, actions) => {
             let found = entries.iter_mut().find_map(|entry| match entry {

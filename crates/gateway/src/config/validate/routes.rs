@@ -143,7 +143,7 @@ fn fixed_response(file: &Located<RespondFile>) -> Result<FixedResponse, InvalidV
     if !body.is_empty() && !has_type {
         headers.push(("Content-Type".to_owned(), "text/plain; charset=utf-8".to_owned()));
     }
-    Ok(FixedResponse { status, headers, body: body.to_vec() })
+    Ok(FixedResponse { status, headers, body: body.into() })
 }
 
 fn redirect(
