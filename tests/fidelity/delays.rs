@@ -147,8 +147,8 @@ impl Idle<'_> {
         const MEDIAN_ERROR: f64 = 1.25;
         const ERRORS: f64 = 3.0;
         // In microseconds: after a long sleep the caches are cold, and the generator uses more memory
-        // than the others, some 200 misses of a tenth of a microsecond.
-        const COLD: f64 = 20.0;
+        // than the others, some 200 misses of a tenth of a microsecond, or of two beside other virtual machines.
+        const COLD: f64 = 40.0;
         let deviation = (self.low.quantile(0.84) - self.low.quantile(0.16)) / 2.0;
         let inverse = 1.0 / f64::from(count) + 1.0 / self.low.len() as f64;
         let error = ERRORS * MEDIAN_ERROR * deviation * inverse.sqrt();
