@@ -79,6 +79,8 @@ bench: packages ## figures and costs beside those of the peers, in turns: an hou
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/run gateway gateway-tls gateway-http2
 	@benches/http2-attacks
+	@benches/tune
+	@benches/run drop-in
 
 soak: ## the gateway under reloads, leaving clients and dying backends: 20 minutes
 	cargo test --release --locked -p tollgate-gateway --test gateway -- --ignored --nocapture nothing_fails_or_grows_over_a_long_time

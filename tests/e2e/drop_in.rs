@@ -1,14 +1,15 @@
 //! The library for ModSecurity's connectors in Debian's nginx, beside libmodsecurity in the same nginx with the same configuration:
 //! the same responses, the same lines in the error log, the same audit log.
 
+use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, free_port};
 use crate::support::{Workspace, show, stdout, wait_until, without_limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Configuration of nginx, in which [`Nginx::start`] replaces `FOLDER` and `PORT`, without its end.
@@ -21,11 +22,7 @@ error_log FOLDER/error.log info;
 events { worker_connections 256; }
 http {
     access_log off;
-    client_body_temp_path FOLDER/body;
-    proxy_temp_path FOLDER/proxy;
-    fastcgi_temp_path FOLDER/fastcgi;
-    uwsgi_temp_path FOLDER/uwsgi;
-    scgi_temp_path FOLDER/scgi;
+    NGINX_FOLDERS
     root FOLDER/site;
     modsecurity on;
     modsecurity_rules_file FOLDER/rules.conf;
@@ -96,17 +93,8 @@ pub(crate) fn with_crs(rules: &str) -> String {
 
 /// nginx with one of the libraries.
 pub(crate) struct Nginx {
-    pub(crate) process: Child,
-    pub(crate) port: u16,
+    pub(crate) server: ForeignServer,
     pub(crate) folder: PathBuf,
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // TERM, so that the workers end as well.
-        Command::new("kill").arg(self.process.id().to_string()).status().ok();
-        self.process.wait().ok();
-    }
 }
 
 impl Nginx {
@@ -129,16 +117,14 @@ impl Nginx {
         write_others: impl FnOnce(&dyn Fn(&str) -> String),
     ) -> Self {
         let folder = workspace.path(name);
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|one| one.local_addr())
-            .expect("a file, process or socket of the test")
-            .port();
+        let port = free_port();
         let fill = |text: &str| {
             text.replace("FOLDER", folder.to_str().expect("a file, process or socket of the test"))
                 .replace("PORT", &port.to_string())
         };
+        let config = config.replace("NGINX_FOLDERS", NGINX_FOLDERS);
         workspace.write(&format!("{name}/rules.conf"), &fill(rules));
-        workspace.write(&format!("{name}/nginx.conf"), &fill(config));
+        workspace.write(&format!("{name}/nginx.conf"), &fill(&config));
         workspace.write(&format!("{name}/site/index.html"), "<html><p>page</p></html>\n");
         workspace.write(&format!("{name}/site/blocked.html"), "blocked\n");
         write_others(&fill);
@@ -154,24 +140,10 @@ impl Nginx {
         if let Some(library) = library {
             command.env("LD_LIBRARY_PATH", library);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().expect("nginx is not installed; run `make packages`");
-        let mut nginx = Self { process, port, folder };
-        let is_up = wait_until(Duration::from_secs(60), || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-                || nginx.process.try_wait().is_ok_and(|status| status.is_some())
-        });
-        assert!(
-            is_up
-                && nginx
-                    .process
-                    .try_wait()
-                    .expect("a file, process or socket of the test")
-                    .is_none(),
-            "{}",
-            nginx.log("start.log")
-        );
-        let maps = fs::read_to_string(format!("/proc/{}/maps", nginx.process.id()))
+        let log = || fs::read_to_string(folder.join("start.log")).unwrap_or_default();
+        let server = ForeignServer::start(&mut command, port, log);
+        let nginx = Self { server, folder };
+        let maps = fs::read_to_string(format!("/proc/{}/maps", nginx.server.id()))
             .expect("a file, process or socket of the test");
         let expected = library.map_or("/usr/lib/", |_| "libmodsecurity.so");
         let loaded = maps.lines().find(|line| line.contains("libmodsecurity.so")).unwrap_or("");
@@ -186,7 +158,7 @@ impl Nginx {
 
     /// Sends a request and returns the response's status, the header `Location` and the body.
     pub(crate) fn request(&self, request: &[u8]) -> (String, String, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))
+        let mut stream = TcpStream::connect(self.server.address())
             .expect("a file, process or socket of the test");
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
@@ -232,7 +204,7 @@ impl Nginx {
             self.folder.to_str().expect("a file, process or socket of the test"),
             "FOLDER",
         );
-        let log = log.replace(&format!("127.0.0.1:{}", self.port), "127.0.0.1:PORT");
+        let log = log.replace(&self.server.address(), "127.0.0.1:PORT");
         log.lines().map(|line| with_lower_tx(line) + "\n").collect()
     }
 

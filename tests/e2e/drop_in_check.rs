@@ -13,11 +13,7 @@ error_log FOLDER/error.log info;
 events { worker_connections 64; }
 http {
     access_log off;
-    client_body_temp_path FOLDER/body;
-    proxy_temp_path FOLDER/proxy;
-    fastcgi_temp_path FOLDER/fastcgi;
-    uwsgi_temp_path FOLDER/uwsgi;
-    scgi_temp_path FOLDER/scgi;
+    NGINX_FOLDERS
     types { text/html html; }
     map $http_upgrade $upgraded { default upgrade; '' close; }
     modsecurity_rules_file FOLDER/rules.conf;

@@ -104,7 +104,7 @@ fn four_workers_block_and_log_every_attack() {
             });
         }
     });
-    let workers = children(nginx.process.id());
+    let workers = children(nginx.server.id());
     assert_eq!(workers.len(), 4, "{workers:?}");
     for worker in workers {
         let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("a worker's maps");
@@ -135,7 +135,7 @@ fn http2_requests_are_inspected() {
         RULES,
     );
     let curl = |server: &Nginx, arguments: &[&str], target: &str| {
-        let url = format!("http://127.0.0.1:{}{target}", server.port);
+        let url = format!("http://{}{target}", server.server.address());
         let output = Command::new("curl")
             .args([
                 "-s",
@@ -169,7 +169,7 @@ fn http2_requests_are_inspected() {
     assert_eq!(both.compare_lines(), 4);
     // Streams of one connection.
     let ours = &both.servers[1];
-    let url = format!("http://127.0.0.1:{}/?b=attack", ours.port);
+    let url = format!("http://{}/?b=attack", ours.server.address());
     let output = Command::new("h2load").args(["-n", "200", "-c", "2", "-m", "20", &url]).output();
     let output = output.expect("h2load is not installed; run `make packages`");
     assert!(show(&output).contains("200 4xx"), "{}", show(&output));
@@ -298,7 +298,7 @@ fn gzip_compresses_inspected_pages() {
     both.write("secret.html", &format!("{page}secret"));
     for server in &both.servers {
         let fetch = |name: &str| {
-            let url = format!("http://127.0.0.1:{}/{name}", server.port);
+            let url = format!("http://{}/{name}", server.server.address());
             let output = Command::new("curl")
                 .args(["-s", "-D", "-", "--compressed", &url])
                 .output()
@@ -347,7 +347,7 @@ fn fifty_reloads_under_load_lose_no_request_and_no_memory() {
         })
         .collect();
     let nginx = Nginx::start(&workspace, "reloads", Some(&library), (&config(&blocks), RULES));
-    let master = nginx.process.id();
+    let master = nginx.server.id();
     // The socket is open before the workers run.
     assert!(wait_until(WAIT, || children(master).len() == 2));
     let is_over = AtomicBool::new(false);

@@ -33,7 +33,7 @@ fn core_rule_set_passes_the_tests_that_it_passes_with_libmodsecurity() {
     // Results of the tests by name.
     let run = |name: &str, library| -> BTreeMap<String, String> {
         let nginx = Nginx::start(&workspace, name, library, (&config, &rules));
-        let port = nginx.port.to_string();
+        let port = nginx.server.port.to_string();
         let mut command = Command::new(&program);
         command.arg(&tests).arg(port).arg(nginx.folder.join("error.log"));
         let output = command.output().expect("go-ftw runs");
@@ -63,7 +63,7 @@ fn core_rule_set_passes_the_tests_that_it_passes_with_libmodsecurity() {
         .filter(|(name, reason)| !reason.is_empty() && theirs[*name].is_empty())
         .collect();
     assert!(new.is_empty(), "{} tests fail here alone: {new:#?}", new.len());
-    // What fails here fails with libmodsecurity, too, and 42 others.
+    // Every test that fails here fails with libmodsecurity, too, which fails 42 others.
     assert_eq!((ours.len(), passed(&ours)), (4_674, 4_647));
     assert!(passed(&theirs) > 4_500, "{}", passed(&theirs));
 }

@@ -1,18 +1,15 @@
 //! `tollgate mix import`: logs written by real servers, HAR from Chromium, the Core Rule Set's tests.
 
+use crate::foreign_server::{ForeignServer, free_port};
 use crate::gateway::GatewayProcess;
 use crate::go_ftw::core_rule_set;
 use crate::origin::OriginProcess;
 use crate::site::browser::Browser;
-use crate::support::{NO_LIMITS, Started, Workspace, flat, show, stderr, stdout, wait_until};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout, wait_until};
 use serde_json::{Value, json};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -43,39 +40,6 @@ weight = 1
 path   = "/missing"
 expect = { status = 404 }
 "#;
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// A server that writes a log, ended by TERM.
-struct Server {
-    child: Started,
-    address: String,
-}
-
-impl Server {
-    fn start(command: &mut Command, port: u16) -> Self {
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-        let child = child
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}; run `make packages`"));
-        let address = format!("127.0.0.1:{port}");
-        let server = Self { child: Started::new(child), address };
-        let up = || TcpStream::connect(&server.address).is_ok();
-        assert!(wait_until(PATIENCE, up), "{command:?} does not listen");
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After TERM, a server stops its workers, too. `Started` kills what does not end.
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).ok();
-        let child = RefCell::new(&mut self.child);
-        wait_until(PATIENCE, || child.borrow_mut().try_wait().is_ok_and(|ended| ended.is_some()));
-    }
-}
 
 /// Sends 60 requests, none of which may be unexpected.
 fn send(workspace: &Workspace, address: &str) {
@@ -143,7 +107,7 @@ fn document_root(workspace: &Workspace) -> String {
     workspace.path("www").display().to_string()
 }
 
-fn start_nginx(workspace: &Workspace) -> Server {
+fn start_nginx(workspace: &Workspace) -> ForeignServer {
     let (root, port) = (document_root(workspace), free_port());
     let path = workspace.path("").display().to_string();
     workspace.write(
@@ -161,19 +125,19 @@ fn start_nginx(workspace: &Workspace) -> Server {
     let mut command = Command::new("/usr/sbin/nginx");
     command.args(["-e", "stderr", "-p", &path, "-c"]).arg(workspace.path("nginx.conf"));
     command.stdout(Stdio::null());
-    Server::start(&mut command, port)
+    ForeignServer::start(&mut command, port, String::new)
 }
 
 #[test]
 fn logs_of_nginx() {
     let workspace = Workspace::concurrent();
     let nginx = start_nginx(&workspace);
-    send(&workspace, &nginx.address);
+    send(&workspace, &nginx.address());
     for name in ["nginx.log", "nginx.json"] {
         fs::copy(workspace.path(name), workspace.path(&format!("{name}.kept"))).expect("a log");
     }
     for name in ["nginx.log", "nginx.json"] {
-        check_log(&workspace, &format!("{name}.kept"), true, Some(6), &nginx.address);
+        check_log(&workspace, &format!("{name}.kept"), true, Some(6), &nginx.address());
     }
 }
 
@@ -200,8 +164,8 @@ fn logs_of_apache() {
     let mut command = Command::new("/usr/sbin/apache2");
     command.args(["-D", "FOREGROUND", "-f"]).arg(workspace.path("apache.conf"));
     command.stdout(Stdio::null());
-    let apache = Server::start(&mut command, port);
-    send(&workspace, &apache.address);
+    let apache = ForeignServer::start(&mut command, port, String::new);
+    send(&workspace, &apache.address());
     for name in ["hosts.log", "common.log"] {
         // A log is written after the response.
         let lines = || workspace.read(name).lines().count();
@@ -209,7 +173,7 @@ fn logs_of_apache() {
         fs::copy(workspace.path(name), workspace.path(&format!("{name}.kept"))).expect("a log");
     }
     for (name, has_headers) in [("hosts.log", true), ("common.log", false)] {
-        check_log(&workspace, &format!("{name}.kept"), has_headers, Some(6), &apache.address);
+        check_log(&workspace, &format!("{name}.kept"), has_headers, Some(6), &apache.address());
     }
     let (lines, _) = import(&workspace, &["hosts.log.kept"]);
     // The port of the server name, as of `UseCanonicalName`: 80.
@@ -229,14 +193,14 @@ fn log_of_haproxy() {
   timeout connect 5s\n  timeout client 20s\n  timeout server 20s
 frontend site\n  bind 127.0.0.1:{port}\n  capture request header Host len 64\n  default_backend nginx
 backend nginx\n  server one {}\n",
-            nginx.address
+            nginx.address()
         ),
     );
     let log = fs::File::create(workspace.path("haproxy.log")).expect("a log");
     let mut command = Command::new("/usr/sbin/haproxy");
     command.arg("-f").arg(workspace.path("haproxy.cfg")).stdout(log);
-    let haproxy = Server::start(&mut command, port);
-    send(&workspace, &haproxy.address);
+    let haproxy = ForeignServer::start(&mut command, port, String::new);
+    send(&workspace, &haproxy.address());
     let requests = || {
         let log = workspace.read("haproxy.log");
         let requests: Vec<&str> = log.lines().filter(|line| line.contains("HTTP/1.1")).collect();
@@ -245,7 +209,7 @@ backend nginx\n  server one {}\n",
     assert!(wait_until(PATIENCE, || requests().lines().count() == 60), "{}", requests());
     workspace.write("kept.log", &requests());
     // HAProxy counts the head of a response, too, so that it does not give the size of the body.
-    check_log(&workspace, "kept.log", false, None, &haproxy.address);
+    check_log(&workspace, "kept.log", false, None, &haproxy.address());
 }
 
 #[test]
@@ -266,12 +230,12 @@ fn log_of_caddy() {
     let mut command = Command::new(caddy);
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(workspace.path("Caddyfile"));
     command.env("HOME", workspace.path("")).stdout(Stdio::null());
-    let caddy = Server::start(&mut command, port);
-    send(&workspace, &caddy.address);
+    let caddy = ForeignServer::start(&mut command, port, String::new);
+    send(&workspace, &caddy.address());
     let lines = || workspace.read("caddy.log").lines().count();
     assert!(wait_until(PATIENCE, || lines() == 60), "{}", lines());
     fs::copy(workspace.path("caddy.log"), workspace.path("kept.log")).expect("a log");
-    check_log(&workspace, "kept.log", true, Some(6), &caddy.address);
+    check_log(&workspace, "kept.log", true, Some(6), &caddy.address());
 }
 
 /// Returns Caddy as built by the suites of systems.
@@ -292,7 +256,7 @@ fn logs_of_the_gateway() {
             "gateway.yaml",
             &format!(
                 "listeners: [{{ address: '127.0.0.1:0' }}]\npools: [{{ name: site, backends: [{{ address: '{}' }}] }}]\nroutes: [{{ path: /, pool: site }}]\naccess_log: {{ to: '{}', format: {format} }}\n",
-                nginx.address,
+                nginx.address(),
                 workspace.path(log).display()
             ),
         );

@@ -1,14 +1,16 @@
 //! `tollgate load` against other servers.
 
+use crate::foreign_server::ForeignServer;
 use crate::support::{Workspace, flat, show, stderr, stdout};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// nginx with static responses, stopped when dropped.
 pub(crate) struct Nginx {
-    process: std::process::Child,
+    _server: ForeignServer,
     pub(crate) address: String,
     http2_address: String,
     https_port: u16,
@@ -39,17 +41,11 @@ impl Nginx {
                 location /missing {{ return 404; }} }} }}"
         );
         std::fs::write(dir.path().join("nginx.conf"), config).expect("a config");
-        let process = std::process::Command::new("/usr/sbin/nginx")
-            .args(["-e", "stderr", "-p"])
-            .arg(dir.path())
-            .arg("-c")
-            .arg(dir.path().join("nginx.conf"))
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .expect("nginx; to install it: make packages");
-        let up = || std::net::TcpStream::connect(&address).is_ok();
-        assert!(crate::support::wait_until(std::time::Duration::from_secs(10), up));
-        Self { process, address, http2_address, https_port, _dir: dir }
+        let mut command = Command::new("/usr/sbin/nginx");
+        command.args(["-e", "stderr", "-p"]).arg(dir.path());
+        command.arg("-c").arg(dir.path().join("nginx.conf"));
+        let server = ForeignServer::start(&mut command, addresses[0].port(), String::new);
+        Self { _server: server, address, http2_address, https_port, _dir: dir }
     }
 }
 
@@ -57,13 +53,6 @@ impl Nginx {
 fn certificate(extension: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     folder.join("../gateway/tests/gateway/certificates/site").with_extension(extension)
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.process.kill().expect("nginx was running");
-        self.process.wait().expect("nginx has ended");
-    }
 }
 
 #[test]
@@ -240,7 +229,7 @@ fn soft_limit_of_open_files_is_raised() {
     let workspace = Workspace::concurrent();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     let script = r#"ulimit -Sn 64; exec "$0" load --format json -c 200 -n 2000 "$1""#;
     command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin!("tollgate")).arg(&url);
     let output = command.output().expect("a shell");
@@ -369,7 +358,7 @@ fn invalid_arguments_are_rejected_before_the_start() {
 #[test]
 fn more_connections_than_the_hard_limit_of_open_files_are_rejected() {
     let script = r#"ulimit -n 60; exec "$0" load -c 50 -n 100 http://127.0.0.1:1/"#;
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin!("tollgate"));
     let output = command.output().expect("a shell");
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));

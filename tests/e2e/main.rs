@@ -107,6 +107,7 @@ mod site;
 mod systems;
 
 // A folder to run the binary in, shares of the machine, texts of experiments.
+mod foreign_server;
 mod support;
 
 /// Makes the missing suites visible in the output of `cargo test`.

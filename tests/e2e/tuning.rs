@@ -1,11 +1,12 @@
 //! `tollgate waf tune` on logs of real ModSecurity: derived, applied to the same server, and sent again, as docs/tuning.md tells.
 
-use crate::support::{Workspace, show, stdout, wait_until};
+use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, free_port};
+use crate::support::{Workspace, show, stdout};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_runner::system::build;
@@ -19,11 +20,7 @@ error_log FOLDER/error.log info;
 events { worker_connections 64; }
 http {
     access_log off;
-    client_body_temp_path FOLDER/body;
-    proxy_temp_path FOLDER/proxy;
-    fastcgi_temp_path FOLDER/fastcgi;
-    uwsgi_temp_path FOLDER/uwsgi;
-    scgi_temp_path FOLDER/scgi;
+    NGINX_FOLDERS
     server {
         listen 127.0.0.1:PORT;
         modsecurity on;
@@ -34,7 +31,7 @@ http {
 }
 "#;
 
-/// What the rules pass gets 404.
+/// A request that the rules pass gets 404.
 const APACHE: &str = r"
 ServerName localhost
 Listen 127.0.0.1:PORT
@@ -90,18 +87,7 @@ const PLACES: [(&str, &str); 4] = [
     ("/wiki/edit", "content"),
 ];
 
-struct Server {
-    process: Child,
-    port: u16,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // TERM, so that the workers end as well.
-        Command::new("kill").arg(self.process.id().to_string()).status().ok();
-        self.process.wait().ok();
-    }
-}
+struct Server(ForeignServer);
 
 impl Server {
     fn nginx(workspace: &Workspace, format: &str) -> Self {
@@ -109,7 +95,8 @@ impl Server {
         let folder = workspace.path(".");
         command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
         command.arg("-c").arg(folder.join("nginx.conf"));
-        Self::start(workspace, ("nginx.conf", CONFIG), format, &mut command)
+        let config = CONFIG.replace("NGINX_FOLDERS", NGINX_FOLDERS);
+        Self::start(workspace, ("nginx.conf", &config), format, &mut command)
     }
 
     fn apache(workspace: &Workspace, format: &str) -> Self {
@@ -128,10 +115,7 @@ impl Server {
         command: &mut Command,
     ) -> Self {
         let folder = workspace.path(".");
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|one| one.local_addr())
-            .expect("a free port")
-            .port();
+        let port = free_port();
         let fill = |text: &str| {
             text.replace("FOLDER", folder.to_str().expect("a path in UTF-8"))
                 .replace("PORT", &port.to_string())
@@ -139,16 +123,7 @@ impl Server {
         };
         workspace.write(name, &fill(config));
         workspace.write("server.conf", &fill(SERVER));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().expect("a server is not installed; run `make packages`");
-        let mut server = Self { process, port };
-        let is_up = wait_until(Duration::from_secs(120), || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-                || server.process.try_wait().is_ok_and(|status| status.is_some())
-        });
-        let is_running = server.process.try_wait().is_ok_and(|status| status.is_none());
-        assert!(is_up && is_running, "{}", workspace.read("start.log"));
-        server
+        Self(ForeignServer::start(command, port, || workspace.read("start.log")))
     }
 
     /// Sends a form and returns the status.
@@ -166,7 +141,7 @@ impl Server {
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("nginx accepts");
+        let mut stream = TcpStream::connect(self.0.address()).expect("nginx accepts");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream.write_all(request.as_bytes()).expect("nginx reads");
         let mut response = Vec::new();
@@ -351,6 +326,24 @@ fn false_positives_in_error_logs_end_and_attacks_stay_blocked() {
         assert!(report.contains(expected), "{report}");
         check_exclusions(&start(&workspace), blocked_before, &report);
     }
+}
+
+#[test]
+fn entries_of_a_concurrent_log_are_replayed() {
+    let workspace = workspace();
+    let folder = workspace.path("entries");
+    fs::create_dir(&folder).expect("a folder");
+    Command::new("chmod").arg("a+rwX").arg(&folder).status().expect("chmod");
+    let storage =
+        format!("SecAuditLogType Concurrent\nSecAuditLogStorageDir {}\n", folder.display());
+    workspace.write("exclusions.conf", &storage);
+    send_all(&Server::nginx(&workspace, "Native"));
+    let replay = |log| workspace.run(&["waf", "replay", "crs-setup.conf", "rules/", "--log", log]);
+    let output = replay("entries");
+    assert!(stdout(&output).contains("120 requests, 120 would be blocked"), "{}", show(&output));
+    // The index alone has no requests.
+    let output = replay("audit.log");
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
 }
 
 #[test]

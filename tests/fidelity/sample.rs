@@ -10,6 +10,11 @@ impl Sample {
         Self(figures)
     }
 
+    /// The figures of several samples as one.
+    pub(crate) fn pooled(samples: &[Self]) -> Self {
+        Self::new(samples.iter().flat_map(|sample| sample.0.iter().copied()))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

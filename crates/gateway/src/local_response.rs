@@ -25,7 +25,7 @@ pub(crate) struct LocalResponse {
     reason: Option<Reason>,
 }
 
-/// A body that no response has for itself: many of them may wait at once.
+/// A body, shared by the responses that have it, since many of them may wait at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
     Static(&'static [u8]),

@@ -1,4 +1,4 @@
-//! Who responds to a request: a pool, or the gateway itself, by a fixed response or a redirect of the route.
+//! The server that responds to a request: a pool, or the gateway itself, by a fixed response or a redirect of the route.
 
 use std::sync::Arc;
 

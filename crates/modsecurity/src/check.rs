@@ -70,7 +70,7 @@ pub fn check(path: &Path) -> Result<Check, ConfigError> {
     Ok(checker.check)
 }
 
-/// What a place has from the places around it.
+/// Settings that a place inherits from the places around it.
 #[derive(Clone, Default)]
 struct Around<'a> {
     is_on: bool,
@@ -263,8 +263,7 @@ fn refuse_directives_in(directive: &Directive) -> Result<(), ConfigError> {
 }
 
 impl CheckedSet {
-    /// What the library does with these rules otherwise than libmodsecurity. docs/modsecurity.md has the differences that do
-    /// not depend on rules.
+    /// Differences from libmodsecurity that these rules meet. docs/modsecurity.md has those that do not depend on rules.
     pub fn differences(&self) -> Vec<String> {
         let Some(rules) = &self.rules else { return Vec::new() };
         let settings = rules.settings();

@@ -1,9 +1,10 @@
 //! The functions of libmodsecurity's C interface, by its headers (`include/modsecurity/`).
 //!
 //! A handle belongs to the caller from the function that returns it to the one that frees it. Parameters have types of Rust with
-//! the form of C's pointers: `Option<&mut T>` is a handle or null, `Option<Box<T>>` one that is passed on with its ownership,
+//! the form of C's pointers: `Option<&T>` and `Option<&mut T>` are a handle or null, `Option<Box<T>>` one that is passed on with its ownership,
 //! [`Text`] and [`Octets`] are the caller's bytes. Their common contract is that of the headers: handles are null, or from this
-//! library, not freed, and used by one thread at a time; texts end with NUL; lengths are right.
+//! library, and not freed; threads may share servers and rules for new transactions, and one at a time uses a transaction or changes
+//! a handle; texts end with NUL; lengths are right.
 //!
 //! A panic never reaches the caller, since every function runs in [`guard`]: it is logged once on standard error, and the
 //! transaction in which it happened then blocks or passes, as `TOLLGATE_WAF_ON_FAULT` says.

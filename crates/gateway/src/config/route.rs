@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-/// What a route does with its requests.
+/// Action of a route on its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A backend of this pool serves them.

@@ -39,7 +39,7 @@ struct NewRequest {
     head: CachedRequest,
     responder: Responder,
     id: TransactionId,
-    /// On its head.
+    /// Verdict on the head.
     verdict: FirewallVerdict,
 }
 

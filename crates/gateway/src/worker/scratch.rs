@@ -30,7 +30,7 @@ pub(super) struct Scratch {
     pub(super) input: Box<[u8]>,
     /// The head to forward.
     pub(super) head: Vec<u8>,
-    /// Of requests that a pool serves and the firewall does not see.
+    /// Heads of requests that a pool serves and the firewall does not see.
     pub(super) requests: HeadCache<RequestKey, (CachedRequest, PoolId), CACHED_HEADS>,
     pub(super) responses: HeadCache<ResponseKey, CachedResponse, CACHED_HEADS>,
     pub(super) date: DateCache,

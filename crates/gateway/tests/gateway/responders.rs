@@ -55,7 +55,7 @@ fn body_that_still_arrives_is_discarded_and_the_connection_closed() {
         let mut client = gateway.client();
         client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n"));
         client.expect_dated(&GONE.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
-        // It is no request, whatever it contains.
+        // These bytes belong to the body and are not read as requests.
         client.send(GET.repeat(1_000));
         client.finish();
         client.expect_closed();

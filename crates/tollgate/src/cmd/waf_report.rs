@@ -23,7 +23,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// What a report says, without its data.
+/// Findings of a report, without its data.
 #[derive(Debug, Serialize)]
 pub(super) struct Findings {
     pub(super) title: &'static str,

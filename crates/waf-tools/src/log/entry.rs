@@ -59,7 +59,7 @@ pub struct LoggedMatch {
     pub id: u64,
     /// Such as `ARGS:q`; empty if the text does not name it.
     pub variable: String,
-    /// Value of the variable, which may be cut; empty if the text does not have it.
+    /// Value of the variable; empty if the text does not have it, or may have cut it.
     pub value: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! Lines of error logs: matches of ModSecurity in nginx and Apache, and of Coraza in Caddy.
 //!
 //! nginx and ModSecurity 3 do not escape quotes in values of the request, so a value may imitate the end of a field, or a whole line.
-//! A message is read only if it has each field once, and what stands before it must be of the server.
+//! A message is read only if it has each field once, and if the text before it has the form that the server writes.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::entry::{Content, Entry, LoggedMatch, LoggedMatches, day};
 
-/// What a server writes before a message: its time, and the client.
+/// Text of a server before a message: the time, and the client.
 static START: LazyLock<Regex> = LazyLock::new(|| {
     let nginx = r"(?P<nginx>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d) \[[a-z]+\] \d+#\d+: (?:\*\d+ )?";
     let apache = r"\[(?P<apache>[^\]]*)\] \[[a-z0-9_]*:[a-z0-9]+\] \[pid [0-9: tid]*\] (?:\[client [0-9A-Fa-f.:]+\] )?";
@@ -24,7 +24,7 @@ static START: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Values of this length may be cut: ModSecurity 3 and Coraza write 200 characters, ModSecurity 2 512.
 const DATA_CUT: usize = 200;
-/// Of `(Value: ...)` of ModSecurity 3.
+/// The same for `(Value: ...)` of ModSecurity 3.
 const VALUE_CUT: usize = 100;
 /// Longer names of variables are left out.
 const VARIABLE_MAX: usize = 256;

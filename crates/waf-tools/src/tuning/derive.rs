@@ -132,7 +132,7 @@ pub struct Origin<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct NotReplayed {
     pub transactions: u64,
-    /// Those that the log says were blocked, or would have been.
+    /// Transactions that were blocked, or would have been, by the log.
     pub blocked: u64,
     /// Blocked ones of which the exclusions silence all matches in the log.
     pub saved: u64,
@@ -266,7 +266,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Takes the matches of a transaction for what must be silenced for its request to pass.
+    /// Notes the matches of a blocked transaction as those that must be silenced for its request to pass.
     pub(super) fn add_logged(&mut self, transaction: LoggedTransaction) {
         let LoggedTransaction { client, day, logged } = transaction;
         self.not_replayed.transactions += 1;
