@@ -1,5 +1,6 @@
 //! Evidence from benign requests that rules block, and the exclusions that it supports.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ pub enum Refusal {
     NoValue,
     /// A message of the log is ambiguous, or there are too many.
     Incomplete,
-    /// A log without requests has no path or variable that an exclusion can name.
+    /// A match of a log without requests has no path or variable that an exclusion can name, or a name is not UTF-8.
     NoPlace,
 }
 
@@ -112,7 +113,7 @@ impl std::fmt::Display for Refusal {
             Self::UnknownRule => "the log has a match of a rule that is not loaded",
             Self::NoValue => "the log has neither the request nor the whole value",
             Self::Incomplete => "a message of the log is ambiguous, or there are too many",
-            Self::NoPlace => "the log has no path or variable that an exclusion can name",
+            Self::NoPlace => "a match has no path or variable that an exclusion can name",
         })
     }
 }
@@ -192,7 +193,9 @@ impl Judge {
     pub(super) fn without(&self, causes: &BTreeSet<Cause>) -> Result<Arc<RuleSet>, LoadError> {
         let line = |(rule, variable): &Cause| match variable.as_str() {
             "" => format!("SecRuleRemoveById {rule}\n"),
-            variable => format!("SecRuleUpdateTargetById {rule} \"!{variable}\"\n"),
+            variable => {
+                format!("SecRuleUpdateTargetById {rule} \"!{}\"\n", written_target(variable))
+            }
         };
         let text: String = causes.iter().map(line).collect();
         let built = RuleSet::builder().text("exclusions", text).build_on(&self.rules)?;
@@ -225,10 +228,22 @@ pub(super) fn is_cause(found: &Match) -> bool {
     (scores || found.disruptive) && !is_protected(found.id)
 }
 
-/// The variable of the request that the match is about; empty if there is none.
-pub(super) fn variable(found: &Match) -> String {
+/// The variable of the request that the match is about; empty if there is none, `None` if its name is not UTF-8.
+pub(super) fn variable(found: &Match) -> Option<String> {
     let source = found.details.as_ref().map_or(&[][..], |details| &details.source);
-    std::str::from_utf8(source).map_or_else(|_invalid| String::new(), named_variable)
+    std::str::from_utf8(source).ok().map(named_variable)
+}
+
+/// The variable as a target of a rule of this engine. Clients choose names, which could end the directive: each byte of such
+/// a name is written as an escape of a pattern. The path in `XML:PATH` is that of a rule.
+fn written_target(variable: &str) -> Cow<'_, str> {
+    match variable.split_once(':') {
+        Some((collection, name)) if collection != "XML" && !is_writable(variable) => {
+            let escapes: String = name.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+            format!("{collection}:/^(?-u){escapes}$/").into()
+        }
+        _ => variable.into(),
+    }
 }
 
 fn named_variable(text: &str) -> String {
@@ -350,7 +365,7 @@ impl Evidence {
             let found: Vec<Match> = self.judge.transaction.matches().to_vec();
             let mut is_new = false;
             for found in found.iter().filter(|found| is_cause(found)) {
-                let variable = variable(found);
+                let Some(variable) = variable(found) else { return Ok(Err(Refusal::NoPlace)) };
                 if let Some(class) = class(&self.judge.rules, found) {
                     let known = classes.entry(variable.clone()).or_default();
                     known.insert(class);

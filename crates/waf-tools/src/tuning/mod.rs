@@ -307,6 +307,32 @@ SecRule TX:score "@ge 5" "id:949110,phase:2,deny,log,msg:'Score'"
         tuning.proposals.iter().map(|proposal| proposal.exclusion.to_string()).collect()
     }
 
+    /// Clients choose names: one that a rule cannot hold must neither end a directive nor hide the values under other names.
+    #[test]
+    fn names_of_variables_are_no_directives() {
+        let benign = "please+select+a+shirt+from+the+list";
+        for name in [
+            "a b",
+            "%22",
+            "%22%0aSecRuleEngine+Off%0a%23",
+            "a'",
+            "a\\",
+            "a/",
+            "gr%C3%B6%C3%9Fe",
+            "%ff",
+        ] {
+            let attacked = format!("{name}={benign}&q=1'+union+select+password+from+users--+-");
+            let requests = ["a", "b"].map(|client| (post("/x", &attacked), client));
+            let found = tuning(&requests, Engine::Tollgate, &[]);
+            assert_eq!(shown(&found), [""; 0], "{name}");
+            let harmless = format!("{name}={benign}");
+            let requests = ["a", "b"].map(|client| (post("/x", &harmless), client));
+            let found = tuning(&requests, Engine::Tollgate, &[]);
+            let expected: &[&str] = if name == "%ff" { &[] } else { &["942100 in /x"] };
+            assert_eq!(shown(&found), expected, "{name}");
+        }
+    }
+
     #[test]
     fn narrowest_exclusion_is_proposed_with_its_proof() {
         let text = "text=please+select+a+shirt+from+the+list";

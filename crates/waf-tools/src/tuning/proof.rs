@@ -45,8 +45,8 @@ pub(super) fn payloads(judge: &mut Judge, tests: &[Request]) -> Payloads {
     for request in tests {
         judge.runs(&rules, request, EngineMode::DetectionOnly);
         for found in judge.transaction.matches().iter().filter(|found| is_cause(found)) {
-            let value =
-                sent_value(request, &variable(found)).unwrap_or_else(|| found.value.clone());
+            let sent = variable(found).and_then(|variable| sent_value(request, &variable));
+            let value = sent.unwrap_or_else(|| found.value.clone());
             let payload = payloads.entry(value).or_default();
             payload.rules.insert(found.id);
             payload.classes.extend(class(&rules, found));
