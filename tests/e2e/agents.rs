@@ -351,13 +351,18 @@ fn run_in_progress(place: &Place) -> Started {
     child
 }
 
+/// Returns false for a trial that failed or was repeated, as on a busy machine.
+fn is_valid(record: &Value) -> bool {
+    record["outcome"]["measured"]["invalid"] == Value::Array(vec![])
+}
+
 /// Checks that each trial was measured once, and returns the number of lost ones.
 fn check_records(place: &Place, before: &[Value]) -> usize {
     let records = place.0.records();
     assert_eq!(records[..before.len()], *before);
     let measured: Vec<String> = records
         .iter()
-        .filter(|record| record["outcome"]["measured"]["invalid"] == Value::Array(vec![]))
+        .filter(|record| is_valid(record))
         .map(|record| format!("{} {}", record["subject"], record["block"]))
         .collect();
     let distinct: BTreeSet<&String> = measured.iter().collect();
@@ -373,7 +378,7 @@ fn run_measures_the_roles_on_their_hosts() {
     let message = stderr(&output);
     assert!(message.contains("system: local-1 (127.0.0.1), listens there"), "{message}");
     assert_eq!(check_records(&place, &[]), 0, "{message}");
-    for record in place.0.records() {
+    for record in place.0.records().into_iter().filter(is_valid) {
         let hosts = &record["outcome"]["measured"]["hosts"];
         assert_eq!(
             (&hosts["system"]["host"], &hosts["origin"]["host"]),
@@ -402,7 +407,8 @@ fn polling_of_an_origin_on_its_host_is_not_its_work() {
     };
     place.0.write("poll.toml", &experiment.text());
     let output = place.run(&["run", "poll.toml", "--on", "local:3", "--out", "out"]);
-    let records = place.0.records();
+    let mut records = place.0.records();
+    records.retain(is_valid);
     assert!(records.len() >= 2, "{}", show(&output));
     for record in records {
         let measured = &record["outcome"]["measured"];
