@@ -2,6 +2,7 @@
 //! docs/formats.md describes them.
 
 mod ab;
+pub use ab::{AbTotals, ab_of_totals};
 mod csv;
 mod json;
 #[cfg(test)]

@@ -47,7 +47,9 @@ mod schemas;
 mod tests;
 
 pub use failures::Error;
-pub use format::{Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult};
+pub use format::{
+    AbTotals, Report, SeriesFormat, SeriesWriter, TemplateLabel, WarmUpResult, ab_of_totals,
+};
 pub use generator::Generator;
 pub use http2_head::Http2Head;
 pub use plan::{

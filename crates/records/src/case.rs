@@ -44,6 +44,11 @@ impl CaseManifest {
         self.only_subjects.is_empty() || self.only_subjects.iter().any(|name| name == subject)
     }
 
+    /// True if the case has the baseline alone, whose figures it is for: it has no price.
+    pub fn is_baseline_alone(&self) -> bool {
+        self.only_subjects.len() == 1
+    }
+
     /// True if a subject belongs to this case and could be run.
     pub fn runs(&self, subject: &SubjectManifest) -> bool {
         matches!(subject.state, SubjectState::Present { .. }) && self.is_for(&subject.name)

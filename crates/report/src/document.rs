@@ -9,7 +9,7 @@ pub(crate) use order::{Plot, load_unit, of_run};
 pub use order::{protocol, schedule};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, NONE, Row, range};
-pub(crate) use tables::mebibytes;
+pub(crate) use tables::{LATENCIES, mebibytes};
 
 use crate::analysis::RunStatus;
 use serde::Serialize;

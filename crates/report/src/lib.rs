@@ -9,6 +9,7 @@ pub mod html;
 pub mod junit;
 mod markdown;
 pub mod noise;
+mod original;
 pub mod source;
 mod text;
 pub mod threshold;
@@ -38,6 +39,8 @@ pub enum Format {
     Csv,
     /// For a program: everything.
     Json,
+    /// For readers of the benchmark that the experiment repeats: its layout.
+    Original,
     Hyperfine,
     Gobench,
     Github,
@@ -53,6 +56,7 @@ pub fn render(source: &ReportSource, format: Format, screen: Screen) -> anyhow::
         Format::Svg => Ok(html::price_chart(source)?),
         Format::Csv => export::csv(&source.analysis),
         Format::Json => json(&source.analysis),
+        Format::Original => original::render(source),
         Format::Hyperfine => export::hyperfine(source),
         Format::Gobench => Ok(export::gobench(source)),
         Format::Github => export::github(&source.analysis),

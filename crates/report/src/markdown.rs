@@ -89,7 +89,7 @@ fn bullet(item: &str) -> String {
 }
 
 /// Escapes Markdown and HTML: a text may contain the output of a server.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

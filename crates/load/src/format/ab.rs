@@ -12,6 +12,49 @@ use crate::summary::Summary;
 
 const PERCENTS: [u32; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
 
+/// Figures of which `ab` prints the same lines for any load.
+#[derive(Debug)]
+pub struct AbTotals<'a> {
+    /// Connections.
+    pub concurrency: usize,
+    /// Length of the measurement, in seconds.
+    pub seconds: f64,
+    /// Complete responses, expected or not.
+    pub responses: u64,
+    /// Failures and unexpected responses.
+    pub failed: u64,
+    /// Bytes of the responses with heads; `None` if unknown.
+    pub bytes_received: Option<u64>,
+    /// Latency of the responses; empty if unknown.
+    pub latency: &'a LatencyHistogram,
+}
+
+/// Formats the lines of `ab` that need no single load: counts, rates, total times and percentages.
+pub fn ab_of_totals(totals: &AbTotals<'_>) -> String {
+    let mut text = String::new();
+    write_totals(&mut text, totals).expect("a String can always be written to");
+    text
+}
+
+fn write_totals(text: &mut String, totals: &AbTotals<'_>) -> std::fmt::Result {
+    writeln!(text, "Concurrency Level:      {}", totals.concurrency)?;
+    writeln!(text, "Time taken for tests:   {:.3} seconds", totals.seconds)?;
+    writeln!(text, "Complete requests:      {}", totals.responses)?;
+    writeln!(text, "Failed requests:        {}", totals.failed)?;
+    if let Some(bytes) = totals.bytes_received {
+        writeln!(text, "Total transferred:      {bytes} bytes")?;
+    }
+    if totals.seconds > 0.0 && totals.responses > 0 {
+        write_rates(text, totals)?;
+    }
+    if totals.latency.count() > 0 {
+        write_times_header(text)?;
+        Times::new(totals.latency).write(text, "Total:")?;
+        write_percentiles(text, totals.latency)?;
+    }
+    Ok(())
+}
+
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut text = String::new();
     write(&mut text, report).expect("a String can always be written to");
@@ -38,7 +81,21 @@ fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     writeln!(text, "Time taken for tests:   {seconds:.3} seconds")?;
     write_counts(text, report)?;
     if seconds > 0.0 && summary.responses > 0 {
-        write_rates(text, report, seconds)?;
+        let received = summary.bytes_received;
+        write_rates(
+            text,
+            &AbTotals {
+                concurrency: concurrency(report.plan),
+                seconds,
+                responses: summary.responses,
+                failed: failed(summary),
+                bytes_received: Some(received),
+                latency: &summary.latency,
+            },
+        )?;
+        if let Some(sent) = posted_bytes(report) {
+            write_sent_rates(text, sent, received, seconds)?;
+        }
     }
     if summary.responses > 0 {
         write_times(text, summary, report.plan.clients.protocol.keeps_connections())?;
@@ -53,7 +110,7 @@ fn write_counts(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     let summary = report.summary;
     let failures = &summary.failures;
     writeln!(text, "Complete requests:      {}", summary.responses)?;
-    let failed = failures.total() + summary.unexpected;
+    let failed = failed(summary);
     writeln!(text, "Failed requests:        {failed}")?;
     if failed > 0 {
         let connect = failures.refused + failures.connect_timeout + failures.no_port;
@@ -81,26 +138,35 @@ fn write_counts(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
     writeln!(text, "HTML transferred:       {} bytes", summary.body_bytes)
 }
 
-fn write_rates(text: &mut String, report: &Report<'_>, seconds: f64) -> std::fmt::Result {
-    let summary = report.summary;
-    let responses = summary.responses as f64;
-    let each_ms = seconds * 1e3 / responses;
-    let concurrent_ms = each_ms * concurrency(report.plan) as f64;
-    writeln!(text, "Requests per second:    {:.2} [#/sec] (mean)", responses / seconds)?;
+fn write_rates(text: &mut String, totals: &AbTotals<'_>) -> std::fmt::Result {
+    let responses = totals.responses as f64;
+    let each_ms = totals.seconds * 1e3 / responses;
+    let concurrent_ms = each_ms * totals.concurrency as f64;
+    writeln!(text, "Requests per second:    {:.2} [#/sec] (mean)", responses / totals.seconds)?;
     writeln!(text, "Time per request:       {concurrent_ms:.3} [ms] (mean)")?;
     writeln!(
         text,
         "Time per request:       {each_ms:.3} [ms] (mean, across all concurrent requests)"
     )?;
-    let kib_per_s = |bytes: u64| bytes as f64 / 1024.0 / seconds;
-    let received = kib_per_s(summary.bytes_received);
-    writeln!(text, "Transfer rate:          {received:.2} [Kbytes/sec] received")?;
-    if let Some(sent) = posted_bytes(report) {
-        let both = kib_per_s(sent + summary.bytes_received);
-        writeln!(text, "                        {:.2} kb/s sent", kib_per_s(sent))?;
-        writeln!(text, "                        {both:.2} kb/s total")?;
+    if let Some(bytes) = totals.bytes_received {
+        let received = kib_per_s(bytes, totals.seconds);
+        writeln!(text, "Transfer rate:          {received:.2} [Kbytes/sec] received")?;
     }
     Ok(())
+}
+
+fn write_sent_rates(text: &mut String, sent: u64, received: u64, seconds: f64) -> std::fmt::Result {
+    let (both, sent) = (kib_per_s(sent + received, seconds), kib_per_s(sent, seconds));
+    writeln!(text, "                        {sent:.2} kb/s sent")?;
+    writeln!(text, "                        {both:.2} kb/s total")
+}
+
+fn kib_per_s(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 / 1024.0 / seconds
+}
+
+fn failed(summary: &Summary) -> u64 {
+    summary.failures.total() + summary.unexpected
 }
 
 /// Bytes of the requests that finished in the measurement, if the load is a single request with a body.
@@ -125,12 +191,16 @@ fn write_times(text: &mut String, summary: &Summary, keep_alive: bool) -> std::f
     let connect = Times::new(&connect);
     // Without keep-alive the latency includes the connect.
     let processing = if keep_alive { total } else { total.less(connect.mean_ms) };
-    writeln!(text, "\nConnection Times (ms)")?;
-    writeln!(text, "              min  mean[+/-sd] median   max")?;
+    write_times_header(text)?;
     connect.write(text, "Connect:")?;
     processing.write(text, "Processing:")?;
     summary.first_byte.as_ref().map_or(processing, Times::new).write(text, "Waiting:")?;
     total.write(text, "Total:")
+}
+
+fn write_times_header(text: &mut String) -> std::fmt::Result {
+    writeln!(text, "\nConnection Times (ms)")?;
+    writeln!(text, "              min  mean[+/-sd] median   max")
 }
 
 fn write_percentiles(text: &mut String, latency: &LatencyHistogram) -> std::fmt::Result {

@@ -34,15 +34,15 @@ impl RunStatus {
         }
     }
 
-    /// The status of a run: one failed A/A comparison fails the run, and a case
-    /// without a price leaves it not settled.
+    /// The status of a run: one failed A/A comparison fails the run, and a case that lacks its prices leaves it not settled.
     pub(super) fn of_all(cases: &[CaseAnalysis]) -> Self {
         let is = |run_status: Self| move |case: &CaseAnalysis| case.run_status == run_status;
         if cases.iter().any(is(Self::AaFailed)) {
             Self::AaFailed
         } else if cases.iter().all(is(Self::NoPrice)) {
             Self::NoPrice
-        } else if cases.iter().all(is(Self::Settled)) {
+        } else if cases.iter().all(|case| case.case.is_baseline_alone() || is(Self::Settled)(case))
+        {
             Self::Settled
         } else {
             Self::NotSettled
@@ -105,7 +105,7 @@ fn judged<'a>(
 
 /// The subjects without a verdict, or the case if it has no price.
 fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<String> {
-    if case.run_status == RunStatus::NoPrice {
+    if case.run_status == RunStatus::NoPrice && !case.case.is_baseline_alone() {
         return vec![format!("{} has no price", case.case.name)];
     }
     let open = judged(case, again).filter(|(_, verdict)| *verdict == Verdict::Inconclusive);

@@ -237,7 +237,7 @@ fn lower_bound(case: &CaseAnalysis, figures: &Figures) -> &'static str {
 }
 
 /// The figures of CrowdSec's stress test, in its order.
-const LATENCIES: [(&str, Metric, Of); 5] = [
+pub(crate) const LATENCIES: [(&str, Metric, Of); 5] = [
     ("average", Metric::LatencyMeanMs, |figures| figures.latency_mean_ms),
     ("minimum", Metric::LatencyMinMs, |figures| figures.latency_min_ms),
     ("median", Metric::LatencyP50Ms, |figures| figures.latency_p50_ms),

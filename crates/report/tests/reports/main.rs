@@ -31,6 +31,8 @@ mod html;
 mod data;
 // The formats of other tools, literally.
 mod foreign;
+// The layouts of the benchmarks that experiments repeat, literally.
+mod original;
 // Pass, fail or not settled.
 mod thresholds;
 // Comparisons of two runs.

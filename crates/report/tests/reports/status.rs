@@ -158,6 +158,23 @@ fn one_case_without_a_price_does_not_hide_the_others() {
 }
 
 #[test]
+fn case_of_the_baseline_alone_leaves_no_price_open() {
+    let trials = [blocks("nginx", &[10; 6]), blocks("full", &[20; 6])].concat();
+    let mut run = run(&["nginx", "full"], trials);
+    let mut alone = run.manifest.experiment.cases[0].clone();
+    alone.name = "alone".to_owned();
+    alone.only_subjects = vec!["nginx".to_owned()];
+    run.manifest.experiment.cases.push(alone);
+    let mut of_alone = blocks("nginx", &[10; 6]);
+    for trial in &mut of_alone {
+        trial.case = "alone".to_owned();
+    }
+    run.trials.extend(of_alone);
+    let analysis = analyse(&run);
+    assert_eq!(analysis.run_status, RunStatus::Settled, "{}", analysis.status_line);
+}
+
+#[test]
 fn repeated_baseline_with_a_wide_interval_leaves_no_subject_open() {
     let again = blocks("nginx-again", &[900, 1111, 891, 1100, 905, 1094]);
     let trials = [blocks("nginx", &[1000; 6]), blocks("a", &[3000; 6]), again];

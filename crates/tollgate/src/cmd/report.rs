@@ -53,6 +53,9 @@ enum Format {
     Csv,
     /// For programs: all data
     Json,
+    /// For readers of the benchmark that the experiment repeats: its own layout
+    #[value(alias = "seed")]
+    Original,
     /// CPU seconds per request as hyperfine's JSON
     Hyperfine,
     /// Go benchmark lines for benchstat, one per block and subject
@@ -121,6 +124,7 @@ impl Format {
             Self::Json => report::Format::Json,
             Self::Html => report::Format::Html,
             Self::Svg => report::Format::Svg,
+            Self::Original => report::Format::Original,
             Self::Hyperfine => report::Format::Hyperfine,
             Self::Gobench => report::Format::Gobench,
             Self::Github => report::Format::Github,
