@@ -101,6 +101,27 @@ fn own_firewall_blocks_what_modsecurity_blocks() {
 }
 
 #[test]
+fn rules_of_naxsi_on_own_engine_block_the_attacks_of_its_benchmark() {
+    let workspace = workspace();
+    let with = ["rules=naxsi", "answers=itself"];
+    let output = check(&workspace, "tollgate-waf", &with, "naxsi-bench");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let expected =
+        [("five-arguments", 200), ("sql-injection", 403), ("xss", 403), ("remote-inclusion", 403)];
+    assert_eq!(responses(&output), expected.map(|(name, status)| (name.to_owned(), status)));
+    // The rules of a file, with the thresholds of naxsi's distribution: 4 of 8 is not enough.
+    workspace.write(
+        "core.rules",
+        "MainRule \"str:http://\" \"mz:ARGS\" \"s:$RFI:8\" id:1100;\nMainRule \"str:script\" \"mz:ARGS\" \"s:$XSS:4\" id:1300;\n",
+    );
+    let own = format!("naxsi_rules={}", workspace.path("core.rules").display());
+    let output = check(&workspace, "tollgate-waf", &["rules=naxsi", &own], "naxsi-bench");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let statuses: Vec<u16> = responses(&output).into_iter().map(|(_, status)| status).collect();
+    assert_eq!(statuses, [200, 200, 200, 403]);
+}
+
+#[test]
 fn go_engines_block_with_core_rule_set() {
     let workspace = with_bodies(Workspace::long());
     for (system, with) in [

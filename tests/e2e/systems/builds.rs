@@ -26,7 +26,11 @@ fn missing_naxsi_is_skipped() {
     workspace.write("naxsi.toml", &mix);
     let output = workspace.run(&["run", "naxsi.toml", "--out", "out"]);
     let message = flat(&stderr(&output));
-    for words in ["naxsi is skipped: no file /no/such/module.so", "Debian has no naxsi package"] {
+    for words in [
+        "naxsi is skipped: no file /no/such/module.so",
+        "Debian has no naxsi package",
+        "In its place, `tollgate-waf` with rules = \"naxsi\" evaluates rules of naxsi",
+    ] {
         assert!(message.contains(words), "no {words:?}: {}", show(&output));
     }
     let report = workspace.json("out/report.json");
@@ -36,6 +40,22 @@ fn missing_naxsi_is_skipped() {
     };
     assert_eq!(standing("naxsi"), "skipped", "{}", show(&output));
     assert_eq!(standing("haproxy"), "measured", "{}", show(&output));
+}
+
+#[test]
+fn build_of_a_system_that_cannot_be_built_says_how_to_get_it() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx-naxsi");
+    let recipe = "systems/nginx-naxsi/system.toml";
+    workspace.change(recipe, "'/usr/lib/nginx/modules/ngx_http_naxsi_module.so'", "'/no/such'");
+    workspace.change(recipe, "'/usr/*/nginx/modules/ngx_http_naxsi_module.so'", "'/no/such'");
+    workspace.change(recipe, "'/usr/local/*/modules/ngx_http_naxsi_module.so'", "'/no/such'");
+    let output = workspace.run(&["systems", "build", "nginx-naxsi"]);
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let message = flat(&stderr(&output));
+    for words in ["nothing to build", "no file /no/such", "Debian has no naxsi package"] {
+        assert!(message.contains(words), "no {words:?}: {}", show(&output));
+    }
 }
 
 #[test]

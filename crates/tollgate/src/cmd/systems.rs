@@ -268,6 +268,11 @@ fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
     }
     if text.is_empty() {
         eprint_line(&format!("{}: nothing to build", args.system));
+        let state = list::system(catalog, &args.system, &Versions::default())?;
+        if !state.installed {
+            eprint_line(&state.description);
+            return Ok(Exit::Failed);
+        }
     }
     console::print(&text)?;
     Ok(Exit::Success)
