@@ -4,7 +4,10 @@ use crate::support::{Started, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::cell::RefCell;
+use std::env;
+use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -28,6 +31,17 @@ pub(crate) struct ForeignServer {
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
+}
+
+/// A program of a build, as made by the suites of systems.
+pub(crate) fn built_program(build: &str, program: &str) -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let folder = cache.map(|cache| cache.join("tollgate/builds").join(build));
+    let builds = folder.into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let mut paths = builds.flatten().map(|build| build.path().join(program));
+    let found = paths.find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{build} is not built; run `make systems`"))
 }
 
 impl ForeignServer {

@@ -29,7 +29,12 @@ pub(crate) struct GatewayProcess {
 
 impl GatewayProcess {
     pub(crate) fn start(workspace: &Workspace) -> Self {
-        Self::of(workspace.start(&["gateway", "gateway.yaml"]))
+        Self::start_with(workspace, &["gateway", "gateway.yaml"])
+    }
+
+    /// Starts it, or what else is configured as one.
+    pub(crate) fn start_with(workspace: &Workspace, arguments: &[&str]) -> Self {
+        Self::of(workspace.start(arguments))
     }
 
     fn of(mut child: Started) -> Self {
@@ -47,7 +52,7 @@ impl GatewayProcess {
         Self { child, printed, messages, address }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("it runs");
     }
 
@@ -68,7 +73,7 @@ impl GatewayProcess {
     }
 
     /// Waits for the end. Returns the exit code.
-    fn wait(mut self) -> Option<i32> {
+    pub(crate) fn wait(mut self) -> Option<i32> {
         let child = RefCell::new(&mut self.child);
         let ended = || child.borrow_mut().try_wait().expect("its end");
         assert!(wait_until(PATIENCE, || ended().is_some()), "the gateway did not end");

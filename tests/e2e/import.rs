@@ -1,6 +1,6 @@
 //! `tollgate mix import`: logs written by real servers, HAR from Chromium, the Core Rule Set's tests.
 
-use crate::foreign_server::{ForeignServer, free_port};
+use crate::foreign_server::{ForeignServer, built_program, free_port};
 use crate::gateway::GatewayProcess;
 use crate::go_ftw::core_rule_set;
 use crate::origin::OriginProcess;
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -214,10 +213,7 @@ backend nginx\n  server one {}\n",
 
 #[test]
 fn log_of_caddy() {
-    let built = caddy();
-    let Some(caddy) = built else {
-        panic!("caddy is not built; run `tollgate systems build caddy`");
-    };
+    let caddy = built_program("caddy", "caddy");
     let workspace = Workspace::concurrent();
     let (root, port) = (document_root(&workspace), free_port());
     workspace.write(
@@ -236,15 +232,6 @@ fn log_of_caddy() {
     assert!(wait_until(PATIENCE, || lines() == 60), "{}", lines());
     fs::copy(workspace.path("caddy.log"), workspace.path("kept.log")).expect("a log");
     check_log(&workspace, "kept.log", true, Some(6), &caddy.address());
-}
-
-/// Returns Caddy as built by the suites of systems.
-fn caddy() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let builds = fs::read_dir(cache.join("tollgate/builds/caddy")).ok()?;
-    builds.flatten().map(|build| build.path().join("caddy")).find(|path| path.is_file())
 }
 
 #[test]

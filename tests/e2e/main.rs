@@ -86,6 +86,10 @@ mod drop_in_nginx; // Workers, HTTP/2, subrequests, bodies in files, error pages
 #[cfg(feature = "e2e")]
 mod drop_in_rules; // The Core Rule Set's tests, sent by go-ftw.
 
+// `tollgate waf serve`.
+#[cfg(feature = "e2e")]
+mod waf_serve; // Behind nginx, Traefik, Caddy and Envoy.
+
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
 mod h2spec;

@@ -10,6 +10,7 @@ mod command;
 pub mod config;
 mod connect_error;
 mod counters;
+mod described;
 mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tollgate_net::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
-use crate::config::{Address, Listener};
+use crate::config::{Address, Listener, Service};
 use crate::counters::{Counters, HandshakeCounters};
 use tollgate_tls::TlsServer;
 
@@ -39,6 +39,8 @@ pub(crate) struct ThreadListener {
     pub(crate) http2: bool,
     /// `Host` of requests without one.
     pub(crate) default_host: String,
+    /// `None` once the configuration has no longer a listener here that gives verdicts.
+    pub(crate) service: Option<Service>,
 }
 
 /// A reference to a thread's listening socket. The thread closes the socket unless a reload has taken it over: the port
@@ -113,6 +115,7 @@ impl ThreadListener {
             handshakes: None,
             http2: listener.http2,
             default_host,
+            service: Some(listener.service.clone()),
         }
     }
 
@@ -124,6 +127,7 @@ impl ThreadListener {
     ) -> io::Result<()> {
         self.tls.clone_from(&listener.tls);
         self.http2 = listener.http2;
+        self.service = Some(listener.service.clone());
         self.backlog = listener.backlog();
         let Some(socket) = socket else { return Ok(()) };
         set_backlog(socket, self.backlog)?;
@@ -131,6 +135,11 @@ impl ThreadListener {
             Address::Tcp(_) => defer_accept(socket, listener.defer_accept),
             Address::Unix(_) => Ok(()),
         }
+    }
+
+    /// Ends a service that depends on the configuration, which has no longer the listener.
+    pub(crate) fn remove(&mut self) {
+        self.service.take_if(|service| matches!(service, Service::Verdicts(_)));
     }
 
     /// Sets the counters of handshakes on this thread.

@@ -98,6 +98,8 @@ reasons! {
     Expectation 417 "expectation",
     HeadTooLarge 431 "head-too-large",
     TooManyHeaders 431 "too-many-headers",
+    /// The request does not describe the one to inspect.
+    Description 500 "description",
     Connect 501 "connect",
     UnknownCoding 501 "unknown-coding",
     ConnectFailed 502 "connect-failed",
@@ -111,6 +113,8 @@ reasons! {
     NoBackend 503 "no-backend",
     QueueFull 503 "queue-full",
     QueueTimeout 503 "queue-timeout",
+    /// The configuration has no longer the listener.
+    NoListener 503 "no-listener",
     Exhausted 503 "exhausted",
     ConnectTimeout 504 "connect-timeout",
     ResponseTimeout 504 "response-timeout",
@@ -165,6 +169,7 @@ impl LocalResponse {
             (414, _) => "The request target is too long.\n",
             (417, _) => "The only supported expectation is 100-continue.\n",
             (431, _) => "The request head is too large.\n",
+            (500, _) => "The headers that describe the request are missing, repeated or invalid.\n",
             (501, _) => "The method or the transfer coding is not supported.\n",
             (502, _) => "No backend sent a valid response.\n",
             (503, Reason::Exhausted) => {

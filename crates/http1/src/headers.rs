@@ -78,8 +78,8 @@ impl<'a> Headers<'a> {
         Self { section: Section::Head(head) }
     }
 
-    /// `fields` are those behind the start line.
-    pub(crate) fn of_fields(fields: FieldList<'a>) -> Self {
+    /// `fields` are those behind the start line. Nothing is checked.
+    pub fn of_fields(fields: FieldList<'a>) -> Self {
         Self { section: Section::Fields(fields) }
     }
 

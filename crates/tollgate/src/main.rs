@@ -26,6 +26,7 @@ mod cmd {
     mod waf_nginx;
     mod waf_replay;
     mod waf_report;
+    mod waf_serve;
     mod waf_tune;
 }
 mod console;

@@ -5,6 +5,7 @@ mod file;
 mod located;
 mod pool;
 mod route;
+mod serve;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,8 @@ mod waf;
 
 use std::io::{self, Read as _};
 use std::path::Path;
+
+use serde::de::DeserializeOwned;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
 pub use tollgate_net::Address;
@@ -30,9 +33,14 @@ pub use route::{
     Route, Scheme,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
+#[cfg(test)]
+pub(crate) use serve::AskingProxy;
+pub(crate) use serve::{Description, ForwardAuth};
+pub use serve::{Service, Verdicts};
 pub use settings::{AccessLog, Config, Limits, Listener};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
+use validate::Validated;
 pub use waf::{AuditLog, Waf};
 
 /// Larger configuration files are refused.
@@ -47,9 +55,17 @@ impl Config {
 
     /// Reads a file; `resolver` resolves its names.
     pub fn read_with(path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
-        let text = read_text(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse_with(&text, path, resolver)
+        Self::parse_with(&read_text(path)?, path, resolver)
+    }
+
+    /// Reads the configuration of a gateway whose listeners give verdicts, with its rules.
+    pub fn read_serve(path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_serve(&read_text(path)?, path)
+    }
+
+    /// Parses and validates the text of the file `path` as [`read_serve`](Self::read_serve) does.
+    pub fn parse_serve(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        parse_file(text, path, validate::serve::validate)
     }
 
     /// Parses and validates the text of the file `path`. Relative paths in it are resolved against the
@@ -59,29 +75,39 @@ impl Config {
     }
 
     fn parse_with(text: &str, path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let file = path.display().to_string();
-        let invalid = |invalid: InvalidValue| invalid.in_file(&file);
-        let values = serde_saphyr::from_str(text)
-            .map_err(|error| invalid(InvalidValue::of_yaml(&error, text)))?;
-        let validated = validate::validate(&values, folder, resolver);
-        let (mut config, warnings) = validated.map_err(|mut errors| {
-            if errors.len() == 1 {
-                return invalid(errors.remove(0));
-            }
-            ConfigError::Several(errors.into_iter().map(invalid).collect())
-        })?;
-        config.warnings =
-            warnings.into_iter().map(|warning| invalid(warning).to_string()).collect();
-        Ok(config)
+        parse_file(text, path, |values, folder| validate::validate(values, folder, resolver))
     }
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
-    }
-    Ok(text)
+/// Parses the text of a file and validates its values.
+fn parse_file<F: DeserializeOwned>(
+    text: &str,
+    path: &Path,
+    validate: impl FnOnce(&F, &Path) -> Validated,
+) -> Result<Config, ConfigError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let file = path.display().to_string();
+    let invalid = |invalid: InvalidValue| invalid.in_file(&file);
+    let values = serde_saphyr::from_str(text)
+        .map_err(|error| invalid(InvalidValue::of_yaml(&error, text)))?;
+    let (mut config, warnings) = validate(&values, folder).map_err(|mut errors| {
+        if errors.len() == 1 {
+            return invalid(errors.remove(0));
+        }
+        ConfigError::Several(errors.into_iter().map(invalid).collect())
+    })?;
+    config.warnings = warnings.into_iter().map(|warning| invalid(warning).to_string()).collect();
+    Ok(config)
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let read = || {
+        let mut text = String::new();
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
+        }
+        Ok(text)
+    };
+    read().map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }

@@ -10,6 +10,7 @@ use tollgate_waf::CollectionLimits;
 
 use super::pool::{Backend, Pool, PoolId, Target, expand};
 use super::route::{Forwarded, Requests, Route};
+use super::serve::Service;
 use super::timeouts::Timeouts;
 use super::waf::AuditLog;
 use crate::resolve::{Addresses, Resolve};
@@ -103,6 +104,7 @@ pub struct Listener {
     pub tls: Option<TlsServer>,
     /// HTTP/2 beside HTTP/1.1.
     pub http2: bool,
+    pub service: Service,
 }
 
 impl Listener {
@@ -111,7 +113,8 @@ impl Listener {
     /// Plain HTTP/1.1 with the default backlog.
     pub fn new(address: Address) -> Self {
         let backlog = Self::DEFAULT_BACKLOG;
-        Self { address, backlog, defer_accept: false, tls: None, http2: false }
+        let service = Service::Routes;
+        Self { address, backlog, defer_accept: false, tls: None, http2: false, service }
     }
 
     /// The backlog as `listen(2)` takes it.

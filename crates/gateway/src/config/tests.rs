@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use schemars::generate::Contract;
 use serde_json::Value;
 
-use super::file::ConfigFile;
+use super::file::{ConfigFile, ServeFile};
 use super::*;
 use crate::schemas;
 
@@ -505,6 +505,7 @@ fn keys_of(schema: &Value, keys: &mut BTreeSet<String>) {
 #[test]
 fn committed_schema_matches_types() {
     schemas::check::<ConfigFile>("gateway", Contract::Deserialize);
+    schemas::check::<ServeFile>("waf-serve", Contract::Deserialize);
 }
 
 fn waf(text: &str) -> Vec<Option<Arc<Waf>>> {
@@ -668,4 +669,48 @@ pools:
     assert_eq!(config.routes[1].timeouts(&config.timeouts).body_rate, None);
     assert!(config.routes[2].timeouts.is_none());
     assert_eq!(config.pools[0].keepalive_timeout, Some(Duration::from_secs(4)));
+}
+
+#[test]
+fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.conf"), "SecAction \"id:1,pass\"").unwrap();
+    let parse = |listener: &str, waf: &str| {
+        let text = format!("listeners:\n  - {{ {listener} }}\n{waf}");
+        Config::parse_serve(&text, &folder.path().join("w.yaml"))
+    };
+    let waf = "waf: { rules: [a.conf] }\n";
+    let config = parse("forward-auth: 127.0.0.1:7423, proxy: nginx", waf).unwrap();
+    assert_eq!(config.limits.header_bytes, 65536);
+    assert!(config.listeners[0].http2);
+    assert!(config.warnings[0].contains("attacks in bodies pass"), "{:?}", config.warnings);
+    for (listener, waf, expected) in [
+        ("proxy: nginx", waf, "2:5: missing key `forward-auth` with the address"),
+        ("forward-auth: a, proxy: nginx", waf, "`a` is not an address"),
+        (
+            "forward-auth: 127.0.0.1:1",
+            waf,
+            "2:5: missing key `proxy` (nginx, traefik, caddy or envoy)",
+        ),
+        ("forward-auth: 127.0.0.1:1, headers: { uri: 'a b' }", waf, "`a b` is not a header name"),
+        ("forward-auth: 127.0.0.1:1, proxy: nginx", "", "2:5: missing key `waf` with the rules"),
+        (
+            "forward-auth: 127.0.0.1:1, proxy: nginx",
+            "waf: { rules: [a.conf], block: { status: 429 } }",
+            "nginx takes 401 and 403 from `auth_request`",
+        ),
+        (
+            "forward-auth: 127.0.0.1:1, proxy: caddy",
+            "waf: { rules: [a.conf], response_body: { limit: 1 } }",
+            "`response_body` has no effect",
+        ),
+        (
+            "forward-auth: 127.0.0.1:1, proxy: caddy }\n  - { forward-auth: 127.0.0.1:1, proxy: envoy",
+            waf,
+            "3:21: duplicate listener `127.0.0.1:1`, first in line 2",
+        ),
+    ] {
+        let error = parse(listener, waf).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Block {
     pub(crate) status: Option<u16>,
     pub(crate) page: Option<Arc<[u8]>>,
     pub(crate) is_html: bool,
+    /// Answers with the status also where a rule redirects, for a proxy that forwards no redirects.
+    pub(crate) keeps_status: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tollgate_accesslog::{ClientText, LogFile, ThreadLog, push_json};
-use tollgate_http1::{RequestHead, Version, parse_request_head};
+use tollgate_http1::{FieldList, Headers, parse_request_head};
 use tollgate_waf::Match;
 
-use super::inspection::Inspection;
+use super::inspection::{Inspection, KeptHead};
 use super::verdict::Outcome;
 use crate::config::AuditLog;
 
@@ -82,9 +82,9 @@ struct AuditEntry<'a> {
 
 #[derive(Serialize)]
 struct AuditRequest<'a> {
-    method: &'a str,
+    method: ClientText<'a>,
     target: Shown<'a>,
-    version: &'static str,
+    version: &'a str,
     headers: Vec<(&'a str, Shown<'a>)>,
 }
 
@@ -149,15 +149,11 @@ impl Masked<'_> {
         } else {
             "passed"
         };
-        let head = match inspection.version {
-            Version::Http2 => RequestHead::of_fields(&inspection.head).map(Some),
-            Version::Http10 | Version::Http11 => parse_request_head(&inspection.head),
-        };
         let matches = session.transaction().matches().iter().filter(|found| found.logged);
         let entry = AuditEntry {
             id: inspection.name.to_string(),
             client: inspection.client.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string()),
-            request: head.ok().flatten().map(|head| self.request(&head, inspection.version)),
+            request: inspection.head.as_ref().and_then(|head| self.request(head)),
             route: ClientText(inspection.firewall.counters.label.as_bytes()),
             status: outcome.status,
             action,
@@ -172,17 +168,25 @@ impl Masked<'_> {
         push_json(out, 0, &entry);
     }
 
-    fn request<'a>(&self, head: &RequestHead<'a>, version: Version) -> AuditRequest<'a> {
-        let headers = head.headers.iter().map(|(name, value)| {
+    fn request<'a>(&self, head: &'a KeptHead) -> Option<AuditRequest<'a>> {
+        let (method, target, headers) = if head.is_list {
+            let mut fields = FieldList::new(&head.bytes);
+            let (method, target) = (fields.next_field()?.value, fields.next_field()?.value);
+            (method, target, Headers::of_fields(fields))
+        } else {
+            let head = parse_request_head(&head.bytes).ok()??;
+            (head.method.as_bytes(), head.target.as_bytes(), head.headers)
+        };
+        let headers = headers.iter().map(|(name, value)| {
             let value = if self.is_masked(name) { MASK.as_bytes() } else { value };
             (name, self.shown(value))
         });
-        AuditRequest {
-            method: head.method,
-            target: self.shown(head.target.as_bytes()),
-            version: version.number(),
+        Some(AuditRequest {
+            method: ClientText(method),
+            target: self.shown(target),
+            version: head.protocol.trim_start_matches("HTTP/"),
             headers: headers.collect(),
-        }
+        })
     }
 
     fn found<'a>(&self, inspection: &'a Inspection, found: &'a Match) -> AuditMatch<'a> {

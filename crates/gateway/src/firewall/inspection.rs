@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_http1::{BodyFraming, ResponseHead, Version, reason_phrase};
+use tollgate_http1::{BodyFraming, ResponseHead, reason_phrase};
 use tollgate_waf::{
     BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
     Worker,
@@ -14,7 +14,7 @@ use tollgate_waf::{
 use super::counters::Inspected;
 use super::route::Firewall;
 use super::rules::Rules;
-use super::verdict::{FirewallVerdict, Outcome, RequestContext};
+use super::verdict::{FirewallVerdict, Outcome, RequestContext, protocol};
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -34,15 +34,23 @@ impl fmt::Display for TransactionName {
     }
 }
 
+/// A request head for the audit log.
+#[derive(Debug)]
+pub(super) struct KeptHead {
+    pub(super) protocol: String,
+    pub(super) bytes: Vec<u8>,
+    /// The bytes are a [`FieldList`](tollgate_http1::FieldList), otherwise text.
+    pub(super) is_list: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Inspection {
     pub(super) firewall: Arc<Firewall>,
     pub(super) session: Session,
     pub(super) name: TransactionName,
     pub(super) client: Option<IpAddr>,
-    /// Request line and headers as received, for the audit log.
-    pub(super) head: Vec<u8>,
-    pub(super) version: Version,
+    /// For the audit log, `None` without one.
+    pub(super) head: Option<KeptHead>,
     /// Held bytes when the thread counted them the last time.
     pub(super) counted_bytes: usize,
     /// Bytes of bodies that wait for a verdict, of which the transaction has a copy to forward.
@@ -81,11 +89,7 @@ impl Inspection {
             short_bytes: INLINE_BYTES_MAX,
         };
         let mut session = Session::new(transaction, options);
-        session.request_line(
-            head.method.as_bytes(),
-            head.target.as_bytes(),
-            protocol(head.version),
-        );
+        session.request_line(head.method, head.target, head.protocol.as_bytes());
         for (name, value) in head.headers.iter() {
             session.header(Direction::Request, name.as_bytes(), value);
         }
@@ -93,9 +97,12 @@ impl Inspection {
             session,
             name,
             client: request.client,
-            head: if firewall.audit.is_some() { request.bytes.to_vec() } else { Vec::new() },
+            head: firewall.audit.is_some().then(|| KeptHead {
+                protocol: head.protocol.to_owned(),
+                bytes: head.bytes.to_vec(),
+                is_list: head.is_list,
+            }),
             firewall: Arc::clone(firewall),
-            version: head.version,
             counted_bytes: 0,
             waiting_bytes: 0,
             engine_time: Duration::ZERO,
@@ -142,7 +149,7 @@ impl Inspection {
 
     /// Takes the head of the final response.
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, worker: &mut Worker) -> Next {
-        self.session.response_line(protocol(head.version), head.status);
+        self.session.response_line(protocol(head.version).as_bytes(), head.status);
         for (name, value) in head.headers.iter() {
             self.session.header(Direction::Response, name.as_bytes(), value);
         }
@@ -185,6 +192,7 @@ impl Inspection {
             redirect.filter(|target| target.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             headers.push(("Location".to_owned(), target));
+            let status = waf.block.status.filter(|_| waf.block.keeps_status).unwrap_or(status);
             return LocalResponse::new(status, reason(status), headers, Arc::default());
         }
         let status = waf.block.status.unwrap_or(status);
@@ -241,14 +249,6 @@ fn body_length(framing: BodyFraming) -> BodyLength {
         BodyFraming::Empty => BodyLength::None,
         BodyFraming::Length(length) => BodyLength::Known(length),
         BodyFraming::Chunked | BodyFraming::UntilClose => BodyLength::Unknown,
-    }
-}
-
-fn protocol(version: Version) -> &'static [u8] {
-    match version {
-        Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
-        Version::Http2 => b"HTTP/2.0",
     }
 }
 

@@ -375,7 +375,7 @@ mod tests {
 
     use super::*;
     use crate::config::Waf;
-    use crate::firewall::{Firewall, FirewallCounters};
+    use crate::firewall::{Firewall, FirewallCounters, InspectedHead};
 
     fn rules() -> Arc<Rules> {
         let text = "SecRequestBodyAccess On\nSecRule ARGS \"@contains a\" \"id:1,phase:1,deny\"";
@@ -405,9 +405,9 @@ mod tests {
         let run = |_: &mut Engines, _: &mut Job| panic!("planted");
         inspector.helper = Some(Helper::start(0, waker, run).unwrap());
         let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
+        let head = parse_request_head(bytes).unwrap().unwrap();
         let context = RequestContext {
-            head: &parse_request_head(bytes).unwrap().unwrap(),
-            bytes,
+            head: InspectedHead::of_request(&head, bytes),
             client: None,
             server: "a:1",
             firewall: &firewall,

@@ -22,4 +22,4 @@ pub(crate) use inspector::Inspector;
 pub(crate) use route::Firewall;
 pub(crate) use rules::Rules;
 pub(crate) use tollgate_waf::Direction;
-pub(crate) use verdict::{FirewallVerdict, Outcome, RequestContext, TransactionId};
+pub(crate) use verdict::{FirewallVerdict, InspectedHead, Outcome, RequestContext, TransactionId};

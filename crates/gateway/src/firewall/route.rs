@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_waf::Collections;
 
 use super::counters::{FirewallCounters, RouteCounters};
-use crate::config::{AuditLog, Config, HostPattern, Route, Waf};
+use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Service, Waf};
 
 /// The firewall of a route in a configuration in use.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ impl Firewall {
     ) -> Vec<Option<Arc<Self>>> {
         let audit = config.audit_log.clone().map(Arc::new);
         counters.collections.set_limits(config.limits.collections);
-        let routes = config.routes.iter().map(|route| {
+        let routes = config.routes.iter().enumerate().map(|(at, route)| {
             let waf = Arc::clone(route.waf.as_ref()?);
             waf.rules.warm_up(config.threads.get());
             Some(Arc::new(Self {
-                counters: counters.route(&label(route), config.threads.get()),
+                counters: counters.route(&label(config, RouteId(at)), config.threads.get()),
                 audit: audit.clone(),
                 held_bytes_max: config.limits.held_body_bytes,
                 collections: Arc::clone(&counters.collections),
@@ -40,8 +40,13 @@ impl Firewall {
     }
 }
 
-/// The route as named in metrics and the audit log.
-fn label(route: &Route) -> String {
+/// The route as named in metrics and the audit log: host and path, or the address on which proxies ask for its verdicts.
+fn label(config: &Config, at: RouteId) -> String {
+    let gives_verdicts = |listener: &&Listener| matches!(&listener.service, Service::Verdicts(verdicts) if verdicts.route == at);
+    if let Some(listener) = config.listeners.iter().find(gives_verdicts) {
+        return listener.address.to_string();
+    }
+    let route = &config.routes[at.0];
     let path = &route.path_prefix;
     match &route.host {
         HostPattern::Any => format!("*{path}"),

@@ -4,18 +4,54 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_http1::RequestHead;
+use tollgate_http1::{BodyFraming, Headers, RequestHead, Version};
 use tollgate_net::Serial;
 
 use super::route::Firewall;
 use crate::local_response::LocalResponse;
 
+/// A request head as rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InspectedHead<'a> {
+    pub(crate) method: &'a [u8],
+    pub(crate) target: &'a [u8],
+    /// Such as `HTTP/1.1`.
+    pub(crate) protocol: &'a str,
+    pub(crate) headers: Headers<'a>,
+    pub(crate) body: BodyFraming,
+    /// The head for the audit log.
+    pub(crate) bytes: &'a [u8],
+    /// The bytes are a [`FieldList`](tollgate_http1::FieldList), otherwise text.
+    pub(crate) is_list: bool,
+}
+
+impl<'a> InspectedHead<'a> {
+    /// `bytes` is the head as received.
+    pub(crate) fn of_request(head: &RequestHead<'a>, bytes: &'a [u8]) -> Self {
+        Self {
+            method: head.method.as_bytes(),
+            target: head.target.as_bytes(),
+            protocol: protocol(head.version),
+            headers: head.headers,
+            body: head.body,
+            bytes,
+            is_list: head.version == Version::Http2,
+        }
+    }
+}
+
+pub(super) fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
+    }
+}
+
 /// A request head and its circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestContext<'a> {
-    pub(crate) head: &'a RequestHead<'a>,
-    /// The head as received.
-    pub(crate) bytes: &'a [u8],
+    pub(crate) head: InspectedHead<'a>,
     /// `None` over a Unix domain socket.
     pub(crate) client: Option<IpAddr>,
     /// Address of the listener.

@@ -43,6 +43,27 @@ pub(crate) struct RequestSummary {
     pub(crate) head_bytes: usize,
 }
 
+impl RequestSummary {
+    /// Of a request that asks for no upgrade and is no stream.
+    pub(crate) fn of_plain(head: &RequestHead<'_>) -> Self {
+        Self {
+            version: head.version,
+            keep_alive: head.keep_alive,
+            body: head.body,
+            is_head: head.method == "HEAD",
+            is_idempotent: matches!(
+                head.method,
+                "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+            ),
+            is_streaming: false,
+            expects_continue: head.expects_continue,
+            wants_upgrade: false,
+            websocket_key: None,
+            head_bytes: head.len,
+        }
+    }
+}
+
 /// Writes the head for the backend.
 pub(crate) fn render_request(
     head: &RequestHead<'_>,
@@ -122,19 +143,11 @@ pub(crate) fn render_request(
     }
     writer.end();
     RequestSummary {
-        version: head.version,
-        keep_alive: head.keep_alive,
         body: if upgrade.is_some() { BodyFraming::Empty } else { head.body },
-        is_head: head.method == "HEAD",
-        is_idempotent: matches!(
-            head.method,
-            "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
-        ),
         is_streaming: is_streaming(head.headers),
-        expects_continue: head.expects_continue,
         wants_upgrade: upgrade.is_some(),
         websocket_key,
-        head_bytes: head.len,
+        ..RequestSummary::of_plain(head)
     }
 }
 

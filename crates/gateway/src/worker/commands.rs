@@ -69,7 +69,10 @@ impl Worker {
                     listener.reconfigure(configured, self.acceptor.socket(index))?;
                     listener.count_handshakes(&shared.counters, shared.thread);
                 }
-                None => removed.push(ListenerKey::new(index)),
+                None => {
+                    listener.remove();
+                    removed.push(ListenerKey::new(index));
+                }
             }
         }
         self.recount_clients();

@@ -16,11 +16,12 @@ use super::transaction::{Transaction, exceeds_limit};
 use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
-use crate::config::{Balance, Config, HashBy};
-use crate::firewall::{Direction, FirewallVerdict, RequestContext, TransactionId};
+use crate::config::{Balance, Config, HashBy, Service};
+use crate::described::{Described, InvalidDescription};
+use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::headers::{
-    ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, WEBSOCKET, max_forwards,
-    render_request,
+    ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
+    max_forwards, render_request,
 };
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
@@ -230,11 +231,11 @@ impl Exchange {
         client.keep_unread(&shared.scratch.input[body_start + taken.consumed..end]);
         client.is_partial = false;
         let mut request_buffer = std::mem::take(&mut client.request_buffer);
-        request_buffer.start(&shared.scratch.head);
         let piece = body_start..body_start + taken.kept;
         let edits = &config.routes[head.route.0].request_headers;
-        // Nothing of a request with an error is sent.
-        if error.is_none() {
+        // Nothing of a request with an error is sent, or of one without a backend.
+        if error.is_none() && responder.pool().is_some() {
+            request_buffer.start(&shared.scratch.head);
             let piece = body.frame(&mut shared.scratch.input, piece, edits);
             request_buffer.push(&shared.scratch.input[piece], 0);
         }
@@ -332,12 +333,49 @@ impl Exchange {
             // `*`, an empty path, or a query alone.
             _ => "/",
         };
+        let listener = &shared.listeners[client.listener.index()];
+        let default_host = &listener.default_host;
+        let url = RequestUrl { is_tls, host: host.unwrap_or_default(), path_and_query: path };
         let local = |response| {
             let keep_alive = head.keep_alive && head.body == BodyFraming::Empty;
             let is_head = head.method == "HEAD";
             let context = ResponseContext { is_head, version: head.version, keep_alive };
             ParsedRequest::Local { head_bytes: head.len, context, response }
         };
+        match &listener.service {
+            Some(Service::Routes) => {}
+            Some(Service::Verdicts(verdicts)) => {
+                let list = &mut shared.scratch.head;
+                let description = &verdicts.description;
+                let described = match Described::of(&head, client.ip, description, list) {
+                    Ok(described) => described,
+                    Err(InvalidDescription) => {
+                        return local(LocalResponse::error(Reason::Description));
+                    }
+                };
+                let verdict =
+                    generation.firewalls[verdicts.route.0].as_ref().and_then(|firewall| {
+                        let context = RequestContext {
+                            head: described.head(list),
+                            client: described.client,
+                            server: default_host,
+                            firewall,
+                        };
+                        shared.inspector.request_head(id, &context)
+                    });
+                let route = &config.routes[verdicts.route.0];
+                let head = CachedRequest {
+                    request: RequestSummary::of_plain(&head),
+                    route: verdicts.route,
+                    hash_key: HashKey::new(b""),
+                    is_inspected: verdict.is_some(),
+                };
+                let responder = Responder::of(route, &url, config.requests.path);
+                let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
+                return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
+            }
+            None => return ParsedRequest::Invalid(LocalResponse::error(Reason::NoListener)),
+        }
         let route_id = match generation.router.route(host, path) {
             Ok(Some(route)) => route,
             Ok(None) => return local(LocalResponse::error(Reason::NoRoute)),
@@ -358,10 +396,8 @@ impl Exchange {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::MaxForwards));
             }
         }
-        let default_host = &shared.listeners[client.listener.index()].default_host;
         let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
         let route = &config.routes[route_id.0];
-        let url = RequestUrl { is_tls, host: host.unwrap_or_default(), path_and_query: path };
         let responder = Responder::of(route, &url, config.requests.path);
         let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
             hash_key(&config.pools[pool.0].balance, &head, client.ip)
@@ -383,8 +419,7 @@ impl Exchange {
         let head_bytes = &input[..head.len];
         let verdict = if let Some(firewall) = firewall {
             let context = RequestContext {
-                head: &head,
-                bytes: head_bytes,
+                head: InspectedHead::of_request(&head, head_bytes),
                 client: client.ip,
                 server: default_host,
                 firewall,

@@ -23,7 +23,9 @@ impl Turn<'_> {
             Ok(received) => received,
             Err(flow) => return flow,
         };
-        self.transaction.request_buffer.push(&self.shared.scratch.input[piece], 0);
+        if self.transaction.responder.pool().is_some() {
+            self.transaction.request_buffer.push(&self.shared.scratch.input[piece], 0);
+        }
         self.apply(verdict, None)
     }
 

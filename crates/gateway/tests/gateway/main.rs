@@ -23,6 +23,8 @@ mod tls_backends;
 
 // The web application firewall.
 mod waf;
+// Verdicts on requests that other proxies describe.
+mod verdicts;
 
 // The choice of a backend: retries, queues, ejection, health checks, names.
 mod backends;

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use signal_hook::iterator::Signals;
 use tollgate_gateway::config::Address;
-use tollgate_gateway::{Config, Gateway, check_logs, stderr_log};
+use tollgate_gateway::{Config, ConfigError, Gateway, check_logs, stderr_log};
 use tollgate_runner::process;
 
 use crate::console::{self, Exit, Failure};
@@ -107,47 +107,105 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         console::print(args.example.unwrap_or(Example::Full).text())?;
         return Ok(Exit::Success);
     };
-    let config = Config::read(path).map_err(Failure::bad_input)?;
-    if args.check {
-        return check(&config, path);
-    }
-    process::raise_file_limit().context("cannot raise the limit on open files")?;
-    let events = signal_events().context("cannot handle signals")?;
-    let mut gateway = Gateway::start(config)?;
-    console::print(&addresses(&gateway))?;
-    notify(&[NotifyState::Ready]);
-    loop {
-        match events.recv_timeout(CHECK_INTERVAL) {
-            Ok(SignalEvent::Reload) => reload(&mut gateway, path),
-            Ok(SignalEvent::ReopenLogs) => reopen_logs(&gateway),
-            Ok(SignalEvent::Ignored(signal)) => log(&format!("{signal} ignored")),
-            Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {
-                if let Err(error) = gateway.update_addresses() {
-                    let error = anyhow::Error::from(error);
-                    log(&format!("cannot change the addresses of backends: {error:#}"));
-                }
-            }
-            Ok(SignalEvent::Terminate) | Err(_) => break,
-        }
-    }
-    notify(&[NotifyState::Stopping]);
-    gateway.drain()?;
-    exit_on_second_signal(events).context("cannot start a thread")?;
-    gateway.join()?;
-    Ok(Exit::Success)
+    Service { name: "tollgate gateway", path, read: Config::read }.run(args.check)
 }
 
-/// Reports files that a start or reload could not open, after the configuration was read.
-fn check(config: &Config, path: &Path) -> Result<Exit, Failure> {
-    let errors = check_logs(config);
-    config.warnings.iter().for_each(|warning| log(warning));
-    if errors.is_empty() {
-        console::print(&format!("{}: the configuration is valid\n", path.display()))?;
-        return Ok(Exit::Success);
+/// A gateway, or what else is configured as one, until a signal ends it.
+pub(super) struct Service<'a> {
+    /// In messages.
+    pub(super) name: &'static str,
+    /// The configuration file.
+    pub(super) path: &'a Path,
+    pub(super) read: fn(&Path) -> Result<Config, ConfigError>,
+}
+
+impl Service<'_> {
+    /// With `check`, validates the configuration only.
+    pub(super) fn run(&self, check: bool) -> Result<Exit, Failure> {
+        let config = (self.read)(self.path).map_err(Failure::bad_input)?;
+        if check {
+            return self.check(&config);
+        }
+        process::raise_file_limit().context("cannot raise the limit on open files")?;
+        let events = signal_events().context("cannot handle signals")?;
+        let mut gateway = Gateway::start(config)?;
+        console::print(&addresses(&gateway))?;
+        self.notify(&[NotifyState::Ready]);
+        loop {
+            match events.recv_timeout(CHECK_INTERVAL) {
+                Ok(SignalEvent::Reload) => self.reload(&mut gateway),
+                Ok(SignalEvent::ReopenLogs) => self.reopen_logs(&gateway),
+                Ok(SignalEvent::Ignored(signal)) => self.log(&format!("{signal} ignored")),
+                Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {
+                    if let Err(error) = gateway.update_addresses() {
+                        let error = anyhow::Error::from(error);
+                        self.log(&format!("cannot change the addresses of backends: {error:#}"));
+                    }
+                }
+                Ok(SignalEvent::Terminate) | Err(_) => break,
+            }
+        }
+        self.notify(&[NotifyState::Stopping]);
+        gateway.drain()?;
+        exit_on_second_signal(self.name, events).context("cannot start a thread")?;
+        gateway.join()?;
+        Ok(Exit::Success)
     }
-    let line = |error| format!("{}: {:#}", path.display(), anyhow::Error::from(error));
-    let lines: Vec<String> = errors.into_iter().map(line).collect();
-    Err(Failure::bad_input(anyhow::anyhow!(lines.join("\n"))))
+
+    /// Reports files that a start or reload could not open, after the configuration was read.
+    fn check(&self, config: &Config) -> Result<Exit, Failure> {
+        let path = self.path.display();
+        let errors = check_logs(config);
+        config.warnings.iter().for_each(|warning| self.log(warning));
+        if errors.is_empty() {
+            console::print(&format!("{path}: the configuration is valid\n"))?;
+            return Ok(Exit::Success);
+        }
+        let line = |error| format!("{path}: {:#}", anyhow::Error::from(error));
+        let lines: Vec<String> = errors.into_iter().map(line).collect();
+        Err(Failure::bad_input(anyhow::anyhow!(lines.join("\n"))))
+    }
+
+    /// Reloads the configuration. After an error the gateway continues with the old one.
+    fn reload(&self, gateway: &mut Gateway) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
+            Err(_) => self.notify(&[NotifyState::Reloading]),
+        }
+        let result = match (self.read)(self.path) {
+            Ok(config) => gateway.reload(config).map_err(anyhow::Error::from),
+            Err(error) => {
+                gateway.count_rejected_reload();
+                Err(error.into())
+            }
+        };
+        self.log(&match result {
+            Ok(()) => format!("reloaded {}", self.path.display()),
+            Err(error) => format!("reload failed, the old configuration stays: {error:#}"),
+        });
+        self.notify(&[NotifyState::Ready]);
+    }
+
+    fn reopen_logs(&self, gateway: &Gateway) {
+        let errors = gateway.reopen_logs();
+        if errors.is_empty() {
+            self.log("reopened the logs");
+        }
+        for error in errors {
+            self.log(&format!("{:#}; its old file stays open", anyhow::Error::from(error)));
+        }
+    }
+
+    /// Reports a state to systemd. Does nothing unless it has started the gateway.
+    fn notify(&self, state: &[NotifyState]) {
+        if let Err(error) = sd_notify::notify(state) {
+            self.log(&format!("cannot notify systemd: {error}"));
+        }
+    }
+
+    fn log(&self, message: &str) {
+        log(self.name, message);
+    }
 }
 
 fn signal_events() -> std::io::Result<Receiver<SignalEvent>> {
@@ -172,47 +230,10 @@ fn signal_events() -> std::io::Result<Receiver<SignalEvent>> {
     Ok(events)
 }
 
-/// Reloads the configuration. After an error the gateway continues with the old one.
-fn reload(gateway: &mut Gateway, path: &Path) {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(_) => notify(&[NotifyState::Reloading]),
-    }
-    let result = match Config::read(path) {
-        Ok(config) => gateway.reload(config).map_err(anyhow::Error::from),
-        Err(error) => {
-            gateway.count_rejected_reload();
-            Err(error.into())
-        }
-    };
-    log(&match result {
-        Ok(()) => format!("reloaded {}", path.display()),
-        Err(error) => format!("reload failed, the old configuration stays: {error:#}"),
-    });
-    notify(&[NotifyState::Ready]);
-}
-
-fn reopen_logs(gateway: &Gateway) {
-    let errors = gateway.reopen_logs();
-    if errors.is_empty() {
-        log("reopened the logs");
-    }
-    for error in errors {
-        log(&format!("{:#}; its old file stays open", anyhow::Error::from(error)));
-    }
-}
-
-/// Reports a state to systemd. Does nothing unless it has started the gateway.
-fn notify(state: &[NotifyState]) {
-    if let Err(error) = sd_notify::notify(state) {
-        log(&format!("cannot notify systemd: {error}"));
-    }
-}
-
-fn exit_on_second_signal(events: Receiver<SignalEvent>) -> std::io::Result<()> {
+fn exit_on_second_signal(name: &'static str, events: Receiver<SignalEvent>) -> std::io::Result<()> {
     std::thread::Builder::new().name("second-signal".to_owned()).spawn(move || {
         if events.iter().any(|event| event == SignalEvent::Terminate) {
-            log("second signal; active requests aborted");
+            log(name, "second signal; active requests aborted");
             stderr_log::finish();
             std::process::exit(Exit::Interrupted as i32);
         }
@@ -220,8 +241,8 @@ fn exit_on_second_signal(events: Receiver<SignalEvent>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn log(message: &str) {
-    stderr_log::write(&format!("tollgate gateway: {message}"));
+fn log(name: &str, message: &str) {
+    stderr_log::write(&format!("{name}: {message}"));
 }
 
 /// The listening addresses, one per line.

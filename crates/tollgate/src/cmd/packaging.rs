@@ -138,6 +138,8 @@ enum Kind {
     Mix,
     /// The configuration of `tollgate gateway`, in YAML
     Gateway,
+    /// The configuration of `tollgate waf serve`, in YAML
+    WafServe,
 }
 
 pub(crate) fn schema(args: &SchemaArgs) -> Result<Exit, Failure> {
@@ -146,6 +148,7 @@ pub(crate) fn schema(args: &SchemaArgs) -> Result<Exit, Failure> {
         Kind::System => include_str!("../../../../schemas/system.json"),
         Kind::Mix => include_str!("../../../../schemas/mix.json"),
         Kind::Gateway => include_str!("../../../../schemas/gateway.json"),
+        Kind::WafServe => include_str!("../../../../schemas/waf-serve.json"),
     })?;
     Ok(Exit::Success)
 }

@@ -12,7 +12,7 @@ use tollgate_waf::{EngineMode, Match, RuleInfo, RuleSet, Transaction, Worker};
 use tollgate_waf_tools::regression::TestFile;
 use tollgate_waf_tools::replay;
 
-use super::{waf_diff, waf_nginx, waf_replay, waf_tune};
+use super::{waf_diff, waf_nginx, waf_replay, waf_serve, waf_tune};
 use crate::console::{self, Exit, Failure, eprint_line};
 
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,7 @@ Examples:
   tollgate waf replay crs-setup.conf rules/ --log access.log
   tollgate waf diff crs-3/ crs-4/ --log access.log
   tollgate waf tune crs-setup.conf rules/ --log audit.log --out exclusions.conf
+  tollgate waf serve waf.yaml
 
 docs/waf.md describes the rules. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
@@ -55,6 +56,8 @@ enum Command {
     ///
     /// Exits with 1 when more than --max-lost attacks pass.
     Tune(waf_tune::Args),
+    /// Give verdicts on the requests of nginx, Traefik, Caddy or Envoy
+    Serve(waf_serve::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         },
         Command::Explain(args) => explain(args),
+        Command::Serve(args) => waf_serve::run(args),
         Command::Test(args) => test(args),
         Command::Replay(args) => {
             waf_replay::replay(load_blocking(&args.rules, args.skip_unsupported)?, &args.log)

@@ -1,6 +1,7 @@
 //! The configuration file as written, before validation. The doc comments are the descriptions of the JSON
 //! Schema.
 
+mod serve;
 mod waf;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde_saphyr::Spanned;
 use super::located::{HumanDuration, Located};
 use super::route::{Forwarded, PathForm, Scheme};
 use crate::resolve::AddressFamily;
+pub(super) use serve::{DescriptionFile, ServeFile, ServeListenerFile};
 pub(super) use waf::{
     AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
 };

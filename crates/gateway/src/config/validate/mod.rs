@@ -6,6 +6,7 @@ mod resources;
 mod routes;
 mod rule_files;
 mod scalars;
+pub(super) mod serve;
 mod tls;
 mod waf;
 
@@ -25,6 +26,7 @@ use super::file::{
 };
 use super::located::Located;
 use super::route::Forwarded;
+use super::serve::Service;
 use super::settings::{AccessLog, Config, Limits, Listener};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
@@ -46,17 +48,24 @@ const HTTP2_STREAM_WINDOW_MAX: u32 = 16 << 20;
 const HTTP2_CONNECTION_WINDOW_MIN: u32 = 65_535;
 const HTTP2_CONNECTION_WINDOW_MAX: u32 = 256 << 20;
 
-/// Validates a file. Relative paths are resolved against `folder`. Returns warnings, too.
-pub(super) fn validate(
-    file: &ConfigFile,
-    folder: &Path,
-    resolver: Resolver,
-) -> Result<(Config, Vec<InvalidValue>), Vec<InvalidValue>> {
+/// A configuration and warnings, or the errors.
+pub(super) type Validated = Result<(Config, Vec<InvalidValue>), Vec<InvalidValue>>;
+
+/// Validates a file. Relative paths are resolved against `folder`.
+pub(super) fn validate(file: &ConfigFile, folder: &Path, resolver: Resolver) -> Validated {
     let resolve = resolve(file.resolve.as_ref(), resolver).map_err(|error| vec![error])?;
+    with_resources(resolve, folder, |resources| validate_values(file, resources))
+}
+
+fn with_resources(
+    resolve: Resolve,
+    folder: &Path,
+    validate: impl FnOnce(&mut Resources<'_>) -> Result<Config, InvalidValue>,
+) -> Validated {
     let addresses = Addresses::new();
     let (failures, warnings) = (Vec::new(), Vec::new());
     let mut resources = Resources { folder, resolve, addresses, failures, warnings };
-    match validate_values(file, &mut resources) {
+    match validate(&mut resources) {
         Ok(config) if resources.failures.is_empty() => Ok((config, resources.warnings)),
         result => {
             resources.failures.extend(result.err());
@@ -70,8 +79,7 @@ fn validate_values(
     resources: &mut Resources<'_>,
 ) -> Result<Config, InvalidValue> {
     let folder = resources.folder;
-    let threads = number(&file.threads, 1, Some(THREADS_MAX), 1)?;
-    let threads = NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN);
+    let threads = threads(file.threads.as_ref())?;
     let listeners = listeners(&file.listeners, resources)?;
     let pools = pools(file.pools.as_ref(), resources, threads)?;
     let mut rules = RuleCache::default();
@@ -92,7 +100,7 @@ fn validate_values(
         pools,
         resolve: resources.resolve.clone(),
         timeouts,
-        limits: limits(file.limits.as_ref().unwrap_or(&LimitsFile::default()), threads)?,
+        limits: limits(file.limits.as_ref(), Limits::default(), threads)?,
         requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()), &forwarded)?,
         forwarded,
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
@@ -101,6 +109,11 @@ fn validate_values(
         threads,
         warnings: Vec::new(),
     })
+}
+
+fn threads(file: Option<&Located<u16>>) -> Result<NonZeroUsize, InvalidValue> {
+    let threads = number(file, 1, Some(THREADS_MAX), 1)?;
+    Ok(NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN))
 }
 
 fn listeners(
@@ -112,12 +125,8 @@ fn listeners(
     }
     let mut listeners: Vec<Listener> = Vec::with_capacity(files.len());
     for file in files.iter() {
-        let address = address(&file.address, resources.folder)?;
-        let is_same = |other: &Listener| other.address == address && !is_ephemeral_port(&address);
-        if let Some(first) = listeners.iter().position(is_same) {
-            let advice = "remove one of them";
-            return Err(duplicate("listener", &file.address, &files[first].address, advice));
-        }
+        let address =
+            listener_address(&file.address, &listeners, resources, |first| &files[first].address)?;
         if let (Some(defer), Address::Unix(_)) = (&file.defer_accept, &address)
             && **defer
         {
@@ -131,9 +140,25 @@ fn listeners(
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
             tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources)),
             http2,
+            service: Service::Routes,
         });
     }
     Ok(listeners)
+}
+
+/// The address of a listener, which is none of the others. `text_of` is an address of these in the file.
+fn listener_address<'a>(
+    text: &Located<String>,
+    others: &[Listener],
+    resources: &Resources<'_>,
+    text_of: impl FnOnce(usize) -> &'a Located<String>,
+) -> Result<Address, InvalidValue> {
+    let address = address(text, resources.folder)?;
+    let is_same = |other: &Listener| other.address == address && !is_ephemeral_port(&address);
+    match others.iter().position(is_same) {
+        Some(first) => Err(duplicate("listener", text, text_of(first), "remove one of them")),
+        None => Ok(address),
+    }
 }
 
 /// Each listener on port 0 gets its own free port.
@@ -181,8 +206,13 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
     })
 }
 
-fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidValue> {
-    let default = Limits::default();
+fn limits(
+    file: Option<&LimitsFile>,
+    default: Limits,
+    threads: NonZeroUsize,
+) -> Result<Limits, InvalidValue> {
+    let empty = LimitsFile::default();
+    let file = file.unwrap_or(&empty);
     let connections = number(&file.connections, threads.get(), None, default.connections)?;
     let http2_stream_window = number(
         &file.http2_stream_window,

@@ -398,5 +398,6 @@ fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
         let message = format!("the page `{}` is larger than 1 MiB", path.display());
         return Err(InvalidValue::at(name, message));
     }
-    Ok(Block { status, page: Some(page.into()), is_html: name.ends_with(".html") })
+    let is_html = name.ends_with(".html");
+    Ok(Block { status, page: Some(page.into()), is_html, ..Block::default() })
 }

@@ -1,0 +1,66 @@
+//! The configuration of `tollgate waf serve` as written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{AccessLogFile, AuditLogFile, LimitsFile, TimeoutsFile, TlsFile, WafFile};
+use crate::config::located::Located;
+use crate::config::serve::AskingProxy;
+
+/// Configuration of `tollgate waf serve`. The keys besides `listeners` are those of `tollgate gateway`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "tollgate waf serve")]
+pub(in crate::config) struct ServeFile {
+    /// Threads that serve requests, from 1 to 256. Default: 1.
+    pub(in crate::config) threads: Option<Located<u16>>,
+    /// Addresses on which proxies ask for verdicts.
+    pub(in crate::config) listeners: Located<Vec<Located<ServeListenerFile>>>,
+    /// Timeouts for the proxies.
+    pub(in crate::config) timeouts: Option<TimeoutsFile>,
+    /// Limits on requests and connections. The default of `header_bytes` is 65536, that of `headers` 256.
+    pub(in crate::config) limits: Option<LimitsFile>,
+    /// Access log, of the requests of the proxies. Default: none.
+    pub(in crate::config) access_log: Option<AccessLogFile>,
+    /// Rules for the described requests.
+    pub(in crate::config) waf: Option<Located<WafFile>>,
+    /// Log of the firewall. Default: none.
+    pub(in crate::config) audit_log: Option<AuditLogFile>,
+    /// Address and port of `/metrics` and `/healthz`. Default: none.
+    pub(in crate::config) admin: Option<Located<String>>,
+}
+
+/// An address on which proxies ask for verdicts. Anyone who reaches it can have requests inspected: bind it to loopback, a Unix
+/// socket or a private network.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "serve listener")]
+pub(in crate::config) struct ServeListenerFile {
+    /// Address for forward authentication: a request asks whether another may pass, and gets 200, or the response for its
+    /// client.
+    pub(in crate::config) forward_auth: Option<Located<String>>,
+    /// Proxy whose headers describe the request. Necessary, unless `headers` are given.
+    pub(in crate::config) proxy: Option<Located<AskingProxy>>,
+    /// Headers that describe the request; each key replaces that of `proxy`.
+    pub(in crate::config) headers: Option<DescriptionFile>,
+    /// TLS with the proxies. Default: plain HTTP.
+    pub(in crate::config) tls: Option<TlsFile>,
+    /// Web application firewall of this listener; each key replaces that of the file.
+    pub(in crate::config) waf: Option<Located<WafFile>>,
+}
+
+/// Headers that describe a request. The proxy must overwrite them in every request, otherwise its clients could describe another one
+/// than theirs. A request without one of them, or with two, is answered with 500.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "description")]
+pub(in crate::config) struct DescriptionFile {
+    /// Header with the method. Default: the request has the same.
+    pub(in crate::config) method: Option<Located<String>>,
+    /// Header with path and query, or with the URL. Default: the request has the same.
+    pub(in crate::config) uri: Option<Located<String>>,
+    /// Header with the host. Default: the request has the same.
+    pub(in crate::config) host: Option<Located<String>>,
+    /// Header with the address of the client; the last one if there are several. Default: the address of the connection.
+    pub(in crate::config) client: Option<Located<String>>,
+}

@@ -1,0 +1,90 @@
+//! Listeners on which proxies ask for verdicts.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+
+use super::route::RouteId;
+
+/// Meaning of the requests of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// The routes serve them.
+    Routes,
+    /// They describe requests of others, and ask for the verdict on these.
+    Verdicts(Verdicts),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Has the firewall, and the response to requests that pass.
+    pub(crate) route: RouteId,
+    pub(crate) description: Arc<Description>,
+}
+
+/// The way in which a request describes another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Description {
+    /// By its own head, but for some parts that are in headers.
+    ForwardAuth(ForwardAuth),
+}
+
+/// Headers that have parts of the described request, in lower case. `None`: the request itself has the part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ForwardAuth {
+    pub(crate) method: Option<String>,
+    pub(crate) uri: Option<String>,
+    pub(crate) host: Option<String>,
+    /// The last address in it counts.
+    pub(crate) client: Option<String>,
+}
+
+/// A proxy that asks by forward authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(title = "proxy")]
+pub(crate) enum AskingProxy {
+    /// `auth_request`: X-Original-Method, X-Original-URI and X-Real-IP, which the configuration has to set; no bodies. The client
+    /// gets 403 or, if `block.status` says so, 401; nginx takes no other status.
+    Nginx,
+    /// `ForwardAuth`: X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host and X-Forwarded-For; bodies with `forwardBody`.
+    Traefik,
+    /// `forward_auth`: as Traefik; no bodies.
+    Caddy,
+    /// `ext_authz` over HTTP: method, path and Host are those of the request; X-Forwarded-For, which has to be among the
+    /// `allowed_headers`; bodies with `with_request_body`.
+    Envoy,
+}
+
+impl AskingProxy {
+    pub(crate) fn headers(self) -> ForwardAuth {
+        let [method, uri, host, client] = match self {
+            Self::Nginx => ["x-original-method", "x-original-uri", "", "x-real-ip"],
+            Self::Traefik | Self::Caddy => {
+                ["x-forwarded-method", "x-forwarded-uri", "x-forwarded-host", "x-forwarded-for"]
+            }
+            Self::Envoy => ["", "", "", "x-forwarded-for"],
+        };
+        let header = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        ForwardAuth {
+            method: header(method),
+            uri: header(uri),
+            host: header(host),
+            client: header(client),
+        }
+    }
+
+    /// The part of a request that the proxy does not send.
+    pub(crate) fn gap(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx sends no bodies with `auth_request`: attacks in bodies pass",
+            Self::Caddy => "Caddy sends no bodies with `forward_auth`: attacks in bodies pass",
+            Self::Traefik => {
+                "Traefik sends bodies only with `forwardBody: true`: without it, attacks in bodies pass"
+            }
+            Self::Envoy => {
+                "Envoy sends bodies only with `with_request_body`: without it, attacks in bodies pass"
+            }
+        }
+    }
+}
