@@ -112,7 +112,7 @@ fn rules_of_naxsi_on_own_engine_block_the_attacks_of_its_benchmark() {
     // The rules of a file, with the thresholds of naxsi's distribution: 4 of 8 is not enough.
     workspace.write(
         "core.rules",
-        "MainRule \"str:http://\" \"mz:ARGS\" \"s:$RFI:8\" id:1100;\nMainRule \"str:script\" \"mz:ARGS\" \"s:$XSS:4\" id:1300;\n",
+        "MainRule \"str:http://\" \"mz:ARGS\" \"s:$RFI:8\" id:1100;\nMainRule \"str:alert\" \"mz:ARGS\" \"s:$XSS:4\" id:1300;\n",
     );
     let own = format!("naxsi_rules={}", workspace.path("core.rules").display());
     let output = check(&workspace, "tollgate-waf", &["rules=naxsi", &own], "naxsi-bench");
