@@ -88,6 +88,8 @@ mod drop_in_rules; // The Core Rule Set's tests, sent by go-ftw.
 
 // `tollgate waf serve`.
 #[cfg(feature = "e2e")]
+mod crowdsec; // Beside CrowdSec, for the same bouncers.
+#[cfg(feature = "e2e")]
 mod waf_serve; // Behind nginx, Traefik, Caddy and Envoy.
 
 // `tollgate gateway` as a server of HTTP/2.

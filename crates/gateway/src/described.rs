@@ -1,17 +1,19 @@
 //! Requests that others describe: a proxy sends a request to ask whether the request of its client may pass.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::str;
 
-use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead};
+use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead, Version};
 
-use crate::config::{Description, ForwardAuth};
+use crate::config::{ApiKeys, Description, ForwardAuth};
 use crate::firewall::InspectedHead;
+use crate::local_response::{LocalResponse, Reason};
 
 /// The request of a client, but for its head, which is in a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
-    protocol: &'static str,
+    protocol: Cow<'static, str>,
     body: BodyFraming,
     /// `None` over a Unix domain socket.
     pub(crate) client: Option<IpAddr>,
@@ -19,7 +21,26 @@ pub(crate) struct Described {
 
 /// The request does not describe another in the way that is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InvalidDescription;
+pub(crate) enum InvalidDescription {
+    /// A header is missing, or must not be there.
+    Headers,
+    UnknownKey,
+}
+
+impl InvalidDescription {
+    /// The response in the form of the protocol.
+    pub(crate) fn response(self, description: &Description) -> LocalResponse {
+        match (self, description) {
+            (Self::Headers, Description::ForwardAuth(_)) => {
+                LocalResponse::error(Reason::Description)
+            }
+            (Self::Headers, Description::AppSec(_)) => {
+                LocalResponse::bare_error(Reason::Description)
+            }
+            (Self::UnknownKey, _) => LocalResponse::bare_error(Reason::ApiKey),
+        }
+    }
+}
 
 impl Described {
     /// Takes the request that `head`, received from `peer`, describes. Writes its head to `list`, as a [`FieldList`].
@@ -32,6 +53,7 @@ impl Described {
         list.clear();
         match description {
             Description::ForwardAuth(headers) => Self::by_forward_auth(head, peer, headers, list),
+            Description::AppSec(keys) => Self::by_bouncer(head, keys, list),
         }
     }
 
@@ -49,7 +71,7 @@ impl Described {
         let target = part(&names.uri)?.unwrap_or(head.target.as_bytes());
         let host = part(&names.host)?.or(head.host.map(str::as_bytes));
         let client = match part(&names.client)? {
-            Some(addresses) => Some(last_address(addresses).ok_or(InvalidDescription)?),
+            Some(addresses) => Some(last_address(addresses).ok_or(InvalidDescription::Headers)?),
             None => peer,
         };
         FieldList::push(list, b":method", method);
@@ -87,7 +109,71 @@ impl Described {
             }
         }
         FieldList::end(list);
-        Ok(Self { protocol: "HTTP/1.1", body: head.body, client })
+        Ok(Self { protocol: "HTTP/1.1".into(), body: head.body, client })
+    }
+
+    /// Of headers that are there twice, the first counts, as for CrowdSec.
+    fn by_bouncer(
+        head: &RequestHead<'_>,
+        keys: &ApiKeys,
+        list: &mut Vec<u8>,
+    ) -> Result<Self, InvalidDescription> {
+        let [mut key, mut ip, mut uri, mut verb, mut host, mut agent, mut version] = [None; 7];
+        for (name, value) in head.headers.iter() {
+            let Some(part) = bouncer_part(name) else { continue };
+            for (known, found) in [
+                ("api-key", &mut key),
+                ("ip", &mut ip),
+                ("uri", &mut uri),
+                ("verb", &mut verb),
+                ("host", &mut host),
+                ("user-agent", &mut agent),
+                ("http-version", &mut version),
+            ] {
+                if part.eq_ignore_ascii_case(known) && found.is_none() {
+                    *found = Some(value);
+                }
+            }
+        }
+        if !key.is_some_and(|key| keys.contain(key)) {
+            return Err(InvalidDescription::UnknownKey);
+        }
+        // An empty header is as a missing one.
+        for part in [&mut ip, &mut uri, &mut verb, &mut host, &mut agent] {
+            part.take_if(|value| value.is_empty());
+        }
+        let (Some(ip), Some(uri), Some(verb)) = (ip, uri, verb) else {
+            return Err(InvalidDescription::Headers);
+        };
+        FieldList::push(list, b":method", verb);
+        FieldList::push(list, b":path", uri);
+        if let Some(host) = host {
+            FieldList::push(list, b"Host", host);
+        }
+        if let Some(agent) = agent {
+            FieldList::push(list, b"User-Agent", agent);
+        }
+        // Those of the bouncer's own connection.
+        let own = ["host", "user-agent", "transfer-encoding"];
+        for (name, value) in head.headers.iter() {
+            let is_own = own.iter().any(|own| own.eq_ignore_ascii_case(name));
+            if !is_own && bouncer_part(name).is_none() {
+                FieldList::push(list, name.as_bytes(), value);
+            }
+        }
+        if head.body == BodyFraming::Chunked && head.version != Version::Http2 {
+            FieldList::push(list, b"Transfer-Encoding", b"chunked");
+        }
+        FieldList::end(list);
+        let protocol = match version {
+            Some(b"20") => "HTTP/2".into(),
+            Some(&[major @ b'0'..=b'9', minor @ b'0'..=b'9']) => {
+                format!("HTTP/{}.{}", char::from(major), char::from(minor)).into()
+            }
+            _ => format!("HTTP/{}", head.version.number()).into(),
+        };
+        let client = str::from_utf8(ip).ok().and_then(|ip| ip.parse().ok());
+        Ok(Self { protocol, body: head.body, client })
     }
 
     /// The head for the rules; `list` is that of [`of`](Self::of).
@@ -98,7 +184,7 @@ impl Described {
         InspectedHead {
             method,
             target,
-            protocol: self.protocol,
+            protocol: &self.protocol,
             headers: Headers::of_fields(fields),
             body: self.body,
             bytes: list,
@@ -107,12 +193,19 @@ impl Described {
     }
 }
 
+/// The part of a request that a header of a bouncer has.
+fn bouncer_part(name: &str) -> Option<&str> {
+    const PREFIX: &str = "x-crowdsec-appsec-";
+    let (prefix, part) = name.split_at_checked(PREFIX.len())?;
+    prefix.eq_ignore_ascii_case(PREFIX).then_some(part)
+}
+
 /// The value of a header, which must be there once and not be empty: the proxy sets it, and a second one is that of its client.
 fn only<'a>(headers: Headers<'a>, name: &str) -> Result<&'a [u8], InvalidDescription> {
     let mut values = headers.all(name);
     match (values.next(), values.next()) {
         (Some(value), None) if !value.is_empty() => Ok(value),
-        _ => Err(InvalidDescription),
+        _ => Err(InvalidDescription::Headers),
     }
 }
 

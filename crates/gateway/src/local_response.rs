@@ -89,6 +89,7 @@ reasons! {
     Malformed 400 "malformed",
     TlsOnPlainPort 400 "tls-on-plain-port",
     PlainOnTlsPort 400 "plain-on-tls-port",
+    ApiKey 401 "api-key",
     NoRoute 404 "no-route",
     Trace 405 "trace",
     HeadTimeout 408 "head-timeout",
@@ -162,6 +163,7 @@ impl LocalResponse {
         let status = reason.status();
         let text = match (status, reason) {
             (_, Reason::PlainOnTlsPort) => "A plain HTTP request was sent to a port for HTTPS.\n",
+            (401, _) => "The key is unknown.\n",
             (404, _) => "No route matches this host and path.\n",
             (405, _) => "TRACE is not allowed.\n",
             (408, _) => "The request did not arrive in time.\n",
@@ -193,6 +195,11 @@ impl LocalResponse {
             closes: matches!(status, 400 | 408 | 413 | 414 | 431 | 501 | 505),
             reason: Some(reason),
         }
+    }
+
+    /// As [`error`](Self::error), without a body.
+    pub(crate) fn bare_error(reason: Reason) -> Self {
+        Self { content_type: None, body: Body::Static(b""), ..Self::error(reason) }
     }
 
     /// All backends are busy or down.

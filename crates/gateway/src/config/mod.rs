@@ -32,10 +32,10 @@ pub use route::{
     Action, FixedResponse, Forwarded, HeaderEdits, HostPattern, PathForm, Redirect, Requests,
     Route, Scheme,
 };
-pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
+pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId, blocked_phrase};
 #[cfg(test)]
 pub(crate) use serve::AskingProxy;
-pub(crate) use serve::{Description, ForwardAuth};
+pub(crate) use serve::{ApiKeys, Description, ForwardAuth};
 pub use serve::{Service, Verdicts};
 pub use settings::{AccessLog, Config, Limits, Listener};
 pub use timeouts::Timeouts;

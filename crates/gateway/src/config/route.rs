@@ -1,13 +1,15 @@
 //! Routes, and what requests may contain and backends get.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_http1::reason_phrase;
 
 use super::pool::PoolId;
 use super::timeouts::Timeouts;
-use super::waf::Waf;
+use super::waf::{Block, Waf};
 
 /// Index of a route in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,19 @@ pub struct Route {
     pub timeouts: Option<Timeouts>,
     /// `None`: nothing is inspected.
     pub waf: Option<Arc<Waf>>,
+    /// `None`: its requests do not ask for verdicts.
+    pub verdicts: Option<VerdictRules>,
+}
+
+/// Rules for requests that ask for verdicts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerdictRules {
+    /// Time for the body of a request, which is what has arrived when it ends. `None`: a request without all of its body is
+    /// refused.
+    pub(crate) body_time: Option<Duration>,
+    /// Response if the inspection takes longer than `timeouts.response` of the route.
+    pub(crate) late: FixedResponse,
+    pub(crate) passes_late: bool,
 }
 
 impl Route {
@@ -41,6 +56,7 @@ impl Route {
             response_headers: HeaderEdits::default(),
             timeouts: None,
             waf: None,
+            verdicts: None,
         }
     }
 
@@ -69,6 +85,32 @@ pub struct FixedResponse {
     pub headers: Vec<(String, String)>,
     /// Shared by the responses.
     pub body: Arc<[u8]>,
+}
+
+impl FixedResponse {
+    /// The response to a request that a rule blocks with `status`.
+    pub(crate) fn to_blocked(block: &Block, status: u16) -> Self {
+        let status = block.status.unwrap_or(status);
+        let content_type = match block.media_type.unwrap_or("text/plain") {
+            text if text.starts_with("text/") => format!("{text}; charset=utf-8"),
+            other => other.to_owned(),
+        };
+        let body = match &block.page {
+            Some(page) => Arc::clone(page),
+            None if status < 400 => b"Blocked\n"[..].into(),
+            None => format!("{}\n", blocked_phrase(status)).into_bytes().into(),
+        };
+        let headers = vec![("Content-Type".to_owned(), content_type)];
+        Self { status, headers, body }
+    }
+}
+
+/// The phrase of a status that a rule names, which can be any.
+pub(crate) fn blocked_phrase(status: u16) -> &'static str {
+    match reason_phrase(status) {
+        "" => "Blocked",
+        phrase => phrase,
+    }
 }
 
 /// A URL that a request is redirected to; `None` keeps a part of its own.

@@ -1,8 +1,11 @@
 //! Listeners on which proxies ask for verdicts.
 
+use std::fmt;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::sync::Arc;
+use subtle::{Choice, ConstantTimeEq as _};
 
 use super::route::RouteId;
 
@@ -27,6 +30,30 @@ pub struct Verdicts {
 pub(crate) enum Description {
     /// By its own head, but for some parts that are in headers.
     ForwardAuth(ForwardAuth),
+    /// As bouncers of CrowdSec describe requests to its AppSec component.
+    AppSec(ApiKeys),
+}
+
+/// Keys of bouncers.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ApiKeys(Vec<String>);
+
+impl ApiKeys {
+    pub(crate) fn new(keys: Vec<String>) -> Self {
+        Self(keys)
+    }
+
+    /// Takes the same time for all keys of the same length.
+    pub(crate) fn contain(&self, key: &[u8]) -> bool {
+        let is_same = |known: &String| known.as_bytes().ct_eq(key);
+        self.0.iter().map(is_same).fold(Choice::from(0), |any, same| any | same).into()
+    }
+}
+
+impl fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.0.len())
+    }
 }
 
 /// Headers that have parts of the described request, in lower case. `None`: the request itself has the part.

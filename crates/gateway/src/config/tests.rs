@@ -537,7 +537,10 @@ routes:
     assert_eq!((detect.mode, detect.sample), (tollgate_waf::EngineMode::DetectionOnly, 100));
     assert_eq!(all.block.status, Some(406));
     assert_eq!(all.block.page.as_deref(), Some(&b"<p>no"[..]));
-    assert!(all.block.is_html && detect.block.is_html);
+    assert_eq!(
+        (all.block.media_type, detect.block.media_type),
+        (Some("text/html"), Some("text/html"))
+    );
     assert_eq!(strict.transaction_header.as_deref(), Some("X-Id"));
     assert!(Arc::ptr_eq(&all.rules, &detect.rules));
     assert!(!Arc::ptr_eq(&all.rules, &strict.rules));
@@ -685,7 +688,25 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
     assert!(config.listeners[0].http2);
     assert!(config.warnings[0].contains("attacks in bodies pass"), "{:?}", config.warnings);
     for (listener, waf, expected) in [
-        ("proxy: nginx", waf, "2:5: missing key `forward-auth` with the address"),
+        ("proxy: nginx", waf, "2:5: a listener has the address of one protocol"),
+        (
+            "appsec: 127.0.0.1:1, forward-auth: 127.0.0.1:1",
+            waf,
+            "2:5: a listener has the address of one",
+        ),
+        ("appsec: 127.0.0.1:1", waf, "2:5: `keys` or `key-file` must have the keys"),
+        ("appsec: 127.0.0.1:1, keys: ['a b']", waf, "2:5: `keys` or `key-file` must have the keys"),
+        ("appsec: 127.0.0.1:1, key-file: none", waf, "cannot read the keys `"),
+        (
+            "appsec: 127.0.0.1:1, keys: [a], proxy: nginx",
+            waf,
+            "`proxy` has no effect with this protocol",
+        ),
+        (
+            "forward-auth: 127.0.0.1:1, proxy: nginx, keys: [a]",
+            waf,
+            "`keys` has no effect with this",
+        ),
         ("forward-auth: a, proxy: nginx", waf, "`a` is not an address"),
         (
             "forward-auth: 127.0.0.1:1",

@@ -28,9 +28,10 @@ pub(crate) struct Block {
     /// `None`: that of the rule.
     pub(crate) status: Option<u16>,
     pub(crate) page: Option<Arc<[u8]>>,
-    pub(crate) is_html: bool,
-    /// Answers with the status also where a rule redirects, for a proxy that forwards no redirects.
-    pub(crate) keeps_status: bool,
+    /// Media type of the page; `None`: text.
+    pub(crate) media_type: Option<&'static str>,
+    /// Answers with status and page also where a rule redirects, for a proxy that forwards no redirects.
+    pub(crate) is_fixed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

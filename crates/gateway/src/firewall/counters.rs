@@ -50,6 +50,8 @@ struct ThreadCounters {
     engine_us: Counter,
     score_sum: Counter,
     scores: [Counter; SCORE_BOUNDS.len() + 1],
+    /// Inspections that took longer than their budget: of requests that were blocked, and of others.
+    late: [Counter; 2],
     /// By limit: what was dropped. Locked by readers and when a limit is reached.
     limits: Mutex<BTreeMap<&'static str, u64>>,
     /// By rule: matches in transactions that were blocked, and in others. Locked by readers and after a match.
@@ -118,6 +120,17 @@ impl FirewallCounters {
             page.family(name, help);
             page.sample(name, &[], value);
         }
+        page.family(
+            "waf_late_total",
+            "Requests whose inspection took longer than its budget, by answer.",
+        );
+        for route in routes.values() {
+            for (at, action) in ["blocked", "passed"].into_iter().enumerate() {
+                let sum: u64 = route.threads.iter().map(|counters| counters.late[at].get()).sum();
+                let labels = [("route", &*route.label), ("action", action)];
+                page.sample("waf_late_total", &labels, sum);
+            }
+        }
         page.family("waf_dropped_total", "What limits of the engine dropped, by limit.");
         for route in routes.values() {
             for (limit, count) in route.limits() {
@@ -175,6 +188,12 @@ impl RouteCounters {
         let mut rules = counters.rules.lock().unwrap_or_else(PoisonError::into_inner);
         for found in inspected.matches.iter().filter(|found| found.logged) {
             rules.entry(found.id).or_default()[usize::from(!is_blocked)] += 1;
+        }
+    }
+
+    pub(super) fn count_late(&self, thread: usize, passes: bool) {
+        if let Some(counters) = self.threads.get(thread) {
+            counters.late[usize::from(passes)].add(1);
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_http1::{BodyFraming, ResponseHead, reason_phrase};
+use tollgate_http1::{BodyFraming, ResponseHead};
 use tollgate_waf::{
     BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
     Worker,
@@ -15,6 +15,7 @@ use super::counters::Inspected;
 use super::route::Firewall;
 use super::rules::Rules;
 use super::verdict::{FirewallVerdict, Outcome, RequestContext, protocol};
+use crate::config::{FixedResponse, blocked_phrase};
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -192,18 +193,13 @@ impl Inspection {
             redirect.filter(|target| target.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             headers.push(("Location".to_owned(), target));
-            let status = waf.block.status.filter(|_| waf.block.keeps_status).unwrap_or(status);
-            return LocalResponse::new(status, reason(status), headers, Arc::default());
+            if !waf.block.is_fixed {
+                return LocalResponse::new(status, blocked_phrase(status), headers, Arc::default());
+            }
         }
-        let status = waf.block.status.unwrap_or(status);
-        let kind = if waf.block.is_html { "text/html" } else { "text/plain" };
-        headers.push(("Content-Type".to_owned(), format!("{kind}; charset=utf-8")));
-        let page = match &waf.block.page {
-            Some(page) => page[..].into(),
-            None if status < 400 => b"Blocked\n"[..].into(),
-            None => format!("{}\n", reason(status)).into_bytes().into(),
-        };
-        LocalResponse::new(status, reason(status), headers, page)
+        let fixed = FixedResponse::to_blocked(&waf.block, status);
+        headers.extend(fixed.headers);
+        LocalResponse::new(fixed.status, blocked_phrase(fixed.status), headers, fixed.body)
     }
 
     /// Score of the rules that can block, of CRS 4 or 3.
@@ -249,13 +245,5 @@ fn body_length(framing: BodyFraming) -> BodyLength {
         BodyFraming::Empty => BodyLength::None,
         BodyFraming::Length(length) => BodyLength::Known(length),
         BodyFraming::Chunked | BodyFraming::UntilClose => BodyLength::Unknown,
-    }
-}
-
-fn reason(status: u16) -> &'static str {
-    match reason_phrase(status) {
-        // A rule can name any status.
-        "" => "Blocked",
-        phrase => phrase,
     }
 }

@@ -311,9 +311,9 @@ impl Inspector {
         self.go_on(id, Direction::Response, next)
     }
 
-    /// Shows the end of a response that ended with its connection.
-    pub(crate) fn response_end(&mut self, id: TransactionId) -> FirewallVerdict {
-        self.body(id, Direction::Response, b"")
+    /// Shows the end of a body that ended with its connection.
+    pub(crate) fn end_body(&mut self, direction: Direction, id: TransactionId) -> FirewallVerdict {
+        self.body(id, direction, b"")
     }
 
     /// Takes the part of `bytes` that belongs to a body and shows its payload. The result includes `verdict`, an

@@ -40,6 +40,13 @@ impl Firewall {
     }
 }
 
+impl Firewall {
+    /// Counts a request whose inspection took longer than its budget.
+    pub(crate) fn count_late(&self, thread: usize, passes: bool) {
+        self.counters.count_late(thread, passes);
+    }
+}
+
 /// The route as named in metrics and the audit log: host and path, or the address on which proxies ask for its verdicts.
 fn label(config: &Config, at: RouteId) -> String {
     let gives_verdicts = |listener: &&Listener| matches!(&listener.service, Service::Verdicts(verdicts) if verdicts.route == at);

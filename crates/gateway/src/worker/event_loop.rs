@@ -177,6 +177,8 @@ impl Worker {
             let config = &generation.shared.config;
             // The end of a drain has its own timer.
             let of_routes = config.routes.iter().filter_map(|route| route.timeouts);
+            let rules = config.routes.iter().filter_map(|route| route.verdicts.as_ref());
+            let of_bodies = rules.filter_map(|rules| rules.body_time);
             let timeouts = of_routes.chain([config.timeouts]).flat_map(|timeouts| {
                 let Timeouts { connect, header, body, response, abandoned, .. } = timeouts;
                 let Timeouts { stream, idle, tunnel, .. } = timeouts;
@@ -186,7 +188,7 @@ impl Worker {
                 .pools
                 .iter()
                 .flat_map(|pool| std::iter::once(pool.queue_timeout).chain(pool.keepalive_timeout));
-            timeouts.chain(of_pools)
+            timeouts.chain(of_pools).chain(of_bodies)
         })
     }
 

@@ -17,7 +17,7 @@ use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
 use crate::config::{Balance, Config, HashBy, Service};
-use crate::described::{Described, InvalidDescription};
+use crate::described::Described;
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
@@ -349,9 +349,7 @@ impl Exchange {
                 let description = &verdicts.description;
                 let described = match Described::of(&head, client.ip, description, list) {
                     Ok(described) => described,
-                    Err(InvalidDescription) => {
-                        return local(LocalResponse::error(Reason::Description));
-                    }
+                    Err(invalid) => return local(invalid.response(description)),
                 };
                 let verdict =
                     generation.firewalls[verdicts.route.0].as_ref().and_then(|firewall| {

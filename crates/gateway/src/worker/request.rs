@@ -79,8 +79,8 @@ impl Turn<'_> {
             Ok(Received::Bytes(count)) => count,
             Ok(Received::Nothing) => return Err(Flow::Wait),
             // The backend must not take the truncated request for complete.
-            Ok(Received::End) => return Err(refuse(Reason::TruncatedBody)),
-            Err(_) => return Err(Flow::Close),
+            Ok(Received::End) if can_respond => return Err(self.end_body(Reason::TruncatedBody)),
+            Ok(Received::End) | Err(_) => return Err(Flow::Close),
         };
         if let Some(trailers) = client.link.take_end() {
             let ended = transaction.request_body.end(FieldList::new(&trailers));
@@ -104,6 +104,11 @@ impl Turn<'_> {
         let transfer = Transfer { since: started_at, bytes: received, is_streaming };
         let timeouts = config.routes[route.0].timeouts(&shared.timeouts);
         client.deadline = timeouts.next_body_deadline(client.deadline, count, transfer, shared.now);
+        if let Some(rules) = &config.routes[route.0].verdicts
+            && let Some(time) = rules.body_time
+        {
+            client.deadline = started_at + time;
+        }
         let behind = start + taken.consumed..start + count;
         if !behind.is_empty() {
             client.unread.extend_from_slice(&shared.scratch.input[behind]);

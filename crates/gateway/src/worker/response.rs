@@ -133,7 +133,7 @@ impl Turn<'_> {
             }
             ResponseState::Body { body, .. } if body.ends_at_close() && cleanly => {
                 let verdict = match self.transaction.shown_id() {
-                    Some(id) => self.shared.inspector.response_end(id),
+                    Some(id) => self.shared.inspector.end_body(Direction::Response, id),
                     None => FirewallVerdict::Pass,
                 };
                 let held = self.transaction.hold.take();

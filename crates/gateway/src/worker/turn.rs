@@ -4,7 +4,7 @@ use std::io;
 use std::time::SystemTime;
 
 use tollgate_accesslog::{Entry, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
-use tollgate_http1::FieldList;
+use tollgate_http1::{FieldList, reason_phrase};
 
 use super::client::Client;
 use super::keys::ExchangeId;
@@ -13,9 +13,9 @@ use super::transaction::{
     BackendState, HeldResponse, Hold, RequestState, ResponseState, Transaction,
 };
 use super::upstreams::BackendPlace;
-use crate::config::{PoolId, Timeouts};
+use crate::config::{FixedResponse, PoolId, Route, Timeouts};
 use crate::counters::Interruption;
-use crate::firewall::{FirewallVerdict, Outcome};
+use crate::firewall::{Direction, FirewallVerdict, Outcome};
 use crate::headers::{HeadWriter, RequestSummary};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::responder::Responder;
@@ -164,8 +164,21 @@ impl Turn<'_> {
                 return Flow::Close;
             }
             self.client.deadline = self.shared.now + self.timeouts().body;
+            self.limit_body_time();
         }
         flow
+    }
+
+    /// Moves the deadline of a held request up to the end of the time for its body, if the route has one.
+    pub(super) fn limit_body_time(&mut self) {
+        if let Some(time) = self.route().verdicts.as_ref().and_then(|rules| rules.body_time) {
+            self.client.deadline = self.transaction.started_at + time;
+        }
+    }
+
+    pub(super) fn route(&self) -> &Route {
+        let Transaction { generation, route, .. } = *self.transaction;
+        &self.shared.upstreams[generation].shared.config.routes[route.0]
     }
 
     fn send_continue(&mut self) -> io::Result<()> {
@@ -252,10 +265,10 @@ impl Turn<'_> {
         }
         let is_head_missing = self.transaction.is_head_missing();
         if is_parked && self.transaction.can_respond() {
-            return Flow::error(Reason::FilterTimeout);
+            return self.respond_late();
         }
         if self.transaction.is_held() {
-            return Flow::error(Reason::BodyTimeout);
+            return self.end_body(Reason::BodyTimeout);
         }
         if !is_head_missing && self.transaction.can_respond() {
             self.record_failure("a response stalled");
@@ -294,6 +307,31 @@ impl Turn<'_> {
             return Flow::error(Reason::ResponseTimeout);
         }
         Flow::error(Reason::BodyTimeout)
+    }
+
+    /// Responds in place of an inspection that takes too long.
+    fn respond_late(&mut self) -> Flow {
+        let rules = self.route().verdicts.as_ref();
+        let Transaction { generation, route, .. } = *self.transaction;
+        if let Some(firewall) = &self.shared.upstreams[generation].shared.firewalls[route.0] {
+            firewall.count_late(self.shared.thread, rules.is_some_and(|rules| rules.passes_late));
+        }
+        let Some(rules) = rules else { return Flow::error(Reason::FilterTimeout) };
+        let FixedResponse { status, headers, body } = rules.late.clone();
+        let response = LocalResponse::new(status, reason_phrase(status), headers, body);
+        Flow::Respond(Box::new(response.because(Reason::FilterTimeout)))
+    }
+
+    /// Ends a body of which no more arrives. Responds with an error unless the part that has arrived counts as the body.
+    pub(super) fn end_body(&mut self, reason: Reason) -> Flow {
+        if self.route().verdicts.as_ref().is_none_or(|rules| rules.body_time.is_none()) {
+            return Flow::error(reason);
+        }
+        let verdict = match self.transaction.shown_id() {
+            Some(id) => self.shared.inspector.end_body(Direction::Request, id).at_end(),
+            None => FirewallVerdict::Pass,
+        };
+        self.apply(verdict, None)
     }
 
     /// True if only the rest of a response body is missing: the client has received all that came of it, and has sent

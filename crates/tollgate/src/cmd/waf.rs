@@ -56,7 +56,7 @@ enum Command {
     ///
     /// Exits with 1 when more than --max-lost attacks pass.
     Tune(waf_tune::Args),
-    /// Give verdicts on the requests of nginx, Traefik, Caddy or Envoy
+    /// Give verdicts on the requests of nginx, Traefik, Caddy or Envoy, and to bouncers of CrowdSec
     Serve(waf_serve::Args),
 }
 

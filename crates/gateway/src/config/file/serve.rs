@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{AccessLogFile, AuditLogFile, LimitsFile, TimeoutsFile, TlsFile, WafFile};
-use crate::config::located::Located;
+use crate::config::located::{HumanDuration, Located};
 use crate::config::serve::AskingProxy;
 
 /// Configuration of `tollgate waf serve`. The keys besides `listeners` are those of `tollgate gateway`.
@@ -36,6 +36,15 @@ pub(in crate::config) struct ServeFile {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[schemars(title = "serve listener")]
 pub(in crate::config) struct ServeListenerFile {
+    /// Address for the bouncers of CrowdSec, as of its AppSec component.
+    pub(in crate::config) appsec: Option<Located<String>>,
+    /// Keys of the bouncers.
+    pub(in crate::config) keys: Option<Located<Vec<String>>>,
+    /// File with keys of bouncers, one per line.
+    pub(in crate::config) key_file: Option<Located<String>>,
+    /// Time for the body of a request of a bouncer. What has arrived then is the body, as some bouncers announce one and send none.
+    /// Default: 1s.
+    pub(in crate::config) body_time: Option<Located<HumanDuration>>,
     /// Address for forward authentication: a request asks whether another may pass, and gets 200, or the response for its
     /// client.
     pub(in crate::config) forward_auth: Option<Located<String>>,
@@ -43,10 +52,25 @@ pub(in crate::config) struct ServeListenerFile {
     pub(in crate::config) proxy: Option<Located<AskingProxy>>,
     /// Headers that describe the request; each key replaces that of `proxy`.
     pub(in crate::config) headers: Option<DescriptionFile>,
+    /// Time for the inspection of a request, from the end of its body. Should be less than the proxy waits. Default: 400ms.
+    pub(in crate::config) budget: Option<Located<HumanDuration>>,
+    /// Treatment of a request whose inspection takes longer. Default: `block`.
+    pub(in crate::config) late: Option<LateFile>,
     /// TLS with the proxies. Default: plain HTTP.
     pub(in crate::config) tls: Option<TlsFile>,
     /// Web application firewall of this listener; each key replaces that of the file.
     pub(in crate::config) waf: Option<Located<WafFile>>,
+}
+
+/// Treatment of a request whose inspection takes longer than the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "late")]
+pub(in crate::config) enum LateFile {
+    /// Answers as to a blocked one: fail-closed.
+    Block,
+    /// Answers as to one that passes: fail-open.
+    Pass,
 }
 
 /// Headers that describe a request. The proxy must overwrite them in every request, otherwise its clients could describe another one

@@ -84,6 +84,7 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         response_headers: edits(&file.response_headers)?,
         timeouts: None,
         waf: None,
+        verdicts: None,
     };
     if pool.is_none() && file.request_headers.is_some() {
         let message = "`request_headers` has no effect without `pool`; remove it";

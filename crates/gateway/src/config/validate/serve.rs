@@ -2,22 +2,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
 use super::resources::Resources;
-use super::scalars::check_header_name;
+use super::scalars::{check_header_name, duration};
 use super::tls::listener_tls;
 use super::waf::{RuleCache, audit_log};
 use super::{
     Validated, access_log, admin, limits, listener_address, threads, timeouts, with_resources,
 };
 use crate::config::error::InvalidValue;
-use crate::config::file::{DescriptionFile, ServeFile, ServeListenerFile, WafFile};
+use crate::config::file::{DescriptionFile, LateFile, ServeFile, ServeListenerFile, WafFile};
 use crate::config::located::Located;
 use crate::config::pool::PoolId;
-use crate::config::route::{Action, FixedResponse, Forwarded, Requests, Route, RouteId};
-use crate::config::serve::{AskingProxy, Description, ForwardAuth, Service, Verdicts};
+use crate::config::route::{
+    Action, FixedResponse, Forwarded, Requests, Route, RouteId, VerdictRules,
+};
+use crate::config::serve::{ApiKeys, AskingProxy, Description, ForwardAuth, Service, Verdicts};
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
 use crate::config::waf::{Block, Waf};
@@ -38,14 +41,23 @@ fn validate_values(
         return Err(InvalidValue::at(&file.listeners, message));
     }
     let threads = threads(file.threads.as_ref())?;
+    let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
     let mut rules = RuleCache::default();
-    let (mut listeners, mut routes) = (Vec::new(), Vec::new());
+    let (mut listeners, mut texts, mut routes) = (Vec::new(), Vec::new(), Vec::new());
     for listener in file.listeners.iter() {
+        let kind = Kind::of(listener)?;
         let route = RouteId(routes.len());
-        listeners.push(self::listener(listener, route, file, &listeners, resources)?);
-        let waf = waf(listener, file, &mut rules, folder);
-        let waf = resources.collect(waf).flatten();
-        routes.push(Route { action: Action::Respond(passed()), waf, ..Route::all_to(PoolId(0)) });
+        let text_of = |first: usize| texts[first];
+        let address = listener_address(kind.address(), &listeners, resources, text_of)?;
+        texts.push(kind.address());
+        let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, true, resources));
+        let description = Arc::new(kind.description(folder)?);
+        let service = Service::Verdicts(Verdicts { route, description });
+        listeners.push(Listener { tls, http2: true, service, ..Listener::new(address) });
+        resources.warnings.extend(kind.gap());
+        let found = self::route(&kind, file, &timeouts, &mut rules, folder);
+        // Without its rules, the configuration is an error.
+        routes.push(resources.collect(found).unwrap_or_else(|| Route::all_to(PoolId(0))));
     }
     resources.warnings.append(&mut rules.warnings);
     let defaults =
@@ -56,7 +68,7 @@ fn validate_values(
         routes,
         pools: Vec::new(),
         resolve: Resolve::default(),
-        timeouts: file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?,
+        timeouts,
         limits: limits(file.limits.as_ref(), defaults, threads)?,
         // Nothing is forwarded. A proxy may end its side of a connection with its request.
         requests: Requests { upgrades: Vec::new(), half_close: true, ..Requests::default() },
@@ -68,35 +80,133 @@ fn validate_values(
     })
 }
 
-/// The response to a request that may pass.
-fn passed() -> FixedResponse {
-    FixedResponse { status: 200, headers: Vec::new(), body: Arc::default() }
+/// A listener by its protocol.
+struct Kind<'a> {
+    file: &'a Located<ServeListenerFile>,
+    protocol: Protocol<'a>,
 }
 
-fn listener(
-    file: &Located<ServeListenerFile>,
-    route: RouteId,
-    all: &ServeFile,
-    others: &[Listener],
-    resources: &mut Resources<'_>,
-) -> Result<Listener, InvalidValue> {
-    let text = address_text(file)?;
-    // Each of the others was validated.
-    let text_of = |first: usize| all.listeners[first].forward_auth.as_ref().unwrap_or(text);
-    let mut listener = Listener::new(listener_address(text, others, resources, text_of)?);
-    listener.http2 = true;
-    listener.tls = file.tls.as_ref().and_then(|tls| listener_tls(tls, true, resources));
-    let description = Arc::new(Description::ForwardAuth(forward_auth(file)?));
-    listener.service = Service::Verdicts(Verdicts { route, description });
-    if let Some(proxy) = &file.proxy {
-        resources.warnings.push(InvalidValue::at(proxy, proxy.gap()));
+#[derive(Clone, Copy)]
+enum Protocol<'a> {
+    ForwardAuth(&'a Located<String>),
+    AppSec(&'a Located<String>),
+}
+
+impl<'a> Kind<'a> {
+    /// Keys of another protocol are errors.
+    fn of(file: &'a Located<ServeListenerFile>) -> Result<Self, InvalidValue> {
+        let protocol = match (&file.forward_auth, &file.appsec) {
+            (Some(address), None) => Protocol::ForwardAuth(address),
+            (None, Some(address)) => Protocol::AppSec(address),
+            _ => {
+                let message =
+                    "a listener has the address of one protocol: `forward-auth` or `appsec`";
+                return Err(InvalidValue::at(file, message));
+            }
+        };
+        let foreign = match protocol {
+            Protocol::ForwardAuth(_) => [
+                ("keys", file.keys.is_some()),
+                ("key-file", file.key_file.is_some()),
+                ("body-time", file.body_time.is_some()),
+            ],
+            Protocol::AppSec(_) => [
+                ("proxy", file.proxy.is_some()),
+                ("headers", file.headers.is_some()),
+                ("waf.block", file.waf.as_ref().is_some_and(|waf| waf.block.is_some())),
+            ],
+        };
+        if let Some((name, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
+            let message = format!("`{name}` has no effect with this protocol; remove it");
+            return Err(InvalidValue::at(file, message));
+        }
+        Ok(Self { file, protocol })
     }
-    Ok(listener)
+
+    fn address(&self) -> &'a Located<String> {
+        let (Protocol::ForwardAuth(address) | Protocol::AppSec(address)) = self.protocol;
+        address
+    }
+
+    fn description(&self, folder: &Path) -> Result<Description, InvalidValue> {
+        Ok(match self.protocol {
+            Protocol::ForwardAuth(_) => Description::ForwardAuth(forward_auth(self.file)?),
+            Protocol::AppSec(_) => Description::AppSec(keys(self.file, folder)?),
+        })
+    }
+
+    /// A part of requests that is not inspected.
+    fn gap(&self) -> Option<InvalidValue> {
+        self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, proxy.gap()))
+    }
+
+    /// The response to a request that may pass.
+    fn passed(&self) -> FixedResponse {
+        match self.protocol {
+            Protocol::ForwardAuth(_) => {
+                FixedResponse { status: 200, headers: Vec::new(), body: Arc::default() }
+            }
+            Protocol::AppSec(_) => appsec_response(200, "allow", 200),
+        }
+    }
+
+    /// The response to a blocked request, if the keys of `waf` have this one.
+    fn block(&self, block: &Block) -> Result<Block, InvalidValue> {
+        match self.protocol {
+            Protocol::AppSec(_) => {
+                let response = appsec_response(403, "ban", 403);
+                let page = Some(response.body);
+                let media_type = Some(APPSEC_MEDIA_TYPE);
+                Ok(Block { status: Some(response.status), page, media_type, is_fixed: true })
+            }
+            Protocol::ForwardAuth(_) => match &self.file.proxy {
+                Some(proxy) if **proxy == AskingProxy::Nginx => {
+                    let status = block.status.unwrap_or(403);
+                    if !matches!(status, 401 | 403) {
+                        let message = format!(
+                            "nginx takes 401 and 403 from `auth_request`, and fails with 500 otherwise; change `block.status`, which is {status}"
+                        );
+                        return Err(InvalidValue::at(proxy, message));
+                    }
+                    Ok(Block { status: Some(status), is_fixed: true, ..block.clone() })
+                }
+                _ => Ok(block.clone()),
+            },
+        }
+    }
 }
 
-fn address_text(file: &Located<ServeListenerFile>) -> Result<&Located<String>, InvalidValue> {
-    let missing = || InvalidValue::at(file, "missing key `forward-auth` with the address");
-    file.forward_auth.as_ref().ok_or_else(missing)
+/// Bodies that CrowdSec inspects.
+const APPSEC_BODY_BYTES: usize = 10 << 20;
+const APPSEC_BODY_TIME: Duration = Duration::from_secs(1);
+const APPSEC_MEDIA_TYPE: &str = "application/json";
+/// Below the 500 ms that CrowdSec's bouncer for nginx waits.
+const BUDGET: Duration = Duration::from_millis(400);
+
+/// A response to a bouncer, with the action and the status for its client.
+fn appsec_response(status: u16, action: &str, client_status: u16) -> FixedResponse {
+    let body = format!(r#"{{"action":"{action}","http_status":{client_status}}}"#);
+    let headers = vec![("Content-Type".to_owned(), APPSEC_MEDIA_TYPE.to_owned())];
+    FixedResponse { status, headers, body: body.into_bytes().into() }
+}
+
+fn keys(file: &Located<ServeListenerFile>, folder: &Path) -> Result<ApiKeys, InvalidValue> {
+    let mut keys = file.keys.as_ref().map_or_else(Vec::new, |keys| (**keys).clone());
+    if let Some(name) = &file.key_file {
+        let path = folder.join(&**name);
+        let text = std::fs::read_to_string(&path).map_err(|source| {
+            let message = format!("cannot read the keys `{}`", path.display());
+            InvalidValue::at(name, message).with_source(source)
+        })?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        keys.extend(lines.map(str::to_owned));
+    }
+    let is_key = |key: &String| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+    if keys.is_empty() || !keys.iter().all(is_key) {
+        let message = "`keys` or `key-file` must have the keys of the bouncers, in printable ASCII without spaces";
+        return Err(InvalidValue::at(file, message));
+    }
+    Ok(ApiKeys::new(keys))
 }
 
 fn forward_auth(file: &Located<ServeListenerFile>) -> Result<ForwardAuth, InvalidValue> {
@@ -124,13 +234,15 @@ fn forward_auth(file: &Located<ServeListenerFile>) -> Result<ForwardAuth, Invali
     Ok(names)
 }
 
-/// The firewall of a listener. `None`: the mode is `off`.
-fn waf(
-    listener: &Located<ServeListenerFile>,
+/// The route of a listener, with its firewall.
+fn route(
+    kind: &Kind<'_>,
     file: &ServeFile,
+    timeouts: &Timeouts,
     rules: &mut RuleCache,
     folder: &Path,
-) -> Result<Option<Arc<Waf>>, InvalidValue> {
+) -> Result<Route, InvalidValue> {
+    let listener = kind.file;
     if file.waf.is_none() && listener.waf.is_none() {
         return Err(InvalidValue::at(listener, "missing key `waf` with the rules"));
     }
@@ -140,18 +252,29 @@ fn waf(
             "`response_body` has no effect, as proxies ask about requests only; remove it";
         return Err(InvalidValue::at(waf, message));
     }
-    let waf = rules.waf(listener.waf.as_ref(), file.waf.as_ref(), folder)?;
-    let (Some(waf), Some(proxy)) = (&waf, &listener.proxy) else { return Ok(waf) };
-    if **proxy != AskingProxy::Nginx {
-        return Ok(Some(Arc::clone(waf)));
-    }
-    let status = waf.block.status.unwrap_or(403);
-    if !matches!(status, 401 | 403) {
-        let message = format!(
-            "nginx takes 401 and 403 from `auth_request`, and fails with 500 otherwise; change `block.status`, which is {status}"
-        );
-        return Err(InvalidValue::at(proxy, message));
-    }
-    let block = Block { status: Some(status), keeps_status: true, ..waf.block.clone() };
-    Ok(Some(Arc::new(Waf { block, ..Waf::clone(waf) })))
+    let is_appsec = matches!(kind.protocol, Protocol::AppSec(_));
+    let defaults = if is_appsec {
+        format!(
+            "SecRequestBodyLimit {APPSEC_BODY_BYTES}\nSecRequestBodyNoFilesLimit {APPSEC_BODY_BYTES}\n"
+        )
+    } else {
+        String::new()
+    };
+    let waf = rules.waf(listener.waf.as_ref(), file.waf.as_ref(), &defaults, folder)?;
+    let block = kind.block(waf.as_ref().map_or(&Block::default(), |waf| &waf.block))?;
+    let waf = waf.map(|waf| Arc::new(Waf { block: block.clone(), ..Waf::clone(&waf) }));
+    let passed = kind.passed();
+    let passes_late = listener.late == Some(LateFile::Pass);
+    let late = if passes_late { passed.clone() } else { FixedResponse::to_blocked(&block, 403) };
+    let body_time = duration(&listener.body_time, APPSEC_BODY_TIME)?;
+    let verdicts = VerdictRules { body_time: is_appsec.then_some(body_time), late, passes_late };
+    // A deadline is noticed up to a quarter late.
+    let response = duration(&listener.budget, BUDGET)? * 4 / 5;
+    Ok(Route {
+        action: Action::Respond(passed),
+        timeouts: Some(Timeouts { response, ..*timeouts }),
+        waf,
+        verdicts: Some(verdicts),
+        ..Route::all_to(PoolId(0))
+    })
 }

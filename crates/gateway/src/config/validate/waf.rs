@@ -68,11 +68,12 @@ impl<'a> Layers<'a> {
 }
 
 impl RuleCache {
-    /// Validates the keys of a route and loads its rules. Returns `None` if nothing is to be inspected.
+    /// Validates the keys of a route and loads its rules. `defaults` are settings that rule files may change. Returns `None` if nothing is to be inspected.
     pub(super) fn waf(
         &mut self,
         route: Option<&Located<WafFile>>,
         gateway: Option<&Located<WafFile>>,
+        defaults: &str,
         folder: &Path,
     ) -> Result<Option<Arc<Waf>>, InvalidValue> {
         let keys = Layers([route, gateway]);
@@ -91,7 +92,7 @@ impl RuleCache {
         let request = keys.get(|file| &file.request_body);
         let response = keys.get(|file| &file.response_body);
         let waf = Waf {
-            rules: self.rules(&keys, files, mode, folder)?,
+            rules: self.rules(&keys, files, mode, defaults, folder)?,
             mode,
             sample: number(keys.get(|file| &file.sample), 0, Some(100), 100)?,
             request_compression: compression(
@@ -119,9 +120,10 @@ impl RuleCache {
         keys: &Layers<'_>,
         files: &Located<Vec<Located<String>>>,
         mode: EngineMode,
+        defaults: &str,
         folder: &Path,
     ) -> Result<Arc<Rules>, InvalidValue> {
-        let mut before = DEFAULTS.to_owned();
+        let mut before = [DEFAULTS, defaults].concat();
         if let Some(crs) = keys.get(|file| &file.crs) {
             before += &crs_options(crs)?;
         }
@@ -398,6 +400,6 @@ fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
         let message = format!("the page `{}` is larger than 1 MiB", path.display());
         return Err(InvalidValue::at(name, message));
     }
-    let is_html = name.ends_with(".html");
-    Ok(Block { status, page: Some(page.into()), is_html, ..Block::default() })
+    let media_type = name.ends_with(".html").then_some("text/html");
+    Ok(Block { status, page: Some(page.into()), media_type, ..Block::default() })
 }

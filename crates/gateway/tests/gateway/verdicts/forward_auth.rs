@@ -31,8 +31,7 @@ fn traefik(uri: &str, address: &str, host: &str) -> String {
 #[test]
 fn nginx_gets_403_for_every_block_and_200_otherwise() {
     let scene = Scene::start(NGINX, "");
-    let moved =
-        "HTTP/1.1 403 Forbidden\r\nLocation: https://x.example/new\r\nContent-Length: 0\r\n\r\n";
+    let moved = "HTTP/1.1 403 Forbidden\r\nLocation: https://x.example/new\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 10\r\n\r\nForbidden\n";
     scene.expect(&[
         (&nginx("GET", "/a%2e/b?q=fine", ""), PASSED),
         (&nginx("GET", "/a?q=attack", ""), FORBIDDEN),

@@ -1,5 +1,6 @@
 //! Listeners on which proxies ask for verdicts.
 
+mod appsec;
 mod forward_auth;
 
 use tempfile::TempDir;
@@ -36,8 +37,12 @@ fn read(folder: &TempDir, listener: &str, more: &str) -> Config {
 
 impl Scene {
     fn start(listener: &str, more: &str) -> Self {
+        Self::with_rules(RULES, listener, more)
+    }
+
+    fn with_rules(rules: &str, listener: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("rules.conf"), RULES).unwrap();
+        std::fs::write(folder.path().join("rules.conf"), rules).unwrap();
         let gateway = TestGateway::start(&read(&folder, listener, more));
         Self { gateway, folder }
     }
