@@ -3,6 +3,7 @@
 use crate::support::{Workspace, flat, show, stderr, stdout};
 use serde_json::Value;
 use std::net::TcpListener;
+use std::process::Command;
 
 fn subject_status(workspace: &Workspace, name: &str) -> (String, String) {
     let report = workspace.json("out/report.json");
@@ -218,4 +219,19 @@ fn partial_prices_exit_with_3() {
     assert_eq!(status, "failed");
     assert!(reason.contains("modsecurity-full.conf. Line: "), "{reason}");
     assert_eq!(subject_status(&workspace, "light").0, "measured");
+}
+
+#[test]
+fn too_few_open_files_end_a_run_before_its_first_trial() {
+    let workspace = workspace();
+    let run = workspace.command(&["run", "two.toml", "--out", "out"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 40 && exec \"$@\"", "sh"]).arg(run.get_program());
+    let output = limited.args(run.get_args()).current_dir(workspace.path(".")).output();
+    let output = output.expect("a shell");
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    // 4 connections, 32 files of the process and 5 of its thread.
+    let reason = "case browse: 4 connections need 41 open files, but the limit is 40";
+    assert!(flat(&stderr(&output)).contains(reason), "{}", show(&output));
+    assert!(!workspace.path("out").exists());
 }

@@ -54,6 +54,7 @@ pub use generator::Generator;
 pub use http2_head::Http2Head;
 pub use plan::{
     Arrivals, MAX_CLOSING, MAX_SHARDS, MIN_INTERVAL, Phases, Plan, ReplayPlan, Shard, Target,
+    open_files,
 };
 pub use rate::{MAX_STAGES, Rate, RateStage};
 pub use replay::{MAX_VARIABLES, Pace, Replay, ReplayEvent, ReplayVariable, ValueSource};

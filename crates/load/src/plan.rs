@@ -27,6 +27,11 @@ const FILES: usize = 32;
 /// Descriptors of a thread: poller, timer, waker, CPU statistics, and one connection that the server is to close.
 const FILES_PER_THREAD: usize = 5;
 
+/// Number of open files that a generator with these connections and threads needs at least.
+pub fn open_files(connections: usize, threads: usize) -> usize {
+    connections + FILES + FILES_PER_THREAD * threads
+}
+
 /// Limit of [`Shard::count`].
 pub const MAX_SHARDS: usize = 1_000;
 
@@ -186,8 +191,7 @@ impl Plan {
     /// Number of open files that this generator needs at least. With more, connections that the server is to close wait
     /// longer for that, up to [`MAX_CLOSING`] of each thread.
     pub fn open_files(&self) -> usize {
-        let connections = self.connections_max().div_ceil(self.shard.count);
-        connections + FILES + FILES_PER_THREAD * self.clients.threads
+        open_files(self.connections_max().div_ceil(self.shard.count), self.clients.threads)
     }
 
     /// Limit of the connections of a thread that wait for the server to close them.

@@ -11,9 +11,11 @@ use crate::role::servers::TrialEnd;
 use crate::system::state::config_dir;
 use jiff::Timestamp;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::corpus::Corpus;
 use tollgate_experiment::experiment::{Case, Subject};
@@ -52,8 +54,17 @@ pub struct Trial<'a> {
     pub installed: &'a Installed,
 }
 
+/// A failure of the lab, not of the subject, which ends a run.
+#[derive(Debug, Error)]
+pub enum LabFailed {
+    #[error("the origin of the lab failed: {reason}{}", .log.iter().map(|line| format!("\n    | {line}")).collect::<String>())]
+    Origin { reason: String, log: Vec<String> },
+    #[error("the trial failed, and the lab cannot write to {}", .folder.display())]
+    Disk { folder: PathBuf, source: io::Error },
+}
+
 /// Runs a trial and returns its record. A failure of the subject is a record too. The error may be
-/// [`Interrupted`](crate::process::Interrupted).
+/// [`Interrupted`](crate::process::Interrupted) or [`LabFailed`].
 pub fn run(
     bench: &mut dyn Bench,
     context: &TrialContext<'_>,
@@ -67,14 +78,33 @@ pub fn run(
     bench.stop();
     let outcome = match outcome {
         Ok(outcome) => outcome,
+        Err(TrialEnd::Failed(TrialFailure { step: TrialStep::Origin, reason, log })) => {
+            return Err(LabFailed::Origin { reason, log }.into());
+        }
         Err(TrialEnd::Failed(failure)) => TrialOutcome::Failed(failure),
         Err(TrialEnd::Interrupted(interrupted)) => return Err(interrupted.into()),
     };
+    if !outcome.is_valid() {
+        // A server whose disk is full looks like one that fails.
+        try_to_write(&context.logs)?;
+    }
     Ok(TrialRecord {
         duration_s: begin.elapsed().as_secs_f64(),
         startup_ms: startup.map(|startup| startup.as_secs_f64() * 1e3),
         ..record(trial, started_at, outcome)
     })
+}
+
+/// More than a file system keeps in its inodes.
+const TRIED_BYTES: usize = 64 * 1024;
+
+/// Checks that the folder takes a file.
+fn try_to_write(folder: &Path) -> Result<(), LabFailed> {
+    let written = tempfile::tempfile_in(folder).and_then(|mut file| {
+        file.write_all(&vec![b'x'; TRIED_BYTES])?;
+        file.sync_all()
+    });
+    written.map_err(|source| LabFailed::Disk { folder: folder.to_owned(), source })
 }
 
 /// Returns the record of a trial that failed before the start of its servers.

@@ -72,10 +72,10 @@ pub struct End {
     pub by_system: bool,
 }
 
-const INVALID_IN_A_ROW_MAX: u32 = 10;
+pub(crate) const INVALID_IN_A_ROW_MAX: u32 = 10;
 
 /// As in a run.
-const NOT_MEASURED_IN_A_ROW_MAX: u32 = 2;
+pub(crate) const NOT_MEASURED_IN_A_ROW_MAX: u32 = 2;
 
 /// Limit for one subject. Bracketing ten million takes 24 trials, bisecting to 1 % another 7.
 pub const TRIALS_MAX: usize = 100;

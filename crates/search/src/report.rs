@@ -1,6 +1,9 @@
 //! The result of a search, from its records, as a table and as JSON.
 
-use crate::bracket::{Bracket, End, Progress, RateVerdict, TRIALS_MAX};
+use crate::bracket::{
+    Bracket, End, INVALID_IN_A_ROW_MAX, NOT_MEASURED_IN_A_ROW_MAX, Progress, RateVerdict,
+    TRIALS_MAX,
+};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
 use anyhow::Context;
@@ -294,7 +297,13 @@ impl SubjectReport {
     fn notes(&self, name: &str) -> Vec<String> {
         let mut notes = Vec::new();
         match &self.status {
-            Status::NotMeasurable(reason) => notes.push(format!("{name} could not be measured: {reason}.")),
+            Status::NotMeasurable(reason) => notes.push(format!(
+                "{name} could not be measured: {reason}. Its search ended before its budget, after {}.",
+                match self.trials.last().map(|trial| trial.verdict) {
+                    Some(RateVerdict::Invalid) => format!("{INVALID_IN_A_ROW_MAX} invalid trials in a row"),
+                    _ => format!("{NOT_MEASURED_IN_A_ROW_MAX} trials in a row without a measurement"),
+                }
+            )),
             Status::TrialLimit => notes.push(format!(
                 "{name}: not confirmed within the limit of {TRIALS_MAX} trials: they were disturbed or contradict each \
                  other. Try a larger --width."
@@ -333,7 +342,8 @@ impl SubjectReport {
         (self.status == Status::Wide).then(|| {
             let found = significant(100.0 * found);
             format!(
-                "{name}: the interval is {found} % wide, more than the requested {}.",
+                "{name}: the interval is {found} % wide, more than the requested {}. Trials at the same rate within it \
+                 contradict each other, so its search ended.",
                 share(width)
             )
         })

@@ -182,7 +182,8 @@ fn widened_intervals_are_noted() {
     assert_eq!(only(&found).status, Status::Wide);
     assert_eq!(only(&found).passed.map(|end| end.rate_per_s), Some(100.0));
     let text = table(&found);
-    let note = "nginx: the interval is 300 % wide, more than the requested 100 %.";
+    let note = "nginx: the interval is 300 % wide, more than the requested 100 %. Trials at the same rate within it \
+                contradict each other, so its search ended.";
     assert!(text.contains(note), "{text}");
     assert!(!text.contains(" settled") || text.contains("not settled"), "{text}");
     let narrow = table(&report(&["nginx"], settled("nginx")));
@@ -225,7 +226,8 @@ fn subjects_without_a_rate_have_a_reason() {
     let text = table(&found);
     for part in [
         "off - - 0 + 0 of 2 not measurable",
-        "off could not be measured: refused: 1 of 2 attacks were let through.",
+        "off could not be measured: refused: 1 of 2 attacks were let through. Its search ended before its budget, \
+         after 2 trials in a row without a measurement.",
         "slow did not meet the goals at any rate: 100 % took longer than 5ms.",
         "gone - - 0 + 0 of 0 skipped",
         "gone was skipped: no program `nginx`",

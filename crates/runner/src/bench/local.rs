@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::external::External;
+use tollgate_load::open_files;
 use tollgate_net::{available_cpus, pin_current_thread};
-use tollgate_records::error::io_error;
+use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::SubjectState;
 use tollgate_records::trial::{Measurement, Noise, TrialFailure, TrialStep};
@@ -225,10 +226,12 @@ impl Bench for LocalBench<'_> {
                 self.find_client(case.load_of(&experiment.subjects[*subject]).program)?;
             }
         }
+        let environment = environment::read().context("cannot read the limits of the machine")?;
+        check_open_files(experiment, environment.open_files.1)?;
         let baseline = &experiment.subjects[experiment.baseline];
         Ok(BenchDescription {
             layout: self.layout.clone(),
-            environment: environment::read().context("cannot read the limits of the machine")?,
+            environment,
             hosts: Vec::new(),
             // Its other errors are reported with those of the other subjects.
             missing: system::find(self.catalog, baseline, &Versions::default())
@@ -310,6 +313,22 @@ impl Bench for LocalBench<'_> {
         self.system = Role::new(self.layout.system.clone());
         self.origin = Role::new(self.layout.origin.clone());
     }
+}
+
+/// Checks that the generator can open the connections of each case: otherwise its subjects would seem to refuse them.
+fn check_open_files(experiment: &Experiment, files_max: u64) -> anyhow::Result<()> {
+    for case in &experiment.cases {
+        let connections = case.load.connections_max();
+        let files = open_files(connections, case.load.clients.threads);
+        if files as u64 > files_max {
+            return Err(bad_input(format!(
+                "case {}: {connections} connections need {files} open files, but the limit is {files_max}: raise it with \
+                 `ulimit -n`, or use fewer connections",
+                case.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Writes a self-signed certificate and its key.

@@ -10,6 +10,7 @@ use crate::process::{Interrupt, Interrupted};
 use crate::role::servers::TrialEnd;
 use crate::role::window::RoleReadings;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) enum Play {
     Disturbed,
     Refused,
     NotStarted,
+    /// As `NotStarted`, in a folder that takes no file.
+    DiskFull,
     OriginDies,
     HostLost,
 }
@@ -110,7 +113,10 @@ impl Bench for MockBench {
     fn start(&mut self, request: &StartRequest<'_>) -> Result<Started, TrialEnd> {
         self.call("start", request.interrupt)?;
         self.play = (self.script)(&request.files.log_prefix);
-        if self.play == Play::NotStarted {
+        if self.play == Play::DiskFull {
+            fs::remove_dir_all(&request.files.logs).expect("a folder for logs");
+        }
+        if matches!(self.play, Play::NotStarted | Play::DiskFull) {
             return Err(Self::fail(TrialStep::Start, "no such program"));
         }
         let site = Site::plain("127.0.0.1:1".parse().unwrap());

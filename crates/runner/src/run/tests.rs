@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bench::mock::{MockBench, Play};
+use crate::trial::LabFailed;
 use std::collections::BTreeSet;
 use std::fs;
 use tempfile::TempDir;
@@ -87,12 +88,12 @@ fn played(script: fn(&str) -> Play, seed: u64) -> (EndedBy, Vec<(u32, u32, Strin
     (ended_by.unwrap(), trials_in(&out), events)
 }
 
-/// Invalid trials, a lost host and a failure: extra attempts, and an extra block.
+/// Invalid trials, a lost host and a subject that does not start: extra attempts, and an extra block.
 fn eventful(trial: &str) -> Play {
     match trial {
         "001-get-a-" => Play::HostLost,
         "001-get-b-" | "002-get-b-" | "002-2-get-b-" => Play::Disturbed,
-        "002-get-c-" => Play::OriginDies,
+        "002-get-c-" => Play::NotStarted,
         _ => Play::Measured,
     }
 }
@@ -122,7 +123,7 @@ fn resumed_run_has_the_trials_of_an_uninterrupted_one() {
     assert!(lines.len() > 8, "{}", lines.len());
     for kept in 0..=lines.len() {
         let out = folder.path().join(kept.to_string());
-        fs::create_dir(&out).unwrap();
+        fs::create_dir_all(out.join("logs")).unwrap();
         fs::copy(whole.join("manifest.json"), out.join("manifest.json")).unwrap();
         // The last record may be cut off.
         let torn = if kept % 2 == 0 { "" } else { "{\"schema\":3,\"ca" };
@@ -177,6 +178,34 @@ fn failing_subject_is_given_up_and_the_others_continue() {
     assert_eq!(["a", "b", "c"].map(count), [2, 2, 2]);
     let (ended_by, trials, events) = played(|_| Play::Refused, 3);
     assert_eq!((ended_by, trials.len(), events.len()), (EndedBy::Exhausted, 6, 3));
+}
+
+#[test]
+fn failure_of_the_lab_ends_the_run_and_is_repeated_by_its_resumption() {
+    let folder = memory_folder();
+    let whole = folder.path().join("whole");
+    run_in(&mut MockBench::new(|_| Play::Measured), &whole, 3, false).0.unwrap();
+    let origin = |trial: &str| match trial {
+        "002-get-b-" => Play::OriginDies,
+        _ => Play::Measured,
+    };
+    let disk = |trial: &str| match trial {
+        "002-get-b-" => Play::DiskFull,
+        _ => Play::Measured,
+    };
+    let benches = [(MockBench::new(origin), "the origin"), (MockBench::new(disk), "cannot write")];
+    for (number, (mut bench, reason)) in (0..).zip(benches) {
+        let out = folder.path().join(number.to_string());
+        let error = run_in(&mut bench, &out, 3, false).0.unwrap_err();
+        assert!(error.is::<LabFailed>() && error.to_string().contains(reason), "{error:#}");
+        let before = trials_in(&out);
+        assert_eq!(before, trials_in(&whole)[..before.len()]);
+        assert!(!before.contains(&(2, 1, "b".to_owned())), "{before:?}");
+        fs::create_dir_all(out.join("logs")).unwrap();
+        let (ended_by, _) = run_in(&mut MockBench::new(|_| Play::Measured), &out, 3, true);
+        assert_eq!(ended_by.unwrap(), EndedBy::Blocks);
+        assert_eq!(trials_in(&out), trials_in(&whole));
+    }
 }
 
 #[test]

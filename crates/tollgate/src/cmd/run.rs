@@ -28,6 +28,7 @@ use tollgate_runner::bench::Bench;
 use tollgate_runner::bench::local::LocalBench;
 use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
+use tollgate_runner::trial::LabFailed;
 use tollgate_traffic::units::{Percent, Span};
 
 #[derive(Debug, clap::Args)]
@@ -289,7 +290,7 @@ fn run_error(error: anyhow::Error, out: &Path) -> anyhow::Error {
                 Err(unwritten) => unwritten.context(error),
             }
         }
-        _ if error.is::<NotAppended>() => {
+        _ if error.is::<NotAppended>() || error.is::<LabFailed>() => {
             error.context(format!("the run was interrupted; `{resume}` continues it"))
         }
         _ => error,
