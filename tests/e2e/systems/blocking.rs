@@ -128,6 +128,7 @@ fn go_engines_block_with_core_rule_set() {
         ("caddy-coraza", &["rules=crs"][..]),
         ("crowdsec-appsec", &["in_band=crs"]),
         ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx"]),
+        ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx", "engine=tollgate"]),
     ] {
         for mix in ["browse", "bodies.toml"] {
             assert_sound(&workspace, system, with, mix);
@@ -150,11 +151,12 @@ fn caddy_engines_without_rules_pass_everything() {
 }
 
 /// Each engine as in the experiment `wafs`, on requests alone, with CRS 4.25.0 by default.
-const COMPARABLE_ENGINES: [(&str, &[&str]); 4] = [
+const COMPARABLE_ENGINES: [(&str, &[&str]); 5] = [
     ("nginx-modsecurity", &["rules=crs", "response_bodies=off"]),
     ("apache-modsecurity", &["rules=crs", "response_bodies=off"]),
     ("caddy-coraza", &["rules=crs", "response_bodies=off"]),
     ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx"]),
+    ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx", "engine=tollgate"]),
 ];
 
 #[test]
@@ -193,7 +195,7 @@ fn engines_with_same_rules_block_same_requests() {
         "{rule_sets:?}"
     );
     // 113 of 135 attacks, and 12 of 81 benign templates: as in docs/methodology.md.
-    assert_eq!(counts, [[113, 22, 12, 69]; 4]);
+    assert_eq!(counts, [[113, 22, 12, 69]; 5]);
     for (template, statuses) in &all {
         assert!(
             statuses.len() == COMPARABLE_ENGINES.len()
@@ -356,14 +358,16 @@ fn virtual_patches_block_attacks_and_pass_near_misses() {
     for mix in ["vpatch/attacks", "vpatch/near-misses"] {
         assert_sound(&workspace, "crowdsec-appsec", &["in_band=vpatch"], mix);
     }
-    let with = ["in_band=vpatch", "bouncer=nginx"];
-    assert_sound(&workspace, "crowdsec-appsec", &with, "vpatch/near-misses");
-    let output = check(&workspace, "crowdsec-appsec", &with, "vpatch/attacks");
-    let statuses = responses(&output);
-    assert_eq!(statuses.len(), 100, "{}", show(&output));
-    for (attack, status) in statuses {
-        let expected = if REJECTED_BY_NGINX.contains(&attack.as_str()) { 400 } else { 403 };
-        assert_eq!(status, expected, "{attack}: {}", show(&output));
+    for engine in ["engine=crowdsec", "engine=tollgate"] {
+        let with = ["in_band=vpatch", "bouncer=nginx", engine];
+        assert_sound(&workspace, "crowdsec-appsec", &with, "vpatch/near-misses");
+        let output = check(&workspace, "crowdsec-appsec", &with, "vpatch/attacks");
+        let statuses = responses(&output);
+        assert_eq!(statuses.len(), 100, "{}", show(&output));
+        for (attack, status) in statuses {
+            let expected = if REJECTED_BY_NGINX.contains(&attack.as_str()) { 400 } else { 403 };
+            assert_eq!(status, expected, "{attack}: {}", show(&output));
+        }
     }
 }
 
