@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use crate::transformation::hex_pair;
 
@@ -21,6 +21,9 @@ pub(crate) struct PhraseSet {
 
 /// Bytes of all phrases of a set. An automaton has at most one state for each, far below its limit.
 const SIZE_MAX: usize = 16 << 20;
+/// Bytes of the phrases of a set that may get a transition table. For larger sets it takes milliseconds to build, which the first
+/// request that needs it would pay.
+const TABLE_SIZE_MAX: usize = 1 << 10;
 
 impl PhraseSet {
     /// Phrases of the argument of `pm`, separated by whitespace: `"@pm select union"`.
@@ -71,8 +74,10 @@ impl PhraseSet {
     /// Returns the place of the phrase that ends first.
     pub(crate) fn find(&self, value: &[u8]) -> Option<Range<usize>> {
         let automaton = self.automaton.get_or_init(|| {
+            let size: usize = self.phrases.iter().map(Vec::len).sum();
             AhoCorasick::builder()
                 .ascii_case_insensitive(true)
+                .kind((size > TABLE_SIZE_MAX).then_some(AhoCorasickKind::ContiguousNFA))
                 .build(&self.phrases)
                 .unwrap_or_else(|error| unreachable!("within the limits: {error}"))
         });

@@ -5,6 +5,9 @@ use super::bytes::Bytes;
 /// Bits of a mask.
 const ATOMS_MAX: usize = 127;
 
+/// Shortest value whose bytes are marked before their bits are collected.
+const MARKED_LENGTH_MIN: usize = 256;
+
 /// Partition of the bytes into at most 127 atoms, so that a set of bytes of interest is a union of atoms.
 #[derive(Debug)]
 pub(crate) struct Atoms {
@@ -57,7 +60,18 @@ impl Atoms {
     /// Mask of the bytes of a value.
     #[inline]
     pub(crate) fn mask(&self, value: &[u8]) -> u128 {
+        if value.len() >= MARKED_LENGTH_MIN {
+            return self.mask_of_long(value);
+        }
         value.iter().fold(0, |mask, &byte| mask | self.bit[usize::from(byte)])
+    }
+
+    /// Marks the bytes first, which costs less for each of them.
+    fn mask_of_long(&self, value: &[u8]) -> u128 {
+        let mut is_present = [false; 256];
+        value.iter().for_each(|&byte| is_present[usize::from(byte)] = true);
+        let bits = self.bit.iter().zip(is_present);
+        bits.fold(0, |mask, (bit, is_present)| if is_present { mask | bit } else { mask })
     }
 
     /// Mask of the smallest union of atoms that contains a set.
@@ -90,6 +104,14 @@ mod tests {
         assert_eq!(atoms.mask(b"abc"), atoms.mask(b"d"));
         assert_ne!(atoms.mask(b"abc"), atoms.mask(b"x"));
         assert_eq!(atoms.collapse(atoms.mask(b"x")) & atoms.mask(b"'"), 0);
+    }
+
+    #[test]
+    fn long_values_have_the_masks_of_short_ones() {
+        let atoms = Atoms::new(&[Bytes::of(b"<"), Bytes::of(b"'")]);
+        for value in [b"a<b", b"abc", b"'<\xff"] {
+            assert_eq!(atoms.mask(&value.repeat(MARKED_LENGTH_MIN)), atoms.mask(value));
+        }
     }
 
     #[test]

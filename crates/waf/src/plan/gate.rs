@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::caches::Caches;
-use crate::condition::{Condition, Pattern};
+use crate::condition::Condition;
 use crate::rule::{Phase, PhaseStep};
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
@@ -394,25 +394,26 @@ impl<'a> Run<'a> {
         if self.texts.windows[windows].of(probe).next().is_none() {
             return false;
         }
-        let Some(pattern) = self.pattern(probe) else { return true };
+        let Some(condition) = self.condition(probe) else { return true };
         let text = self.texts.of_step(self.plan, value, self.plan.probes[probe].last);
         let text = self.texts.bytes(text, value);
         let caches = &mut *self.caches;
         let mut windows = self.texts.windows[windows].of(probe);
-        windows.any(|window| caches.may_match_within(pattern, text, window))
+        windows.any(|window| match condition {
+            Condition::Regex(pattern) => caches.may_match_within(pattern, text, window),
+            Condition::Phrases(set) => set.find(&text[window]).is_some(),
+            _ => true,
+        })
     }
 
-    /// Regex of a probe.
-    fn pattern(&self, probe: usize) -> Option<&'a Pattern> {
+    /// Condition of the rule that a probe belongs to.
+    fn condition(&self, probe: usize) -> Option<&'a Condition> {
         let number = self.plan.probes[probe].test;
         let step = self.rules.plan.step_of_test[number];
         let PhaseStep::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
         let links = self.rules.rules[rule].links.iter();
         let test = links.filter_map(|link| link.test.as_ref()).find(|test| test.index == number);
-        match &test?.condition {
-            Condition::Regex(pattern) => Some(pattern),
-            _ => None,
-        }
+        Some(&test?.condition)
     }
 }
 

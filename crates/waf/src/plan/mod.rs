@@ -588,6 +588,30 @@ mod tests {
     }
 
     #[test]
+    fn phrases_longer_than_a_literal_are_found_whole_in_long_values() {
+        let text = "SecRuleEngine On\nSecRule ARGS \"@pm the-start-of-a-phrase-and-its-end\" \"id:1,phase:1,pass\"\n\
+                    SecRule ARGS \"@pm the-start-of-a-phrase-and-its-end the-start-of-a\" \"id:2,phase:1,pass\"\n\
+                    SecRule ARGS \"!@pm the-start-of-a-phrase-and-its-end\" \"id:3,phase:1,pass\"";
+        let rules = Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap());
+        let filler = "x".repeat(400);
+        for (value, expected) in [
+            ("The-Start-of-a-phrase-and-its-END", vec![1, 2]),
+            ("the-start-of-a-phrase-and-its-enx", vec![2, 3]),
+            ("the-start-of-the-start-of-a-phrase-and-its-end", vec![1, 2]),
+            ("the-start-of", vec![3]),
+        ] {
+            for target in [
+                format!("/?q={value}"),
+                format!("/?q={value}{filler}"),
+                format!("/?q={filler}{value}"),
+                format!("/?q={filler}{value}{filler}"),
+            ] {
+                assert_eq!(ids(&rules, &target), [expected.clone(), expected.clone()], "{target}");
+            }
+        }
+    }
+
+    #[test]
     fn rules_behind_many_others_match() {
         const COUNT: u64 = 66_000;
         // Each with a name and a marker of its own.

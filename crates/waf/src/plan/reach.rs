@@ -116,6 +116,14 @@ impl Anchor {
         Self { literal, reach: None }
     }
 
+    /// The literal of a text that each match contains, in lower case; if it is only the start of the text, with its reach.
+    pub(super) fn of_text(text: &[u8]) -> Self {
+        let literal = Literal::lower(text);
+        let cut = u32::try_from(text.len() - literal.len()).unwrap_or(u32::MAX);
+        let reach = Reach { before: Span::of_length(0), after: Span::of_length(cut) };
+        Self { literal, reach: (cut > 0).then_some(reach) }
+    }
+
     /// The literals in their order, each of them once.
     pub(super) fn distinct(mut anchors: Vec<Self>) -> Vec<Self> {
         anchors.sort_by_key(|anchor| anchor.literal);
@@ -157,6 +165,8 @@ struct Window {
 
 /// Cost of the start of a search, in bytes that are searched in the same time.
 const SEARCH_COST: usize = 100;
+/// Cost of a byte that is tested for the end of a window, in bytes that are searched in the same time.
+const EXTENSION_COST: usize = 4;
 
 impl Windows {
     /// Removes all windows, for a text that is tested with that many probes.
@@ -178,7 +188,7 @@ impl Windows {
         let Some(left) = (text.len() / 2).checked_sub(list.cost as usize + SEARCH_COST) else {
             return false;
         };
-        let Some(window) = reach.window(text, &place, left) else { return false };
+        let Some(window) = reach.window(text, &place, left / EXTENSION_COST) else { return false };
         let last = list.last.checked_sub(1).map(|last| &mut self.windows[last as usize]);
         let (Ok(from), Ok(to)) = (u32::try_from(window.start), u32::try_from(window.end)) else {
             return false;

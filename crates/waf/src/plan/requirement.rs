@@ -8,7 +8,6 @@ use crate::condition::{Condition, TextOperator};
 use super::alphabet::{Alphabets, bit_of, quoting};
 use super::bytes::Bytes;
 use super::facts::{LITERALS_MAX, SETS_MAX, Weighted, one_of_each, sets_of_text};
-use super::literal::Literal;
 use super::node::{Id, NodeHash};
 use super::reach::Anchor;
 use super::structure::Structures;
@@ -177,10 +176,7 @@ impl Requirement {
             sets: one_of_each(&sets).into_iter().map(|(_, set)| set).collect(),
             literals: (literals.len() <= LITERALS_MAX
                 && literals.iter().all(|literal| literal.len() > 1))
-            .then(|| {
-                let literals = literals.iter().map(|literal| Anchor::of(Literal::lower(literal)));
-                Anchor::distinct(literals.collect())
-            }),
+            .then(|| Anchor::distinct(literals.iter().map(|text| Anchor::of_text(text)).collect())),
             plain: None,
             possible: !0,
         }
@@ -195,6 +191,7 @@ impl Requirement {
 #[cfg(test)]
 mod tests {
     use super::super::alphabet::{ADDED, ALPHABETS, alphabets};
+    use super::super::literal::Literal;
     use super::*;
     use crate::regex::Matcher;
     use proptest::prelude::*;

@@ -47,6 +47,28 @@ const SAMPLES: [Sample; 4] = [
     ),
 ];
 
+const SAMPLE_RESPONSE_HEADERS: [(&[u8], &[u8]); 7] = [
+    (b"Date", b"Wed, 14 Jan 2026 09:31:22 GMT"),
+    (b"Server", b"nginx"),
+    (b"Cache-Control", b"private, max-age=600"),
+    (b"ETag", b"\"5e1f-64b8c2\""),
+    (b"Set-Cookie", b"session=8f14e45fceea167a; Path=/; HttpOnly; Secure"),
+    (b"Vary", b"Accept-Encoding"),
+    (b"X-Frame-Options", b"SAMEORIGIN"),
+];
+
+/// Content type and body of responses.
+const SAMPLE_RESPONSES: [(&[u8], &[u8]); 2] = [
+    (
+        b"text/html; charset=utf-8",
+        b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Shop - New shoes &amp; more</title>\n<link rel=\"stylesheet\" href=\"/assets/site.css?v=17\">\n<script src=\"/assets/site.js\" defer></script>\n<style>body { margin: 0 auto; color: #333; }</style>\n</head>\n<body class=\"page list\">\n<!-- menu -->\n<nav><ul><li><a href=\"/\" title=\"Home\">Home</a></li><li><a href=\"/list?sort=price&amp;page=2\">Products</a></li></ul></nav>\n<h1>What is new?</h1>\n<p>It's a long sentence, with numbers like 3.5 and 17 (mostly); select one or two, and we shall send what you need on the same day. No error was found in the file: access is not denied.</p>\n<form action=\"/search\" method=\"get\"><input type=\"text\" name=\"q\" value=\"\"><button type=\"submit\">Go!</button></form>\n<table><tr><th>Name</th><th>Price</th></tr><tr><td>Blue boots</td><td>$ 49.90</td></tr></table>\n<img src=\"/images/a-b_c.png\" alt=\"A picture\" width=\"640\">\n<script>var page = { id: 17, items: [1, 2], ok: true }; function show(x) { return x ? x : null; }</script>\n<footer>&copy; 2026 Example, 12 Main Street | <a href=\"mailto:shop@example.com\">Contact</a></footer>\n</body>\n</html>\n",
+    ),
+    (
+        b"application/json",
+        b"{\"items\":[{\"id\":17,\"name\":\"Blue boots\",\"price\":49.9,\"tags\":[\"new\",\"sale\"],\"ok\":true,\"note\":null}],\"next\":\"https://example.com/list?page=2\",\"error\":\"\",\"time\":\"2026-01-14T09:31:22Z\"}\n",
+    ),
+];
+
 /// Caches and buffers of one thread. It may serve many transactions, one after the other or in turns.
 #[derive(Debug, Default)]
 pub struct Worker {
@@ -81,12 +103,14 @@ impl Worker {
         Self { plain: true, ..Self::default() }
     }
 
-    /// Prepares the worker for a rule set by running sample requests, so that the first real one is
+    /// Prepares the worker for a rule set by running sample requests and responses, so that the first real one is
     /// not much slower than others, and returns the transaction in which they ran, empty.
     pub fn warm_up(&mut self, rules: &Arc<RuleSet>) -> Transaction {
         let mut transaction = Transaction::new(Arc::clone(rules));
         // The second time the gates know which rules are skipped.
-        for (line, kind, body) in SAMPLES.into_iter().chain(SAMPLES) {
+        let requests = SAMPLES.into_iter().chain(SAMPLES);
+        let responses = SAMPLE_RESPONSES.into_iter().cycle();
+        for ((line, kind, body), (response_kind, response)) in requests.zip(responses) {
             transaction.reset();
             transaction.request_line(line[0], line[1], b"HTTP/1.1");
             for (name, value) in SAMPLE_HEADERS {
@@ -97,6 +121,15 @@ impl Worker {
             transaction.process_request_headers(self);
             transaction.append_request_body(body);
             transaction.process_request_body(self);
+            transaction.response_line(b"HTTP/1.1", 200);
+            for (name, value) in SAMPLE_RESPONSE_HEADERS {
+                transaction.response_header(name, value);
+            }
+            transaction.response_header(b"Content-Type", response_kind);
+            transaction.process_response_headers(self);
+            transaction.append_response_body(response);
+            transaction.process_response_body(self);
+            transaction.process_logging(self);
         }
         transaction.reset();
         transaction
