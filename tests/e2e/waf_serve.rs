@@ -1,4 +1,4 @@
-//! `tollgate waf serve` behind nginx, Traefik, Caddy and Envoy, with the configurations of docs/waf-serve.md.
+//! `tollgate waf serve` behind nginx, Traefik, Caddy, Envoy and HAProxy, with the configurations of docs/waf-serve.md.
 
 use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, built_program, free_port};
 use crate::gateway::GatewayProcess;
@@ -184,6 +184,16 @@ fn caddy_asks_by_forward_auth() {
     command.env("HOME", scene.workspace.path("home")).args(["run", "--adapter", "caddyfile"]);
     let _caddy = scene.proxy(command.arg("--config").arg(file));
     scene.check(false, "502");
+}
+
+#[test]
+fn haproxy_asks_by_spoe_with_bodies() {
+    let scene = Scene::start("HAProxy");
+    let file = scene.write("haproxy.cfg", &scene.configurations[1]);
+    scene.write("coraza.cfg", &scene.configurations[2]);
+    let mut command = Command::new("haproxy");
+    let _haproxy = scene.proxy(command.arg("-f").arg(file));
+    scene.check(true, "503");
 }
 
 #[test]

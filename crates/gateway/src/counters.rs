@@ -8,7 +8,7 @@ use tollgate_admin::DURATION_BOUNDS_US;
 
 use crate::config::{Address, Config};
 use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
-use crate::firewall::FirewallCounters;
+use crate::firewall::{FirewallCounters, Waiting};
 
 /// Statuses of local responses that are counted each, with the usual ones of routes.
 pub(crate) const LOCAL_STATUSES: [u16; 24] = [
@@ -56,6 +56,58 @@ impl Interruption {
             Self::Malformed => "malformed",
             Self::Blocked => "blocked",
             Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Answers to messages of HAProxy's SPOE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpoeAnswer {
+    Passed,
+    Denied,
+    Dropped,
+    Redirected,
+    /// A response is to be blocked, but its message asks for detection only.
+    Detected,
+    /// No verdict in time.
+    Late,
+    /// The message cannot be inspected: its arguments are missing or invalid.
+    Invalid,
+    /// The request of a response does not wait, or no longer.
+    UnknownId,
+    /// The configuration has no longer the listener.
+    NoListener,
+    /// A state that should be impossible.
+    Bug,
+}
+
+impl SpoeAnswer {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Passed,
+        Self::Denied,
+        Self::Dropped,
+        Self::Redirected,
+        Self::Detected,
+        Self::Late,
+        Self::Invalid,
+        Self::UnknownId,
+        Self::NoListener,
+        Self::Bug,
+    ];
+
+    /// Its name in metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Denied => "denied",
+            Self::Dropped => "dropped",
+            Self::Redirected => "redirected",
+            Self::Detected => "detected",
+            Self::Late => "late",
+            Self::Invalid => "invalid",
+            Self::UnknownId => "unknown-id",
+            Self::NoListener => "no-listener",
+            Self::Bug => "bug",
         }
     }
 }
@@ -115,6 +167,14 @@ pub(crate) struct ClientCounters {
     pub(crate) dropped_lines: Counter,
     /// Dropped audit log lines.
     pub(crate) dropped_audit_lines: Counter,
+    pub(crate) spoe_connections: Counter,
+    /// Messages of SPOE by their answers, by [`SpoeAnswer::ALL`].
+    pub(crate) spoe_answers: [Counter; SpoeAnswer::ALL.len()],
+    /// Messages of SPOE whose bodies are truncated, and those that do not say.
+    pub(crate) spoe_truncated: Counter,
+    pub(crate) spoe_unknown_extents: Counter,
+    /// Connections of SPOE ended by an error of HAProxy or by a limit.
+    pub(crate) spoe_errors: Counter,
     /// By [`LOCAL_STATUSES`].
     pub(crate) local_responses: [Counter; LOCAL_STATUSES.len()],
     /// By [`LOCAL_RESOURCES`].
@@ -270,6 +330,8 @@ impl GenerationCounters {
 pub(crate) struct Counters {
     clients: Box<[ClientCounters]>,
     pub(crate) firewall: FirewallCounters,
+    /// Requests of SPOE that wait for their responses.
+    pub(crate) waiting: Waiting,
     /// Of listeners with TLS, by address and thread. Locked as `pools`.
     handshakes: Mutex<BTreeMap<(String, usize), Arc<HandshakeCounters>>>,
     /// Locked by readers and on reload, never on the data path.
@@ -288,7 +350,13 @@ impl Counters {
     pub(crate) fn new(threads: usize) -> Self {
         let clients = (0..threads).map(|_| ClientCounters::default()).collect();
         let (handshakes, pools) = (Mutex::default(), Mutex::default());
-        Self { clients, firewall: FirewallCounters::default(), handshakes, pools }
+        Self {
+            clients,
+            firewall: FirewallCounters::default(),
+            waiting: Waiting::default(),
+            handshakes,
+            pools,
+        }
     }
 
     /// The counters of a thread's listener, which remain as long as they are in use.

@@ -43,6 +43,11 @@ impl InvalidDescription {
 }
 
 impl Described {
+    /// A request whose head a caller writes, as [`of`](Self::of) does.
+    pub(crate) fn new(protocol: &'static str, body: BodyFraming, client: Option<IpAddr>) -> Self {
+        Self { protocol: Cow::Borrowed(protocol), body, client }
+    }
+
     /// Takes the request that `head`, received from `peer`, describes. Writes its head to `list`, as a [`FieldList`].
     pub(crate) fn of(
         head: &RequestHead<'_>,

@@ -139,7 +139,7 @@ impl ThreadListener {
 
     /// Ends a service that depends on the configuration, which has no longer the listener.
     pub(crate) fn remove(&mut self) {
-        self.service.take_if(|service| matches!(service, Service::Verdicts(_)));
+        self.service.take_if(|service| service.route().is_some());
     }
 
     /// Sets the counters of handshakes on this thread.

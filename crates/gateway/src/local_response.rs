@@ -233,6 +233,12 @@ impl LocalResponse {
         }
     }
 
+    /// The target of a redirect.
+    pub(crate) fn location(&self) -> Option<&str> {
+        let is_location = |(name, _): &&(String, String)| name == "Location";
+        self.headers.iter().find(is_location).map(|(_, target)| &**target)
+    }
+
     pub(crate) fn reason(&self) -> Option<Reason> {
         self.reason
     }

@@ -11,7 +11,7 @@ use crate::config::Pool;
 use crate::connect_error::LOCAL_RESOURCES;
 use crate::counters::{
     BackendCounters, ClientCounters, Counters, DurationCounters, HandshakeCounters, Interruption,
-    LOCAL_STATUSES, PoolTotals,
+    LOCAL_STATUSES, PoolTotals, SpoeAnswer,
 };
 
 /// Reloads by result.
@@ -36,6 +36,7 @@ pub(crate) fn render<'a>(
     duration_metrics(&mut page, &totals);
     backend_metrics(&mut page, &totals);
     health_metrics(&mut page, pools, now);
+    spoe_metrics(&mut page, counters);
     counters.firewall.render(&mut page);
     page.family("reloads_total", "Configurations after the first, by result.");
     page.sample("reloads_total", &[("result", "applied")], reloads.applied);
@@ -183,6 +184,62 @@ fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<Stri
         for (pool, totals) in totals {
             page.sample(name, &[("pool", pool)], value(totals));
         }
+    }
+}
+
+/// Writes nothing without connections of HAProxy's SPOE.
+fn spoe_metrics(page: &mut Page, counters: &Counters) {
+    if counters.client_total(|client| &client.spoe_connections) == 0 {
+        return;
+    }
+    page.family("spoe_messages_total", "Messages of HAProxy's SPOE, by their answers.");
+    for answer in SpoeAnswer::ALL {
+        let count = counters.client_total(|client| &client.spoe_answers[answer as usize]);
+        page.sample("spoe_messages_total", &[("answer", answer.word())], count);
+    }
+    page.family(
+        "spoe_incomplete_bodies_total",
+        "Messages of SPOE whose bodies are not known to be whole.",
+    );
+    type Value = fn(&ClientCounters) -> &Counter;
+    let extents: [(&str, Value); 2] = [
+        ("truncated", |client| &client.spoe_truncated),
+        ("unknown", |client| &client.spoe_unknown_extents),
+    ];
+    for (extent, value) in extents {
+        let labels = [("extent", extent)];
+        page.sample("spoe_incomplete_bodies_total", &labels, counters.client_total(value));
+    }
+    let usage = counters.waiting.usage();
+    for (name, help, value) in [
+        (
+            "spoe_connections_total",
+            "Connections of SPOE, with those of health checks.",
+            counters.client_total(|client| &client.spoe_connections),
+        ),
+        (
+            "spoe_connection_errors_total",
+            "Connections of SPOE ended by an error of HAProxy or by a limit.",
+            counters.client_total(|client| &client.spoe_errors),
+        ),
+        (
+            "spoe_waiting_requests",
+            "Requests that wait for the messages with their responses.",
+            usage.requests as u64,
+        ),
+        (
+            "spoe_expired_requests_total",
+            "Requests whose responses did not arrive in time.",
+            usage.expired,
+        ),
+        (
+            "spoe_evicted_requests_total",
+            "Requests that stopped waiting for their responses because of a limit.",
+            usage.evicted,
+        ),
+    ] {
+        page.family(name, help);
+        page.sample(name, &[], value);
     }
 }
 

@@ -532,10 +532,17 @@ impl Session {
             return block;
         }
         self.is_partial = true;
+        self.end_truncated(direction)
+    }
+
+    /// Ends a message whose body goes on where the server cannot read it. A body that is inspected is treated as one above its
+    /// limit, by the setting for these.
+    pub fn end_truncated(&mut self, direction: Direction) -> Next {
         if let MessageStage::Collect(body) = self.stage(direction) {
             body.extent = BodyExtent::Cut;
+            return Next::Run(Extent::Long);
         }
-        Next::Run(Extent::Long)
+        self.end(direction)
     }
 
     /// Blocks a message, or returns `None` if the mode is detection only.

@@ -35,8 +35,8 @@ pub use route::{
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId, blocked_phrase};
 #[cfg(test)]
 pub(crate) use serve::AskingProxy;
-pub(crate) use serve::{ApiKeys, Description, ForwardAuth};
-pub use serve::{Service, Verdicts};
+pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
+pub use serve::{Service, Spoe, Verdicts};
 pub use settings::{AccessLog, Config, Limits, Listener};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,6 +17,36 @@ pub enum Service {
     Routes,
     /// They describe requests of others, and ask for the verdict on these.
     Verdicts(Verdicts),
+    /// There are messages of HAProxy's SPOE in place of requests, which do the same.
+    Spoe(Spoe),
+}
+
+impl Service {
+    /// The route that has the firewall of a listener that gives verdicts.
+    pub(crate) fn route(&self) -> Option<RouteId> {
+        match self {
+            Self::Routes => None,
+            Self::Verdicts(verdicts) => Some(verdicts.route),
+            Self::Spoe(spoe) => Some(spoe.route),
+        }
+    }
+}
+
+/// Messages of HAProxy's SPOE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spoe {
+    /// Has the firewall, and the time for an answer.
+    pub(crate) route: RouteId,
+    /// `None`: no messages with responses are expected.
+    pub(crate) responses: Option<ExpectedResponses>,
+}
+
+/// Responses whose messages requests wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpectedResponses {
+    pub(crate) timeout: Duration,
+    /// Requests that wait.
+    pub(crate) max: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -687,8 +687,22 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
     assert_eq!(config.limits.header_bytes, 65536);
     assert!(config.listeners[0].http2);
     assert!(config.warnings[0].contains("attacks in bodies pass"), "{:?}", config.warnings);
+    let responses = "waf: { rules: [a.conf], response_body: { limit: 1 } }";
+    let config = parse("spoe: 127.0.0.1:1, responses: {}", responses).unwrap();
+    assert!(!config.listeners[0].http2 && config.warnings.is_empty());
     for (listener, waf, expected) in [
         ("proxy: nginx", waf, "2:5: a listener has the address of one protocol"),
+        ("forward-auth: 127.0.0.1:1, spoe: 127.0.0.1:2", waf, "a listener has the address of one"),
+        ("spoe: 127.0.0.1:1, proxy: nginx", waf, "`proxy` has no effect with this protocol"),
+        ("spoe: 127.0.0.1:1, keys: [a]", waf, "`keys` has no effect with this protocol"),
+        (
+            "forward-auth: 127.0.0.1:1, proxy: caddy, responses: {}",
+            waf,
+            "`responses` has no effect with this protocol",
+        ),
+        ("spoe: 127.0.0.1:1, responses: { max: 0 }", waf, "0 is out of range"),
+        ("spoe: 127.0.0.1:1", responses, "`response_body` has no effect"),
+        ("spoe: 127.0.0.1:1", "", "2:5: missing key `waf` with the rules"),
         (
             "appsec: 127.0.0.1:1, forward-auth: 127.0.0.1:1",
             waf,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_http1::{BodyFraming, ResponseHead};
+use tollgate_http1::BodyFraming;
 use tollgate_waf::{
     BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
     Worker,
@@ -14,7 +14,7 @@ use tollgate_waf::{
 use super::counters::Inspected;
 use super::route::Firewall;
 use super::rules::Rules;
-use super::verdict::{FirewallVerdict, Outcome, RequestContext, protocol};
+use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext};
 use crate::config::{FixedResponse, blocked_phrase};
 use crate::local_response::{LocalResponse, Reason};
 
@@ -22,16 +22,23 @@ use crate::local_response::{LocalResponse, Reason};
 /// that other clients wait for at most 2 ms.
 const INLINE_BYTES_MAX: usize = 4 << 10;
 
-/// Identifier of a transaction in logs and headers: time in seconds, and a number that is unique among threads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TransactionName {
-    seconds: u64,
-    number: (u32, u32),
+/// Identifier of a transaction in logs and headers.
+#[derive(Clone, Debug)]
+pub(super) enum TransactionName {
+    /// Time in seconds, and a number that is unique among threads.
+    Numbered { seconds: u64, number: (u32, u32) },
+    /// That of a proxy.
+    Given(Box<str>),
 }
 
 impl fmt::Display for TransactionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}{:08x}{:08x}", self.seconds, self.number.0, self.number.1)
+        match self {
+            Self::Numbered { seconds, number } => {
+                write!(f, "{seconds:08x}{:08x}{:08x}", number.0, number.1)
+            }
+            Self::Given(name) => f.write_str(name),
+        }
     }
 }
 
@@ -71,14 +78,17 @@ impl Inspection {
         let head = request.head;
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let name = TransactionName { seconds, number };
+        let name = match request.name {
+            b"" => TransactionName::Numbered { seconds, number },
+            name => TransactionName::Given(String::from_utf8_lossy(name).into()),
+        };
         let client = request.client.map_or_else(String::new, |ip| ip.to_string());
         let (server, port) = request.server.rsplit_once(':').unwrap_or((request.server, ""));
         transaction.engine_mode(firewall.waf.mode);
         transaction.record_details(firewall.audit.is_some());
         transaction.connection(&Connection {
             client: &client,
-            client_port: 0,
+            client_port: request.client_port,
             server,
             server_port: port.parse().unwrap_or(0),
         });
@@ -149,8 +159,12 @@ impl Inspection {
     }
 
     /// Takes the head of the final response.
-    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, worker: &mut Worker) -> Next {
-        self.session.response_line(protocol(head.version).as_bytes(), head.status);
+    pub(super) fn response_head(
+        &mut self,
+        head: &InspectedResponse<'_>,
+        worker: &mut Worker,
+    ) -> Next {
+        self.session.response_line(head.protocol.as_bytes(), head.status);
         for (name, value) in head.headers.iter() {
             self.session.header(Direction::Response, name.as_bytes(), value);
         }

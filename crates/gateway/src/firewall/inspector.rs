@@ -16,7 +16,7 @@ use tollgate_waf::{Direction, Extent, Next, Transaction, Worker};
 use super::audit::{AuditFile, AuditWriter};
 use super::inspection::Inspection;
 use super::rules::Rules;
-use super::verdict::{FirewallVerdict, Outcome, RequestContext, TransactionId};
+use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};
 
@@ -180,7 +180,7 @@ impl Inspector {
     }
 
     /// The inspection of a transaction that is not lent.
-    fn inspection(&mut self, id: TransactionId) -> Option<&mut Inspection> {
+    pub(super) fn inspection(&mut self, id: TransactionId) -> Option<&mut Inspection> {
         match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => Some(inspection),
             Some(Slot::Lent | Slot::Ended(_)) | None => None,
@@ -199,7 +199,12 @@ impl Inspector {
     }
 
     /// Does the next step of an inspection: nothing, at once, or on the helper.
-    fn go_on(&mut self, id: TransactionId, direction: Direction, next: Next) -> FirewallVerdict {
+    pub(super) fn go_on(
+        &mut self,
+        id: TransactionId,
+        direction: Direction,
+        next: Next,
+    ) -> FirewallVerdict {
         match next {
             Next::Pass => FirewallVerdict::Pass,
             Next::Hold => FirewallVerdict::Hold,
@@ -238,7 +243,12 @@ impl Inspector {
         }
     }
 
-    fn body(&mut self, id: TransactionId, direction: Direction, piece: &[u8]) -> FirewallVerdict {
+    pub(super) fn body(
+        &mut self,
+        id: TransactionId,
+        direction: Direction,
+        piece: &[u8],
+    ) -> FirewallVerdict {
         let inspection = match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => inspection,
             // The rest of the bytes with which the inspected part of a body became complete.
@@ -254,7 +264,7 @@ impl Inspector {
         self.go_on(id, direction, next)
     }
 
-    fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
+    pub(super) fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
         self.held_bytes -= inspection.counted_bytes;
         let engine = self.engines.of(inspection.rules());
         if self.audit.is_some() || inspection.rules().set.keeps_state_when_logging() {
@@ -305,10 +315,33 @@ impl Inspector {
         rendered: &mut Vec<u8>,
     ) -> FirewallVerdict {
         self.add_header(id, form, rendered);
+        self.show_response_head(id, &InspectedResponse::of_response(head))
+    }
+
+    /// Shows the head of a response to which no header is added.
+    pub(super) fn show_response_head(
+        &mut self,
+        id: TransactionId,
+        head: &InspectedResponse<'_>,
+    ) -> FirewallVerdict {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else { return MISSING };
         let engine = self.engines.of(inspection.rules());
         let next = inspection.response_head(head, &mut engine.worker);
         self.go_on(id, Direction::Response, next)
+    }
+
+    /// Takes out an inspection that is not lent.
+    pub(super) fn take_out(&mut self, id: TransactionId) -> Option<Box<Inspection>> {
+        self.inspection(id)?;
+        let Some(Slot::Here(mut inspection)) = self.inspections.remove(&id) else { return None };
+        self.held_bytes -= std::mem::take(&mut inspection.counted_bytes);
+        Some(inspection)
+    }
+
+    /// Puts in an inspection that was taken out, perhaps of another thread.
+    pub(super) fn put_in(&mut self, id: TransactionId, mut inspection: Box<Inspection>) {
+        count_held(&mut self.held_bytes, &mut inspection);
+        self.inspections.insert(id, Slot::Here(inspection));
     }
 
     /// Shows the end of a body that ended with its connection.
@@ -408,7 +441,9 @@ mod tests {
         let head = parse_request_head(bytes).unwrap().unwrap();
         let context = RequestContext {
             head: InspectedHead::of_request(&head, bytes),
+            name: b"",
             client: None,
+            client_port: 0,
             server: "a:1",
             firewall: &firewall,
         };

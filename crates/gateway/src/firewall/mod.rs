@@ -15,6 +15,8 @@ mod inspector;
 mod route;
 mod rules;
 mod verdict;
+mod waiting;
+mod whole;
 
 pub(crate) use audit::AuditFile;
 pub(crate) use counters::FirewallCounters;
@@ -22,4 +24,8 @@ pub(crate) use inspector::Inspector;
 pub(crate) use route::Firewall;
 pub(crate) use rules::Rules;
 pub(crate) use tollgate_waf::Direction;
-pub(crate) use verdict::{FirewallVerdict, InspectedHead, Outcome, RequestContext, TransactionId};
+pub(crate) use verdict::{
+    FirewallVerdict, InspectedHead, InspectedResponse, Outcome, RequestContext, TransactionId,
+};
+pub(crate) use waiting::Waiting;
+pub(crate) use whole::WholeBody;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_waf::Collections;
 
 use super::counters::{FirewallCounters, RouteCounters};
-use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Service, Waf};
+use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Waf};
 
 /// The firewall of a route in a configuration in use.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Firewall {
 
 /// The route as named in metrics and the audit log: host and path, or the address on which proxies ask for its verdicts.
 fn label(config: &Config, at: RouteId) -> String {
-    let gives_verdicts = |listener: &&Listener| matches!(&listener.service, Service::Verdicts(verdicts) if verdicts.route == at);
+    let gives_verdicts = |listener: &&Listener| listener.service.route() == Some(at);
     if let Some(listener) = config.listeners.iter().find(gives_verdicts) {
         return listener.address.to_string();
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_http1::{BodyFraming, Headers, RequestHead, Version};
+use tollgate_http1::{BodyFraming, Headers, RequestHead, ResponseHead, Version};
 use tollgate_net::Serial;
 
 use super::route::Firewall;
@@ -40,7 +40,27 @@ impl<'a> InspectedHead<'a> {
     }
 }
 
-pub(super) fn protocol(version: Version) -> &'static str {
+/// A response head as rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InspectedResponse<'a> {
+    pub(crate) protocol: &'a str,
+    pub(crate) status: u16,
+    pub(crate) headers: Headers<'a>,
+    pub(crate) body: BodyFraming,
+}
+
+impl<'a> InspectedResponse<'a> {
+    pub(crate) fn of_response(head: &ResponseHead<'a>) -> Self {
+        Self {
+            protocol: protocol(head.version),
+            status: head.status,
+            headers: head.headers,
+            body: head.body,
+        }
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
     match version {
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
@@ -52,8 +72,12 @@ pub(super) fn protocol(version: Version) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) head: InspectedHead<'a>,
+    /// Identifier of the transaction that a proxy has chosen. Empty: the firewall chooses one.
+    pub(crate) name: &'a [u8],
     /// `None` over a Unix domain socket.
     pub(crate) client: Option<IpAddr>,
+    /// 0: unknown.
+    pub(crate) client_port: u16,
     /// Address of the listener.
     pub(crate) server: &'a str,
     /// Firewall of the route.
@@ -100,7 +124,7 @@ pub(crate) struct TransactionId {
     pub(crate) serial: Serial,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// `None`: no response.
     pub(crate) status: Option<u16>,

@@ -8,9 +8,11 @@ use tollgate_net::{self as net, Socket, set_backlog};
 
 use super::client::Client;
 use super::event_loop::Worker;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Stage};
 use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
+use super::spoe::Agent;
+use crate::config::Service;
 use crate::listener::ThreadListener;
 use crate::log;
 use tollgate_tls::Transport;
@@ -144,7 +146,14 @@ impl Worker {
         let deadline = self.shared.now + self.shared.timeouts.idle;
         let client = Client::new(Link::Connection(transport), ip, listener, deadline);
         let client = Client { may_be_http2, ..client };
-        let exchange = |key| Exchange::new(ExchangeId { key, serial }, client);
+        let stage = match &self.shared.listener(listener).service {
+            Some(Service::Spoe(_)) => {
+                self.shared.client_counters().spoe_connections.add(1);
+                Stage::Spoe(Box::new(Agent::new(self.shared.now + self.shared.timeouts.header)))
+            }
+            _ => Stage::ReadHead,
+        };
+        let exchange = |key| Exchange::new(ExchangeId { key, serial }, client, stage);
         AcceptedClient::Client(self.exchanges.insert_with(exchange))
     }
 

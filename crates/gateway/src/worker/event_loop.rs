@@ -207,6 +207,8 @@ impl Worker {
             };
             self.continue_turn(key, next);
         }
+        let Shared { inspector, counters, .. } = &mut self.shared;
+        inspector.end_expired(&counters.waiting, now);
         self.shared.upstreams.serve_queues(now);
         self.shared.close_idle_if(|upstream| upstream.idle_until <= now);
         self.exchanges.values().for_each(|exchange| exchange.count_bytes(&self.shared));

@@ -10,6 +10,7 @@ use super::http2::Stream;
 use super::keys::{ExchangeId, Http2Key};
 use super::link::Link;
 use super::shared::Shared;
+use super::spoe::{Agent, AgentFlow, AgentTurn};
 use super::transaction::Transaction;
 use super::turn::{After, Flow, Turn, send_local};
 use crate::counters::Interruption;
@@ -44,6 +45,8 @@ pub(super) enum Stage {
     Transaction(Transaction),
     /// An HTTP/2 connection. Its streams are exchanges of their own.
     Http2(Http2Key),
+    /// A connection of HAProxy's SPOE.
+    Spoe(Box<Agent>),
     /// The last response is being sent. `lingers`: the client may still be sending, so its bytes are read before the
     /// connection is closed. `ends_at_close`: closing the connection ends the response.
     Finish {
@@ -72,14 +75,14 @@ pub(super) enum Next {
     reason = "the methods are those of a turn with one lifetime, which is not general enough"
 )]
 impl Exchange {
-    pub(super) fn new(id: ExchangeId, client: Client) -> Self {
-        Self { id, client, stage: Stage::ReadHead, is_unwatched: false }
+    pub(super) fn new(id: ExchangeId, client: Client, stage: Stage) -> Self {
+        Self { id, client, stage, is_unwatched: false }
     }
 
     pub(super) fn transaction(&self) -> Option<&Transaction> {
         match &self.stage {
             Stage::Transaction(transaction) => Some(transaction),
-            Stage::ReadHead | Stage::Http2(_) | Stage::Finish { .. } | Stage::Linger { .. } => None,
+            _ => None,
         }
     }
 
@@ -90,6 +93,12 @@ impl Exchange {
             Stage::Transaction(_) => self.in_transaction(shared, |turn| turn.forward()),
             // The worker handles its frames, since these concern other exchanges.
             Stage::Http2(_) => Next::Wait,
+            Stage::Spoe(_) => {
+                if self.client.is_handshaking {
+                    self.count_handshake(shared);
+                }
+                self.in_spoe(shared, |turn| turn.serve())
+            }
             Stage::Finish { lingers, .. } => self.finish(shared, lingers),
             Stage::Linger { until } => self.linger(shared, until),
         }
@@ -117,6 +126,27 @@ impl Exchange {
         Next::Continue
     }
 
+    /// Lets the agent of a connection of SPOE act.
+    fn in_spoe(
+        &mut self,
+        shared: &mut Shared,
+        act: impl FnOnce(&mut AgentTurn<'_>) -> AgentFlow,
+    ) -> Next {
+        let Self { id, client, stage: Stage::Spoe(agent), .. } = self else {
+            shared.report_bug("a client has no agent when it is to act");
+            return Next::Close;
+        };
+        match AgentTurn::new(id.key, agent, client, shared).act(act) {
+            AgentFlow::Continue => Next::Continue,
+            AgentFlow::Wait => Next::Wait,
+            AgentFlow::Close => Next::Close,
+            AgentFlow::Finish => {
+                self.stage = Stage::Finish { lingers: true, ends_at_close: false };
+                Next::Continue
+            }
+        }
+    }
+
     fn go_on(&mut self, after: After) {
         self.stage = match after {
             After::NextHead => Stage::ReadHead,
@@ -131,6 +161,10 @@ impl Exchange {
         id: TransactionId,
         verdict: FirewallVerdict,
     ) -> Option<Next> {
+        if let Stage::Spoe(agent) = &self.stage {
+            let awaits = agent.awaits(id);
+            return awaits.then(|| self.in_spoe(shared, |turn| turn.resume(id, verdict)));
+        }
         self.transaction().filter(|transaction| transaction.id == id && transaction.is_parked())?;
         Some(self.in_transaction(shared, |turn| turn.resume(verdict)))
     }
@@ -247,6 +281,7 @@ impl Exchange {
                 self.reject(shared, None, &LocalResponse::error(Reason::HeadTimeout));
                 Next::Continue
             }
+            Stage::Spoe(_) => self.in_spoe(shared, |turn| turn.time_out()),
             // The worker times connections of HTTP/2 out.
             Stage::ReadHead | Stage::Http2(_) | Stage::Finish { .. } | Stage::Linger { .. } => {
                 Next::Close
@@ -272,8 +307,12 @@ impl Exchange {
 
     /// Memory of its buffers.
     pub(super) fn held_bytes(&self) -> usize {
-        let transaction = self.transaction().map_or(0, Transaction::held_bytes);
-        self.client.held_bytes() + transaction
+        let of_stage = match &self.stage {
+            Stage::Transaction(transaction) => transaction.held_bytes(),
+            Stage::Spoe(agent) => agent.held_bytes(),
+            _ => 0,
+        };
+        self.client.held_bytes() + of_stage
     }
 
     /// True if the client has neither sent part of a request nor awaits a response.
@@ -281,7 +320,10 @@ impl Exchange {
         match self.stage {
             Stage::ReadHead => self.client.unread.is_empty() && self.client.unsent.is_empty(),
             Stage::Http2(connection) => shared.http2.is_idle(connection),
-            Stage::Transaction(_) | Stage::Finish { .. } | Stage::Linger { .. } => false,
+            Stage::Transaction(_)
+            | Stage::Spoe(_)
+            | Stage::Finish { .. }
+            | Stage::Linger { .. } => false,
         }
     }
 
@@ -291,8 +333,11 @@ impl Exchange {
         let is_truncated = match &self.stage {
             Stage::Transaction(transaction) => transaction.response.ends_at_close(),
             Stage::Finish { ends_at_close, .. } => *ends_at_close && !self.client.unsent.is_empty(),
-            Stage::ReadHead | Stage::Http2(_) | Stage::Linger { .. } => false,
+            Stage::ReadHead | Stage::Http2(_) | Stage::Spoe(_) | Stage::Linger { .. } => false,
         };
+        if let Stage::Spoe(agent) = &mut self.stage {
+            agent.abandon(shared);
+        }
         if let Stage::Transaction(transaction) = &mut self.stage {
             let client = &mut self.client;
             if shared.stop_by.is_some_and(|by| by <= shared.now) {

@@ -158,7 +158,7 @@ impl Exchange {
     }
 
     /// Counts the TLS handshake of a client once it is complete.
-    fn count_handshake(&mut self, shared: &Shared) {
+    pub(super) fn count_handshake(&mut self, shared: &Shared) {
         let Link::Connection(transport) = &self.client.link else { return };
         if transport.is_tls() && !transport.is_handshaking() {
             self.client.is_handshaking = false;
@@ -355,7 +355,9 @@ impl Exchange {
                     generation.firewalls[verdicts.route.0].as_ref().and_then(|firewall| {
                         let context = RequestContext {
                             head: described.head(list),
+                            name: b"",
                             client: described.client,
+                            client_port: 0,
                             server: default_host,
                             firewall,
                         };
@@ -372,7 +374,10 @@ impl Exchange {
                 let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
                 return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
             }
-            None => return ParsedRequest::Invalid(LocalResponse::error(Reason::NoListener)),
+            // Connections accepted for SPOE are served as such, whatever a reload has made of their listener.
+            Some(Service::Spoe(_)) | None => {
+                return ParsedRequest::Invalid(LocalResponse::error(Reason::NoListener));
+            }
         }
         let route_id = match generation.router.route(host, path) {
             Ok(Some(route)) => route,
@@ -418,7 +423,9 @@ impl Exchange {
         let verdict = if let Some(firewall) = firewall {
             let context = RequestContext {
                 head: InspectedHead::of_request(&head, head_bytes),
+                name: b"",
                 client: client.ip,
+                client_port: 0,
                 server: default_host,
                 firewall,
             };

@@ -2,7 +2,7 @@
 //!
 //! An [`exchange`] is a client with its transaction, and moves by itself: [`head`] reads and checks the head of a request;
 //! [`turn`] applies the verdicts of the firewall, moves what is available and ends the transaction; [`assign`] chooses a
-//! backend; [`request`] and [`response`] forward; [`tunnel`] takes over after an upgrade. What exchanges use in turn is
+//! backend; [`request`] and [`response`] forward; [`tunnel`] takes over after an upgrade; [`spoe`] answers HAProxy. What exchanges use in turn is
 //! [`shared`]: pools and connections to backends ([`upstreams`], [`pools`]), frames of HTTP/2 ([`http2`]), buffers and caches
 //! ([`scratch`]).
 //!
@@ -26,6 +26,8 @@ mod request;
 mod response;
 mod scratch;
 mod shared;
+mod spoe;
+mod spoe_message;
 #[cfg(test)]
 mod tests;
 mod transaction;

@@ -40,6 +40,7 @@ pub(super) struct Shared {
     pub(super) buffered_bytes: u64,
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
+    pub(super) spoe_log: RateLimit,
     bug_log: RateLimit,
     serial: Serial,
     /// Start, end and microseconds of the last duration that was computed.
@@ -71,6 +72,7 @@ impl Shared {
             buffered_bytes: 0,
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
+            spoe_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),
             serial: Serial::default(),
             last_duration: (now, now, 0),

@@ -176,8 +176,9 @@ fn connection_that_cannot_be_watched_is_closed() {
     let link = Link::Connection(Transport::new(socket));
     let client = Client::new(link, None, ListenerKey::new(0), worker.shared.now);
     let serial = Serial::default();
-    let key = worker.exchanges.insert_with(|key| Exchange::new(ExchangeId { key, serial }, client));
-    worker.exchanges[key].stage = Stage::Finish { lingers: false, ends_at_close: false };
+    let stage = Stage::Finish { lingers: false, ends_at_close: false };
+    let exchange = |key| Exchange::new(ExchangeId { key, serial }, client, stage);
+    let key = worker.exchanges.insert_with(exchange);
     worker.watch(key);
     assert!(worker.exchanges.is_empty());
     let _client = scene.client();

@@ -105,6 +105,38 @@ fn head_and_body_of_a_request_are_blocked_by_their_rules() {
 }
 
 #[test]
+fn truncated_body_is_treated_as_one_above_its_limit() {
+    for (settings, expected, partial) in [
+        ("", 413, true),
+        ("SecRequestBodyLimitAction ProcessPartial", 0, true),
+        (
+            "SecRequestBodyLimitAction ProcessPartial\nSecRule INBOUND_DATA_ERROR \"@eq 1\" \"id:9,phase:2,deny,status:406\"",
+            406,
+            true,
+        ),
+        ("SecRequestBodyAccess Off", 0, false),
+    ] {
+        for body in [&b""[..], b"a=b"] {
+            let mut case = Case::new(settings, SessionOptions::default());
+            case.request("/", "", BodyLength::Unknown);
+            if !body.is_empty() {
+                case.session.body(Direction::Request, body);
+            }
+            let Next::Run(_) = case.session.end_truncated(Direction::Request) else {
+                panic!("{settings}: rules do not run");
+            };
+            assert_eq!(case.run(Direction::Request), expected, "{settings}");
+            assert_eq!(case.session.is_partial(), partial, "{settings}");
+        }
+    }
+    let mut case = Case::new("SecRequestBodyLimitAction ProcessPartial", SessionOptions::default());
+    case.request("/", "", BodyLength::Unknown);
+    case.session.body(Direction::Request, b"a=attack");
+    case.session.end_truncated(Direction::Request);
+    assert_eq!(case.run(Direction::Request), 403, "the part is inspected");
+}
+
+#[test]
 fn bodies_beyond_their_limit_are_refused_or_cut() {
     let long = [b"q=".as_slice(), &[b'a'; 100]].concat();
     let mut case = Case::new("", SessionOptions::default());

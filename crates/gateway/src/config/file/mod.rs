@@ -14,7 +14,7 @@ use serde_saphyr::Spanned;
 use super::located::{HumanDuration, Located};
 use super::route::{Forwarded, PathForm, Scheme};
 use crate::resolve::AddressFamily;
-pub(super) use serve::{DescriptionFile, LateFile, ServeFile, ServeListenerFile};
+pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
 pub(super) use waf::{
     AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
 };

@@ -52,14 +52,29 @@ pub(in crate::config) struct ServeListenerFile {
     pub(in crate::config) proxy: Option<Located<AskingProxy>>,
     /// Headers that describe the request; each key replaces that of `proxy`.
     pub(in crate::config) headers: Option<DescriptionFile>,
+    /// Address for HAProxy's SPOE: the messages of coraza-spoa ask whether a request or a response may pass.
+    pub(in crate::config) spoe: Option<Located<String>>,
+    /// With `spoe`: requests wait for the messages with their responses. Default: responses are not inspected.
+    pub(in crate::config) responses: Option<ResponsesFile>,
     /// Time for the inspection of a request, from the end of its body. Should be less than the proxy waits. Default: 400ms.
     pub(in crate::config) budget: Option<Located<HumanDuration>>,
-    /// Treatment of a request whose inspection takes longer. Default: `block`.
+    /// Treatment of a request whose inspection takes longer, and of a message that cannot be inspected. Default: `block`.
     pub(in crate::config) late: Option<LateFile>,
     /// TLS with the proxies. Default: plain HTTP.
     pub(in crate::config) tls: Option<TlsFile>,
     /// Web application firewall of this listener; each key replaces that of the file.
     pub(in crate::config) waf: Option<Located<WafFile>>,
+}
+
+/// Requests that wait for their responses.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "responses")]
+pub(in crate::config) struct ResponsesFile {
+    /// Time for the response. The request is then logged; a response that comes later is treated as `late` says. Default: 1m.
+    pub(in crate::config) timeout: Option<Located<HumanDuration>>,
+    /// Requests that wait; beyond it the oldest is given up. Each takes some 100 kB. Default: 1000.
+    pub(in crate::config) max: Option<Located<usize>>,
 }
 
 /// Treatment of a request whose inspection takes longer than the budget.

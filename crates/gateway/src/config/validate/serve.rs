@@ -7,20 +7,24 @@ use std::time::Duration;
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
 use super::resources::Resources;
-use super::scalars::{check_header_name, duration};
+use super::scalars::{check_header_name, duration, number};
 use super::tls::listener_tls;
 use super::waf::{RuleCache, audit_log};
 use super::{
     Validated, access_log, admin, limits, listener_address, threads, timeouts, with_resources,
 };
 use crate::config::error::InvalidValue;
-use crate::config::file::{DescriptionFile, LateFile, ServeFile, ServeListenerFile, WafFile};
+use crate::config::file::{
+    DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile, WafFile,
+};
 use crate::config::located::Located;
 use crate::config::pool::PoolId;
 use crate::config::route::{
     Action, FixedResponse, Forwarded, Requests, Route, RouteId, VerdictRules,
 };
-use crate::config::serve::{ApiKeys, AskingProxy, Description, ForwardAuth, Service, Verdicts};
+use crate::config::serve::{
+    ApiKeys, AskingProxy, Description, ExpectedResponses, ForwardAuth, Service, Spoe, Verdicts,
+};
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
 use crate::config::waf::{Block, Waf};
@@ -50,10 +54,10 @@ fn validate_values(
         let text_of = |first: usize| texts[first];
         let address = listener_address(kind.address(), &listeners, resources, text_of)?;
         texts.push(kind.address());
-        let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, true, resources));
-        let description = Arc::new(kind.description(folder)?);
-        let service = Service::Verdicts(Verdicts { route, description });
-        listeners.push(Listener { tls, http2: true, service, ..Listener::new(address) });
+        let service = kind.service(route, folder)?;
+        let http2 = matches!(service, Service::Verdicts(_));
+        let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources));
+        listeners.push(Listener { tls, http2, service, ..Listener::new(address) });
         resources.warnings.extend(kind.gap());
         let found = self::route(&kind, file, &timeouts, &mut rules, folder);
         // Without its rules, the configuration is an error.
@@ -90,32 +94,34 @@ struct Kind<'a> {
 enum Protocol<'a> {
     ForwardAuth(&'a Located<String>),
     AppSec(&'a Located<String>),
+    Spoe(&'a Located<String>),
 }
 
 impl<'a> Kind<'a> {
     /// Keys of another protocol are errors.
     fn of(file: &'a Located<ServeListenerFile>) -> Result<Self, InvalidValue> {
-        let protocol = match (&file.forward_auth, &file.appsec) {
-            (Some(address), None) => Protocol::ForwardAuth(address),
-            (None, Some(address)) => Protocol::AppSec(address),
+        let protocol = match (&file.forward_auth, &file.appsec, &file.spoe) {
+            (Some(address), None, None) => Protocol::ForwardAuth(address),
+            (None, Some(address), None) => Protocol::AppSec(address),
+            (None, None, Some(address)) => Protocol::Spoe(address),
             _ => {
-                let message =
-                    "a listener has the address of one protocol: `forward-auth` or `appsec`";
+                let message = "a listener has the address of one protocol: `forward-auth`, `appsec` or `spoe`";
                 return Err(InvalidValue::at(file, message));
             }
         };
-        let foreign = match protocol {
-            Protocol::ForwardAuth(_) => [
-                ("keys", file.keys.is_some()),
-                ("key-file", file.key_file.is_some()),
-                ("body-time", file.body_time.is_some()),
-            ],
-            Protocol::AppSec(_) => [
-                ("proxy", file.proxy.is_some()),
-                ("headers", file.headers.is_some()),
-                ("waf.block", file.waf.as_ref().is_some_and(|waf| waf.block.is_some())),
-            ],
-        };
+        let is_forward_auth = matches!(protocol, Protocol::ForwardAuth(_));
+        let is_appsec = matches!(protocol, Protocol::AppSec(_));
+        let is_spoe = matches!(protocol, Protocol::Spoe(_));
+        let has_block = file.waf.as_ref().is_some_and(|waf| waf.block.is_some());
+        let foreign = [
+            ("proxy", file.proxy.is_some() && !is_forward_auth),
+            ("headers", file.headers.is_some() && !is_forward_auth),
+            ("keys", file.keys.is_some() && !is_appsec),
+            ("key-file", file.key_file.is_some() && !is_appsec),
+            ("body-time", file.body_time.is_some() && !is_appsec),
+            ("responses", file.responses.is_some() && !is_spoe),
+            ("waf.block", has_block && is_appsec),
+        ];
         if let Some((name, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
             let message = format!("`{name}` has no effect with this protocol; remove it");
             return Err(InvalidValue::at(file, message));
@@ -124,15 +130,21 @@ impl<'a> Kind<'a> {
     }
 
     fn address(&self) -> &'a Located<String> {
-        let (Protocol::ForwardAuth(address) | Protocol::AppSec(address)) = self.protocol;
+        let (Protocol::ForwardAuth(address) | Protocol::AppSec(address) | Protocol::Spoe(address)) =
+            self.protocol;
         address
     }
 
-    fn description(&self, folder: &Path) -> Result<Description, InvalidValue> {
-        Ok(match self.protocol {
+    fn service(&self, route: RouteId, folder: &Path) -> Result<Service, InvalidValue> {
+        let description = match self.protocol {
             Protocol::ForwardAuth(_) => Description::ForwardAuth(forward_auth(self.file)?),
             Protocol::AppSec(_) => Description::AppSec(keys(self.file, folder)?),
-        })
+            Protocol::Spoe(_) => {
+                let responses = self.file.responses.as_ref().map(expected_responses).transpose()?;
+                return Ok(Service::Spoe(Spoe { route, responses }));
+            }
+        };
+        Ok(Service::Verdicts(Verdicts { route, description: Arc::new(description) }))
     }
 
     /// A part of requests that is not inspected.
@@ -143,7 +155,8 @@ impl<'a> Kind<'a> {
     /// The response to a request that may pass.
     fn passed(&self) -> FixedResponse {
         match self.protocol {
-            Protocol::ForwardAuth(_) => {
+            // That of SPOE is the acknowledgement without an action.
+            Protocol::ForwardAuth(_) | Protocol::Spoe(_) => {
                 FixedResponse { status: 200, headers: Vec::new(), body: Arc::default() }
             }
             Protocol::AppSec(_) => appsec_response(200, "allow", 200),
@@ -159,7 +172,7 @@ impl<'a> Kind<'a> {
                 let media_type = Some(APPSEC_MEDIA_TYPE);
                 Ok(Block { status: Some(response.status), page, media_type, is_fixed: true })
             }
-            Protocol::ForwardAuth(_) => match &self.file.proxy {
+            Protocol::ForwardAuth(_) | Protocol::Spoe(_) => match &self.file.proxy {
                 Some(proxy) if **proxy == AskingProxy::Nginx => {
                     let status = block.status.unwrap_or(403);
                     if !matches!(status, 401 | 403) {
@@ -188,6 +201,13 @@ fn appsec_response(status: u16, action: &str, client_status: u16) -> FixedRespon
     let body = format!(r#"{{"action":"{action}","http_status":{client_status}}}"#);
     let headers = vec![("Content-Type".to_owned(), APPSEC_MEDIA_TYPE.to_owned())];
     FixedResponse { status, headers, body: body.into_bytes().into() }
+}
+
+fn expected_responses(file: &ResponsesFile) -> Result<ExpectedResponses, InvalidValue> {
+    Ok(ExpectedResponses {
+        timeout: duration(&file.timeout, Duration::from_secs(60))?,
+        max: number(&file.max, 1, None, 1000)?,
+    })
 }
 
 fn keys(file: &Located<ServeListenerFile>, folder: &Path) -> Result<ApiKeys, InvalidValue> {
@@ -247,9 +267,12 @@ fn route(
         return Err(InvalidValue::at(listener, "missing key `waf` with the rules"));
     }
     let has_response_body = |waf: &&Located<WafFile>| waf.response_body.is_some();
-    if let Some(waf) = [&listener.waf, &file.waf].into_iter().flatten().find(has_response_body) {
-        let message =
-            "`response_body` has no effect, as proxies ask about requests only; remove it";
+    let own = listener.waf.as_ref().filter(|_| listener.responses.is_none());
+    let is_without = |other: &Located<ServeListenerFile>| other.responses.is_none();
+    let of_all = file.waf.as_ref().filter(|_| file.listeners.iter().all(is_without));
+    if let Some(waf) = [own, of_all].into_iter().flatten().find(has_response_body) {
+        let message = "`response_body` has no effect: proxies ask about requests only, but for HAProxy's SPOE with \
+             `responses`; remove it";
         return Err(InvalidValue::at(waf, message));
     }
     let is_appsec = matches!(kind.protocol, Protocol::AppSec(_));

@@ -174,7 +174,7 @@ impl Worker {
                 stream.incoming.end(std::iter::empty());
             }
             let client = Client::new(Link::Stream(Box::new(stream)), ip, listener, deadline);
-            Exchange::new(ExchangeId { key: token, serial }, client)
+            Exchange::new(ExchangeId { key: token, serial }, client, Stage::ReadHead)
         });
         shared.http2.add_stream(connection, id, token);
         let exchange = &mut self.exchanges[token];

@@ -2,6 +2,7 @@
 
 mod appsec;
 mod forward_auth;
+mod spoe;
 
 use tempfile::TempDir;
 use tollgate_gateway::Config;
