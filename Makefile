@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run install deb packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch clean
+.PHONY: run install deb packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch site clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
@@ -17,6 +17,11 @@ deb: ## the same as a Debian package, in target/
 	@scripts/setup dpkg-dev
 	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
 	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+site: ## static pages of the committed results, in target/site
+	@scripts/setup
+	@cargo build --quiet --release --locked -p tollgate
+	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" report --site records --out target/site
 
 packages: ## the Debian packages of all systems under test
 	@scripts/setup

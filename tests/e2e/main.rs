@@ -20,6 +20,7 @@ mod documents; // Links between the documents.
 mod gateway; // `tollgate gateway`: configuration, signals, exit codes.
 mod origin; // `tollgate origin`: curl, access log, many connections.
 mod records; // The runs kept in `records/` give the same reports.
+mod results_site; // They become static pages.
 mod waf; // `tollgate waf`: rules checked, matches explained, tests run.
 
 // `tollgate load` beside wrk, ab and others.

@@ -133,7 +133,7 @@ pub fn render_table(stats: &Stats, screen: Screen) -> String {
 }
 
 /// Number of revisions in each state.
-pub(crate) fn summary(stats: &Stats) -> String {
+pub fn summary(stats: &Stats) -> String {
     let states = [
         RevisionState::Done,
         RevisionState::Built,

@@ -17,7 +17,7 @@ pub use result::{
     FilePrice, KeptFile, PairCatch, RunStatus, ScoreRange, Share, SubjectAnalysis, SubjectCatch,
     SubjectStatus, Summaries, TemplateFigures, TemplateVerdict,
 };
-pub(crate) use status::{attacks_blocked, blocked};
+pub(crate) use status::{attacks_blocked, benign_blocked, blocked};
 pub(crate) use status::{verdict_legend, verdict_word};
 
 use price::{Family, RawPrices};
@@ -44,14 +44,10 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     let planned = if experiment.stop.budget_s.is_none() { experiment.stop.blocks } else { 0 };
     let ended_by = ended_by(run);
     let again = experiment.aa_subject.as_deref();
-    let answer = |case: &CaseAnalysis| match cases.len() {
-        1 => case.answer.clone(),
-        _ => format!("{}: {}", case.case.name, case.answer),
-    };
     Analysis {
         schema: SCHEMA,
         title: experiment.title.clone(),
-        answer: cases.iter().map(answer).collect::<Vec<_>>().join(" "),
+        answer: answers(&cases).join(" "),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
         command: manifest.command_line(),
@@ -73,6 +69,15 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         notes: notes::of_run(run, &cases, blocks.max(planned)),
         cases,
     }
+}
+
+/// The answer for each case, with its name if there are several.
+pub(crate) fn answers(cases: &[CaseAnalysis]) -> Vec<String> {
+    let answer = |case: &CaseAnalysis| match cases.len() {
+        1 => case.answer.clone(),
+        _ => format!("{}: {}", case.case.name, case.answer),
+    };
+    cases.iter().map(answer).collect()
 }
 
 fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {

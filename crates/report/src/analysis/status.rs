@@ -319,3 +319,11 @@ pub(crate) fn attacks_blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) ->
         None => subject.figures.as_ref()?.detection_rate,
     }
 }
+
+/// As [`attacks_blocked`], of the benign requests.
+pub(crate) fn benign_blocked(case: &CaseAnalysis, subject: &SubjectAnalysis) -> Option<f64> {
+    match &case.catch {
+        Some(catch) => caught(catch, subject)?.benign.map(|share| share.estimate),
+        None => subject.figures.as_ref()?.false_positive_rate,
+    }
+}

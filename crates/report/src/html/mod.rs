@@ -2,6 +2,7 @@
 
 pub mod load;
 mod plots;
+pub mod site;
 pub mod svg;
 mod timeline;
 

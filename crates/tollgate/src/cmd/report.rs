@@ -1,5 +1,7 @@
 //! `tollgate report`.
 
+mod site;
+
 use super::threshold::ThresholdArgs;
 use crate::console::{self, Exit, Failure};
 use anyhow::anyhow;
@@ -16,8 +18,14 @@ use tollgate_search::report::SearchReport;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Directory of a run or a search
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "site")]
+    dir: Option<PathBuf>,
+    /// Make static pages of all runs and batches in the folder RUNS
+    #[arg(long, value_name = "RUNS", requires = "out", conflicts_with_all = ["dir", "format", "baseline", "threshold"])]
+    site: Option<PathBuf>,
+    /// Folder that the pages are written to
+    #[arg(long, value_name = "DIR", requires = "site")]
+    out: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -36,6 +44,7 @@ Examples:
   tollgate report runs/first-look-... --threshold 'cpu(full/nginx)<130'
   tollgate report runs/vitrix-... --baseline haproxy      over another subject
   tollgate report DIR --format gobench > run.txt          for benchstat
+  tollgate report --site runs --out site                  pages of all runs
 
 docs/formats.md describes the formats. Exit codes: see `tollgate --help`.";
 
@@ -69,17 +78,21 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    if run_dir::is_search(&args.dir) {
+    let dir = match (&args.dir, &args.site, &args.out) {
+        (Some(dir), ..) => dir,
+        (None, Some(runs), Some(out)) => return site::write(runs, out),
+        _ => unreachable!("DIR, or --site with --out, is required"),
+    };
+    if run_dir::is_search(dir) {
         let run_options =
             [("--threshold", !args.threshold.is_empty()), ("--baseline", args.baseline.is_some())];
         if let Some((flag, _)) = run_options.iter().find(|(_, is_given)| *is_given) {
-            let error =
-                anyhow!("{flag} applies to runs, but {} contains a search", args.dir.display());
+            let error = anyhow!("{flag} applies to runs, but {} contains a search", dir.display());
             return Err(Failure::bad_input(error));
         }
-        return search(&args.dir, args.format);
+        return search(dir, args.format);
     }
-    let source = ReportSource::read(&args.dir);
+    let source = ReportSource::read(dir);
     let source = match &args.baseline {
         Some(baseline) => source.and_then(|source| source.over(baseline)),
         None => source,
@@ -89,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let format = args.format.of_report();
     let text = match format {
         Some(format) => report::render(&source, format, console::screen()),
-        None => export::write_hgrm(&source, &args.dir)
+        None => export::write_hgrm(&source, dir)
             .map(|paths| paths.iter().map(|path| format!("{}\n", path.display())).collect()),
     };
     console::print(&text.map_err(|error| {
