@@ -183,6 +183,7 @@ const LEAKS: [[&str; 2]; 24] = [
     ["Microsoft OLE DB Provider for SQL Server</font>", "error '800"],
     ["B4TM4N SH3LL</title>", "<meta name='author' content='k4mpr3t'/>"],
     ["<title>punkholic", " shell</title>"],
+    ["<link rel=\"icon\" href=\"//0x5a455553.github.io/MARIJUANA", "/icon.png\" />"],
     ["\nfopen", " "],
     ["C:\\", "inetpub "],
 ];
