@@ -92,6 +92,8 @@ mod drop_in_rules; // The Core Rule Set's tests, sent by go-ftw.
 mod crowdsec; // Beside CrowdSec, for the same bouncers.
 #[cfg(feature = "e2e")]
 mod waf_serve; // Behind nginx, Traefik, Caddy and Envoy.
+#[cfg(feature = "e2e")]
+mod waf_serve_haproxy; // Behind HAProxy.
 
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]

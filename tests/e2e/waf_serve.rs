@@ -1,4 +1,4 @@
-//! `tollgate waf serve` behind nginx, Traefik, Caddy, Envoy and HAProxy, with the configurations of docs/waf-serve.md.
+//! `tollgate waf serve` behind nginx, Traefik, Caddy and Envoy, with the configurations of docs/waf-serve.md.
 
 use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, built_program, free_port};
 use crate::gateway::GatewayProcess;
@@ -11,18 +11,30 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const ATTACK: &str = "/?q=../../../../etc/passwd";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const ATTACK: &str = "/?q=../../../../etc/passwd";
 
 /// Ports of a test in place of those of the document.
-struct Ports {
+pub(crate) struct Ports {
     site: u16,
     proxy: u16,
     waf: u16,
 }
 
+impl Ports {
+    /// Replaces the ports of the document in a text.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        // In two steps, as a port may contain another.
+        let named = text.replace("8000", "SITE").replace("8080", "PROXY").replace("7423", "WAF");
+        named
+            .replace("SITE", &self.site.to_string())
+            .replace("PROXY", &self.proxy.to_string())
+            .replace("WAF", &self.waf.to_string())
+    }
+}
+
 /// The code blocks of a section of the document, with these ports.
-fn configurations(title: &str, ports: &Ports) -> Vec<String> {
+pub(crate) fn configurations(title: &str, ports: &Ports) -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/waf-serve.md");
     let text = fs::read_to_string(path).expect("the document");
     let (mut heading, mut in_section) = (false, false);
@@ -42,53 +54,50 @@ fn configurations(title: &str, ports: &Ports) -> Vec<String> {
             _ => {}
         }
     }
-    let fill = |text: &String| {
-        // In two steps, as a port may contain another.
-        let named = text.replace("8000", "SITE").replace("8080", "PROXY").replace("7423", "WAF");
-        named
-            .replace("SITE", &ports.site.to_string())
-            .replace("PROXY", &ports.proxy.to_string())
-            .replace("WAF", &ports.waf.to_string())
-    };
-    blocks.iter().map(fill).collect()
+    blocks.iter().map(|text| ports.fill(text)).collect()
 }
 
 /// The site, the daemon and a proxy before it.
-struct Scene {
-    workspace: Workspace,
-    ports: Ports,
+pub(crate) struct Scene {
+    pub(crate) workspace: Workspace,
+    pub(crate) ports: Ports,
     configurations: Vec<String>,
-    daemon: GatewayProcess,
+    pub(crate) daemon: GatewayProcess,
     _site: OriginProcess,
 }
 
 impl Scene {
-    fn start(title: &str) -> Self {
+    pub(crate) fn start(title: &str) -> Self {
+        Self::with(|_, ports| configurations(title, ports))
+    }
+
+    /// Starts with configurations, the first of which is that of the daemon.
+    pub(crate) fn with(configurations: impl FnOnce(&Workspace, &Ports) -> Vec<String>) -> Self {
         let workspace = Workspace::concurrent();
         let site = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
         let port = site.listens_on.rsplit_once(':').expect("a port").1;
         let ports =
             Ports { site: port.parse().expect("a port"), proxy: free_port(), waf: free_port() };
-        let configurations = configurations(title, &ports);
+        let configurations = configurations(&workspace, &ports);
         workspace.write("waf.yaml", &configurations[0]);
         let daemon = start_daemon(&workspace);
         Self { workspace, ports, configurations, daemon, _site: site }
     }
 
     /// Writes a file of the proxy. Returns its path.
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         self.workspace.write(name, text);
         self.workspace.path(name)
     }
 
-    fn proxy(&self, command: &mut Command) -> ForeignServer {
+    pub(crate) fn proxy(&self, command: &mut Command) -> ForeignServer {
         command.current_dir(self.workspace.path("")).stdout(Stdio::null());
         let log = || fs::read_to_string(self.workspace.path("start.log")).unwrap_or_default();
         ForeignServer::start(command, self.ports.proxy, log)
     }
 
     /// The status of the response to a request of curl.
-    fn status(&self, target: &str, arguments: &[&str]) -> String {
+    pub(crate) fn status(&self, target: &str, arguments: &[&str]) -> String {
         let url = format!("http://127.0.0.1:{}{target}", self.ports.proxy);
         let output = Command::new("curl")
             .args([
@@ -109,7 +118,7 @@ impl Scene {
     }
 
     /// Attacks are blocked and benign requests pass; without the daemon nothing passes, and all is as before once it runs again.
-    fn check(self, blocks_bodies: bool, when_down: &str) {
+    pub(crate) fn check(self, blocks_bodies: bool, when_down: &str) {
         // A proxy may need a moment until its site is up.
         assert!(wait_until(PATIENCE, || self.status("/?q=benign", &[]) == "200"));
         let attack = ["--data", "q=../../../../etc/passwd"];
@@ -138,7 +147,7 @@ impl Scene {
     }
 }
 
-fn start_daemon(workspace: &Workspace) -> GatewayProcess {
+pub(crate) fn start_daemon(workspace: &Workspace) -> GatewayProcess {
     GatewayProcess::start_with(workspace, &["waf", "serve", "waf.yaml"])
 }
 
@@ -184,16 +193,6 @@ fn caddy_asks_by_forward_auth() {
     command.env("HOME", scene.workspace.path("home")).args(["run", "--adapter", "caddyfile"]);
     let _caddy = scene.proxy(command.arg("--config").arg(file));
     scene.check(false, "502");
-}
-
-#[test]
-fn haproxy_asks_by_spoe_with_bodies() {
-    let scene = Scene::start("HAProxy");
-    let file = scene.write("haproxy.cfg", &scene.configurations[1]);
-    scene.write("coraza.cfg", &scene.configurations[2]);
-    let mut command = Command::new("haproxy");
-    let _haproxy = scene.proxy(command.arg("-f").arg(file));
-    scene.check(true, "503");
 }
 
 #[test]

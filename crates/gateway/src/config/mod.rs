@@ -37,7 +37,7 @@ pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId, blocked_
 pub(crate) use serve::AskingProxy;
 pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
 pub use serve::{Service, Spoe, Verdicts};
-pub use settings::{AccessLog, Config, Limits, Listener};
+pub use settings::{AccessLog, Config, Limits, Listener, SpoeListener};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
 use validate::Validated;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use tollgate_accesslog::{LogFormat, LogTarget};
 use tollgate_net::Address;
@@ -105,6 +106,31 @@ pub struct Listener {
     /// HTTP/2 beside HTTP/1.1.
     pub http2: bool,
     pub service: Service,
+}
+
+/// A listener for HAProxy's SPOE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoeListener<'a> {
+    pub address: &'a Address,
+    /// Longest time until an answer.
+    pub budget: Duration,
+    /// Requests wait for the messages of their responses.
+    pub inspects_responses: bool,
+}
+
+impl Config {
+    /// The listeners for HAProxy's SPOE, for whoever configures HAProxy.
+    pub fn spoe_listeners(&self) -> impl Iterator<Item = SpoeListener<'_>> {
+        self.listeners.iter().filter_map(|listener| {
+            let Service::Spoe(spoe) = listener.service else { return None };
+            Some(SpoeListener {
+                address: &listener.address,
+                // A deadline is noticed up to a quarter late.
+                budget: self.routes[spoe.route.0].timeouts(&self.timeouts).response * 5 / 4,
+                inspects_responses: spoe.responses.is_some(),
+            })
+        })
+    }
 }
 
 impl Listener {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::inspection::Inspection;
+use super::verdict::Outcome;
 
 /// Inspections by the identifiers of their transactions.
 #[derive(Debug, Default)]
@@ -42,7 +43,15 @@ struct Store {
 struct Kept {
     /// Distinguishes it from others of the same identifier.
     number: u64,
-    inspection: Box<Inspection>,
+    request: WaitingRequest,
+}
+
+/// A request that passed.
+#[derive(Debug)]
+pub(super) struct WaitingRequest {
+    pub(super) inspection: Box<Inspection>,
+    /// Without a response.
+    pub(super) outcome: Outcome,
 }
 
 impl Waiting {
@@ -50,44 +59,44 @@ impl Waiting {
     pub(super) fn keep(
         &self,
         id: &[u8],
-        inspection: Box<Inspection>,
+        request: WaitingRequest,
         until: Instant,
         limits: WaitingLimits,
-    ) -> Vec<Inspection> {
+    ) -> Vec<WaitingRequest> {
         let mut store = self.lock();
         let mut ended = Vec::new();
         // A second request of the same identifier: the response is that of one of them, and which is unknown.
         if let Some(earlier) = store.take(id) {
             store.usage.evicted += 1;
-            ended.push(*earlier);
+            ended.push(earlier);
         }
         store.last_number += 1;
         let number = store.last_number;
-        store.held_bytes += inspection.held_bytes();
-        store.inspections.insert(id.into(), Kept { number, inspection });
+        store.held_bytes += request.inspection.held_bytes();
+        store.inspections.insert(id.into(), Kept { number, request });
         store.order.push_back((until, number, id.into()));
         while store.inspections.len() > limits.requests || store.held_bytes > limits.bytes {
             let Some(oldest) = store.pop_oldest() else { break };
             store.usage.evicted += 1;
-            ended.push(*oldest);
+            ended.push(oldest);
         }
         store.clean_up();
         ended
     }
 
     /// Takes the request of a response.
-    pub(super) fn take(&self, id: &[u8]) -> Option<Box<Inspection>> {
+    pub(super) fn take(&self, id: &[u8]) -> Option<WaitingRequest> {
         self.lock().take(id)
     }
 
     /// Takes the requests whose time is over.
-    pub(super) fn take_expired(&self, now: Instant) -> Vec<Inspection> {
+    pub(super) fn take_expired(&self, now: Instant) -> Vec<WaitingRequest> {
         let mut store = self.lock();
         let mut expired = Vec::new();
         while store.order.front().is_some_and(|(until, ..)| *until <= now) {
             let Some(oldest) = store.pop_oldest() else { break };
             store.usage.expired += 1;
-            expired.push(*oldest);
+            expired.push(oldest);
         }
         expired
     }
@@ -103,14 +112,14 @@ impl Waiting {
 }
 
 impl Store {
-    fn take(&mut self, id: &[u8]) -> Option<Box<Inspection>> {
+    fn take(&mut self, id: &[u8]) -> Option<WaitingRequest> {
         let kept = self.inspections.remove(id)?;
-        self.held_bytes -= kept.inspection.held_bytes();
-        Some(kept.inspection)
+        self.held_bytes -= kept.request.inspection.held_bytes();
+        Some(kept.request)
     }
 
     /// Takes the first of the list that still waits.
-    fn pop_oldest(&mut self) -> Option<Box<Inspection>> {
+    fn pop_oldest(&mut self) -> Option<WaitingRequest> {
         while let Some((_, number, id)) = self.order.pop_front() {
             if self.inspections.get(&id).is_some_and(|kept| kept.number == number) {
                 return self.take(&id);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::inspector::Inspector;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
-use super::waiting::{Waiting, WaitingLimits};
+use super::waiting::{Waiting, WaitingLimits, WaitingRequest};
 use tollgate_waf::Direction;
 
 /// The part of a body that the proxy has.
@@ -88,6 +88,7 @@ impl Inspector {
         &mut self,
         id: TransactionId,
         name: &[u8],
+        outcome: Outcome,
         until: Instant,
         requests_max: usize,
         waiting: &Waiting,
@@ -95,27 +96,27 @@ impl Inspector {
         let Some(inspection) = self.take_out(id) else { return };
         let bytes = inspection.firewall.held_bytes_max;
         let limits = WaitingLimits { requests: requests_max, bytes };
-        for given_up in waiting.keep(name, inspection, until, limits) {
-            self.end(given_up, &Outcome::default());
+        for given_up in waiting.keep(name, WaitingRequest { inspection, outcome }, until, limits) {
+            self.end(*given_up.inspection, &given_up.outcome);
         }
     }
 
-    /// Takes back the request of a response, as the transaction `id`. Returns false if none of this name waits.
+    /// Takes back the request of a response, as the transaction `id`, with its outcome so far. `None`: none of this name waits.
     pub(crate) fn take_for_response(
         &mut self,
         id: TransactionId,
         name: &[u8],
         waiting: &Waiting,
-    ) -> bool {
-        let Some(inspection) = waiting.take(name) else { return false };
+    ) -> Option<Outcome> {
+        let WaitingRequest { inspection, outcome } = waiting.take(name)?;
         self.put_in(id, inspection);
-        true
+        Some(outcome)
     }
 
     /// Ends requests whose responses did not arrive in time.
     pub(crate) fn end_expired(&mut self, waiting: &Waiting, now: Instant) {
         for expired in waiting.take_expired(now) {
-            self.end(expired, &Outcome::default());
+            self.end(*expired.inspection, &expired.outcome);
         }
     }
 }

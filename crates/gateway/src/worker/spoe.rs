@@ -257,8 +257,9 @@ impl<'a> AgentTurn<'a> {
         match (notify.kind, expected) {
             (Kind::Request, Some(ExpectedResponses { timeout, max })) => {
                 let name = findings.name.as_bytes();
-                let until = *now + timeout;
-                inspector.keep_for_response(transaction, name, until, max, &counters.waiting);
+                let outcome = notify.outcome(None);
+                let (until, waiting) = (*now + timeout, &counters.waiting);
+                inspector.keep_for_response(transaction, name, outcome, until, max, waiting);
             }
             _ => inspector.finish(transaction, &notify.outcome(None)),
         }

@@ -20,7 +20,8 @@ pub(super) struct Notify {
     pub(super) id: NotifyId,
     pub(super) kind: Kind,
     pub(super) exports_rules: bool,
-    body_bytes: u64,
+    /// Without a status.
+    outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +32,7 @@ pub(super) enum Kind {
 
 impl Notify {
     pub(super) fn outcome(&self, status: Option<u16>) -> Outcome {
-        match self.kind {
-            Kind::Request => {
-                Outcome { status, request_body_bytes: self.body_bytes, ..Outcome::default() }
-            }
-            Kind::Response { .. } => {
-                Outcome { status, response_body_bytes: self.body_bytes, ..Outcome::default() }
-            }
-        }
+        Outcome { status, ..self.outcome }
     }
 }
 
@@ -123,7 +117,7 @@ fn ask_request(
         id,
         kind: Kind::Request,
         exports_rules: request.exports_rules,
-        body_bytes: body.bytes.len() as u64,
+        outcome: Outcome { request_body_bytes: body.bytes.len() as u64, ..Outcome::default() },
     };
     Ok(Asked::Verdict(notify, transaction, verdict))
 }
@@ -138,9 +132,8 @@ fn ask_response(
     let protocol = protocol(response.version)?;
     push_headers(response.headers, list)?;
     let waiting = &shared.counters.waiting;
-    if !shared.inspector.take_for_response(transaction, response.id, waiting) {
-        return Ok(Asked::Failed(SpoeAnswer::UnknownId));
-    }
+    let taken = shared.inspector.take_for_response(transaction, response.id, waiting);
+    let Some(outcome) = taken else { return Ok(Asked::Failed(SpoeAnswer::UnknownId)) };
     let body = whole_body(shared, response.body.bytes, response.body_extent());
     let head = InspectedResponse {
         protocol,
@@ -153,7 +146,7 @@ fn ask_response(
         id,
         kind: Kind::Response { detects_only: response.detects_only },
         exports_rules: response.exports_rules,
-        body_bytes: body.bytes.len() as u64,
+        outcome: Outcome { response_body_bytes: body.bytes.len() as u64, ..outcome },
     };
     Ok(Asked::Verdict(notify, transaction, verdict))
 }

@@ -244,11 +244,7 @@ fn rules_see_addresses_ports_version_and_the_identifier_of_haproxy() {
     let variables = haproxy.ask(&request(1, "a=b", "", &described));
     assert_eq!(decided(&variables), "action=deny ruleid=5 status=403");
     assert_eq!(variables["id"], "id-1");
-    let entry = poll(|| {
-        let text = std::fs::read_to_string(scene.folder.path().join("audit.json"));
-        let text = text.unwrap_or_default();
-        serde_json::from_str::<serde_json::Value>(&text).map_err(|error| error.to_string())
-    });
+    let entry = audit_entry(&scene);
     assert_eq!((&entry["id"], &entry["client"]), (&"id-1".into(), &"192.0.2.7".into()));
     assert_eq!((&entry["target"], &entry["version"]), (&"/a?a=b".into(), &"2.0".into()));
     assert_eq!(entry["headers"], serde_json::json!([["host", "a"]]));
@@ -442,6 +438,26 @@ fn requests_wait_for_their_responses_in_limited_number_and_time() {
     scene.gateway.expect_metric("spoe_waiting_requests", 0);
     scene.gateway.expect_metric("waf_inspected_total{route=\"127.0.0.1:0\"}", 4);
     assert_eq!(decided(&haproxy.ask(&response(2, "c", 0, "", &[]))), FAILED);
+}
+
+#[test]
+fn log_has_the_bytes_of_both_messages() {
+    let listener = format!("{SPOE}, responses: {{}}");
+    let scene = Scene::with_rules(RULES, &listener, "audit_log: { to: audit.json }\n");
+    let mut haproxy = HaProxy::connect(&scene);
+    let id = haproxy.ask(&request(1, "", "q=fine", &[]))["id"].clone();
+    haproxy.ask(&response(2, &id, 0, "a leak", &[]));
+    let entry = audit_entry(&scene);
+    let bytes = ["request_body_bytes", "response_body_bytes"].map(|name| entry[name].as_u64());
+    assert_eq!((bytes, &entry["status"]), ([Some(6), Some(6)], &502.into()));
+}
+
+/// The only entry of the audit log, once it is written.
+fn audit_entry(scene: &Scene) -> serde_json::Value {
+    poll(|| {
+        let text = std::fs::read_to_string(scene.folder.path().join("audit.json"));
+        serde_json::from_str(&text.unwrap_or_default()).map_err(|error| error.to_string())
+    })
 }
 
 #[test]
