@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+use crate::origin::OriginProcess;
 use crate::support::{
     Experiment, Started, Workspace, generates_load, show, stage_program, stderr, stdout, wait_until,
 };
@@ -168,6 +169,40 @@ fn load_is_divided_and_merged_to_the_count() {
         assert_eq!(count, 1000);
     }
     assert_eq!((&result["load"]["connections"], &result["connects"]), (&7.into(), &7.into()));
+    place.assert_nothing_left();
+}
+
+/// A server whose connections take a time to be established: it passes bytes to another one, late.
+fn serve_late(server: SocketAddr, delay: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            thread::spawn(move || {
+                thread::sleep(delay);
+                let mut server = TcpStream::connect(server).unwrap();
+                let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || std::io::copy(&mut from, &mut to));
+                std::io::copy(&mut server, &mut client).ok();
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn duration_starts_with_the_first_request() {
+    let place = Place::new();
+    let origin = OriginProcess::start(&place.0, &["127.0.0.1:0", "--tls"]);
+    let address = origin.listens_on.strip_prefix("https://").unwrap().parse().unwrap();
+    // The handshakes of a closed loop without a warm-up end after 700 ms.
+    let late = serve_late(address, Duration::from_millis(700));
+    let url = format!("https://{late}/");
+    let arguments = ["--insecure", "-c", "4", "-d", "1s", "--format", "json"];
+    let output = place.run(&[&["load", &url, "--on", "local:2"], &arguments[..]].concat());
+    let window_s = json(&output)["window_s"].as_f64().unwrap();
+    assert!(window_s >= 0.9, "{window_s}: {}", show(&output));
     place.assert_nothing_left();
 }
 

@@ -66,7 +66,11 @@ impl AgentLoad {
 
     pub(crate) fn progress(&self) -> anyhow::Result<LoadProgress> {
         let generator = self.running()?;
-        Ok(LoadProgress { counts: generator.progress(), is_done: generator.is_done() })
+        Ok(LoadProgress {
+            counts: generator.progress(),
+            is_done: generator.is_done(),
+            opened_at_ns: generator.window_start().map(clock::from_instant),
+        })
     }
 
     pub(crate) fn open_window(&self, at_ns: u64, interrupt: &Interrupt) -> anyhow::Result<u64> {
@@ -124,6 +128,16 @@ pub struct SharedLoad<'a> {
     starts_at: Instant,
 }
 
+/// State of a load by several agents.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedProgress {
+    pub counts: Progress,
+    /// True if all requests have finished.
+    pub is_done: bool,
+    /// Own time at which the last host opened its window; `None` until all have.
+    pub opened_at: Option<Instant>,
+}
+
 /// Result of a load by several agents.
 #[derive(Debug)]
 pub struct SharedResult {
@@ -161,17 +175,20 @@ impl<'a> SharedLoad<'a> {
         self.starts_at
     }
 
-    /// Sum of the counts of all hosts, and true if all requests have finished.
-    pub fn progress(&mut self) -> Result<(Progress, bool), AgentError> {
+    /// Returns the state of the load on all hosts.
+    pub fn progress(&mut self) -> Result<SharedProgress, AgentError> {
         let tickets = self.agents.iter_mut().map(|agent| agent.send(Command::Progress)).collect();
         let replies = receive_all(self.agents, tickets, &self.interrupt)?;
-        let (mut sum, mut is_done) = (Progress::default(), true);
-        for (agent, reply) in self.agents.iter().zip(replies) {
+        let (mut counts, mut is_done, mut opened_at) =
+            (Progress::default(), true, Some(self.starts_at));
+        for ((agent, clock), reply) in self.agents.iter().zip(&self.clocks).zip(replies) {
             let Reply::Progress(progress) = reply else { return Err(agent.unexpected(&reply)) };
-            sum.add(&progress.counts);
+            counts.add(&progress.counts);
             is_done &= progress.is_done;
+            let here = progress.opened_at_ns.map(|ns| clock::to_instant(clock.to_own(ns)));
+            opened_at = opened_at.zip(here).map(|(all, here)| all.max(here));
         }
-        Ok((sum, is_done))
+        Ok(SharedProgress { counts, is_done, opened_at })
     }
 
     /// Opens the windows of all hosts at the same time. Returns that time.

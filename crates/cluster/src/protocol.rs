@@ -193,4 +193,6 @@ pub struct LoadProgress {
     pub counts: Progress,
     /// True if all requests of the plan have finished.
     pub is_done: bool,
+    /// Start of the window, by the clock of the host. `None` while the first requests wait for connections.
+    pub opened_at_ns: Option<u64>,
 }

@@ -83,12 +83,25 @@ pub enum Invalid {
 
 /// A process outside of a trial.
 #[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
-#[error("`{name}` (pid {pid}) {percent:.0} %")]
+#[error("`{name}` (pid {pid}) {percent:.0} %{}", .is_subject.then_some(IS_SUBJECT).unwrap_or_default())]
 pub struct HeavyProcess {
     pub name: String,
     pub pid: i32,
+    /// True for a process that listens at the `url` of the subject.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_subject: bool,
     /// Its CPU time during warm-up and window, in percent of the capacity of the CPUs in use.
     pub percent: f64,
+}
+
+/// Behind the figure of a process that is no disturbance.
+const IS_SUBJECT: &str = ", the subject itself: measure it with `attach`, or move it to other CPUs";
+
+impl HeavyProcess {
+    /// Text behind its figure; empty for a disturbance.
+    pub fn advice(&self) -> &'static str {
+        if self.is_subject { IS_SUBJECT } else { "" }
+    }
 }
 
 /// Limits of disturbances in a valid trial.

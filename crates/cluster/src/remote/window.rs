@@ -240,7 +240,7 @@ fn wait_until_steady(
             Reply::Cpu { us } => us,
             other => return Err(system.unexpected(&other)),
         };
-        let (progress, _) = load.progress()?;
+        let progress = load.progress()?.counts;
         Ok((Instant::now(), progress, cpu_us))
     })
 }

@@ -174,12 +174,13 @@ fn heaviest_process(trials: &[TrialRecord]) -> Option<String> {
             Invalid::BackgroundCpu { heaviest, .. } => heaviest.as_ref(),
             _ => None,
         });
-    let HeavyProcess { name, pid, percent } =
-        heaviest.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    let heaviest = heaviest.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    let HeavyProcess { name, pid, percent, .. } = heaviest;
     // Anyone may choose the name of a process.
     let name = name.replace(char::is_control, " ");
     Some(format!(
-        "The process that disturbed a trial most was `{name}` (pid {pid}), with {percent:.0} % of the CPUs."
+        "The process that disturbed a trial most was `{name}` (pid {pid}), with {percent:.0} % of the CPUs{}.",
+        heaviest.advice()
     ))
 }
 

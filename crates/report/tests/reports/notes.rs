@@ -110,7 +110,12 @@ fn counts_invalid_trials_by_reason() {
     let background = Invalid::BackgroundCpu {
         percent: 12.0,
         limit_percent: 10.0,
-        heaviest: Some(HeavyProcess { name: "rustc".to_owned(), pid: 77, percent: 11.4 }),
+        heaviest: Some(HeavyProcess {
+            name: "rustc".to_owned(),
+            pid: 77,
+            is_subject: true,
+            percent: 11.4,
+        }),
     };
     trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, background]));
     trials.push(failed("full", 5, TrialStep::Start, "the port was taken", &[]));
@@ -120,7 +125,8 @@ fn counts_invalid_trials_by_reason() {
     assert_eq!(
         notes(&run),
         [
-            "The process that disturbed a trial most was `rustc` (pid 77), with 11 % of the CPUs.",
+            "The process that disturbed a trial most was `rustc` (pid 77), with 11 % of the CPUs, the subject itself: \
+             measure it with `attach`, or move it to other CPUs.",
             "full: 1 of 6 trials is invalid: it did not start: the port was taken.",
             "full: 1 of 6 trials is invalid: other processes took more than 10 % of the CPUs (limit `background_cpu`).",
             "full: 2 of 6 trials are invalid: the hypervisor took more than 5 % of the CPUs (limit `steal`).",

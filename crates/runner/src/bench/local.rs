@@ -7,6 +7,7 @@ use super::{Bench, BenchDescription, MeasureRequest, StartRequest, Started};
 use crate::environment::{self, Counters};
 use crate::measurement::{self, Readings};
 use crate::probe::exchange::{SERVER_NAME, Site};
+use crate::process::attach::listens;
 use crate::process::idle_poll::IdlePoll;
 use crate::process::machine_lock::MachineLock;
 use crate::process::{self, Interrupt, Interrupted};
@@ -34,6 +35,7 @@ use tollgate_records::error::{bad_input, io_error};
 use tollgate_records::machine::CpuLayout;
 use tollgate_records::subject::SubjectState;
 use tollgate_records::trial::{Measurement, Noise, TrialFailure, TrialStep};
+use tollgate_records::validity::HeavyProcess;
 use tollgate_tls::SelfSigned;
 use tollgate_traffic::load_shape::{CaseProtocol, LoadProgram};
 
@@ -200,7 +202,11 @@ impl<'a> LocalBench<'a> {
             system,
             origin,
             noise: readings.noise,
-            heaviest: readings.heaviest,
+            heaviest: readings.heaviest.map(|heaviest| HeavyProcess {
+                is_subject: request.subject.external.is_some()
+                    && listens(heaviest.pid, request.site.address.port()),
+                ..heaviest
+            }),
             lateness: finished.lateness,
         };
         let mut measurement = measurement::assemble(&request.expected, readings)?;

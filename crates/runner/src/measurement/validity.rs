@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn background_cpu_names_the_heaviest_process_and_the_limit() {
-        let heaviest = HeavyProcess { name: "rustc".to_owned(), pid: 77, percent: 40.2 };
+        let heaviest =
+            HeavyProcess { name: "rustc".to_owned(), pid: 77, is_subject: false, percent: 40.2 };
         let evidence =
             Evidence { background_cpu_percent: 49.0, heaviest: Some(heaviest), ..at_every_limit() };
         let invalid = judge(&evidence, &Limits::default());

@@ -6,7 +6,8 @@ use anyhow::{Context, anyhow, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, getpid};
 use procfs::ProcError;
-use procfs::process::Process;
+use procfs::net::TcpState;
+use procfs::process::{FDTarget, Process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -14,6 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tollgate_experiment::external::Attach;
+
+/// True if a process listens at a TCP port. False if that cannot be read, as of another user's process.
+pub(crate) fn listens(pid: i32, port: u16) -> bool {
+    let sockets = [procfs::net::tcp(), procfs::net::tcp6()].into_iter().flatten().flatten();
+    let at_port = sockets
+        .filter(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port);
+    let inodes: BTreeSet<u64> = at_port.map(|socket| socket.inode).collect();
+    let files = Process::new(pid).and_then(|process| process.fd());
+    files.into_iter().flatten().flatten().any(|file| match file.target {
+        FDTarget::Socket(inode) => inodes.contains(&inode),
+        _ => false,
+    })
+}
 
 /// The processes of a server, some of which may end or start.
 #[derive(Debug)]
@@ -207,6 +221,20 @@ fn container(name: &str, interrupt: &Interrupt) -> anyhow::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn process_listens_at_its_port_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (own, other) = (getpid().as_raw(), 1);
+        assert!(listens(own, address.port()) && !listens(other, address.port()));
+        // The local port of a connection is none.
+        let client = TcpStream::connect(address).unwrap();
+        assert!(!listens(own, client.local_addr().unwrap().port()));
+        drop(listener);
+        assert!(!listens(own, address.port()));
+    }
     use std::process::Child;
 
     /// A process that is stopped at the end of its test.

@@ -91,6 +91,7 @@ impl ProcessTable {
         Some(HeavyProcess {
             name: stat.comm.clone(),
             pid: stat.pid,
+            is_subject: false,
             percent: 100.0 * spent_s / capacity_s,
         })
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tollgate_cluster::carrier::Carrier;
 use tollgate_cluster::connection::{Agent, AgentError};
 use tollgate_cluster::hosts::Hosts;
-use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedResult};
+use tollgate_cluster::load::{SKEW_MAX, SharedLoad, SharedProgress, SharedResult};
 use tollgate_cluster::shard::{LoadPlan, TlsPlan};
 use tollgate_cluster::slurm::NodeChoice;
 use tollgate_cluster::staging::Binary;
@@ -47,8 +47,7 @@ pub(super) fn run(args: &Args, mut load: Load, carrier: &Carrier) -> Result<Exit
         store_files(args, agent, &interrupt)?;
     }
     let shared = SharedLoad::start(&mut agents, plans, &interrupt)?;
-    let window_start = shared.starts_at();
-    let mut running = RunningAgents { load: shared, window_start, last: None };
+    let mut running = RunningAgents { load: shared, window_start: None, last: None };
     let mut line = ProgressLine::new();
     let end = progress::run(&load, &mut running, &mut line, &interrupt);
     line.clear();
@@ -161,7 +160,8 @@ fn warn_of_skew(load: &Load, result: &SharedResult) {
 /// A load of agents, whose counts are asked for at an interval.
 struct RunningAgents<'a> {
     load: SharedLoad<'a>,
-    window_start: Instant,
+    /// Not before the first request of each host.
+    window_start: Option<Instant>,
     last: Option<(Instant, Progress, bool)>,
 }
 
@@ -171,7 +171,7 @@ impl Running for RunningAgents<'_> {
     }
 
     fn window_start(&self) -> Option<Instant> {
-        Some(self.window_start)
+        self.window_start
     }
 
     fn progress(&mut self) -> Result<(Progress, bool)> {
@@ -180,9 +180,11 @@ impl Running for RunningAgents<'_> {
         {
             return Ok((progress, is_done));
         }
-        let (progress, is_done) = self.load.progress().map_err(AgentError::into_plain)?;
-        self.last = Some((Instant::now(), progress, is_done));
-        Ok((progress, is_done))
+        let SharedProgress { counts, is_done, opened_at } =
+            self.load.progress().map_err(AgentError::into_plain)?;
+        self.last = Some((Instant::now(), counts, is_done));
+        self.window_start = self.window_start.or(opened_at);
+        Ok((counts, is_done))
     }
 
     fn wait(&mut self, time: Duration, interrupt: &Interrupt) -> Result<()> {
@@ -195,7 +197,7 @@ impl Running for RunningAgents<'_> {
     }
 
     fn open_window(&mut self) -> Result<()> {
-        self.window_start = self.load.open_window().map_err(AgentError::into_plain)?;
+        self.window_start = Some(self.load.open_window().map_err(AgentError::into_plain)?);
         Ok(())
     }
 
