@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tollgate_experiment::adjust::Adjustments;
+use tollgate_experiment::adjust::{Adjustments, Limit};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::file::ExperimentFile;
@@ -59,6 +59,10 @@ pub struct BatchFile {
     pub products_per_round: Option<u32>,
     /// Margin within which prices count as the same. Default: 2%.
     pub margin: Option<Percent>,
+    /// Limits of disturbance from the command line, in place of those of the experiment.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub limits: Vec<Limit>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -142,6 +146,7 @@ impl BatchFile {
             quick: other.quick.or(self.quick),
             products_per_round: other.products_per_round.or(self.products_per_round),
             margin: other.margin.or(self.margin),
+            limits: if other.limits.is_empty() { self.limits } else { other.limits },
         }
     }
 }
@@ -232,7 +237,7 @@ impl Settings {
         })?;
         let subject = subject_for(&experiment, subject, product)?;
         let case = one_case(&experiment, file.case.as_deref())?;
-        let base = base(&experiment.source, case, subject, file.margin)?.to_toml()?;
+        let base = base(&experiment.source, case, subject, file.margin, &file.limits)?.to_toml()?;
         let origin = match (&file.repo, &file.versions[..]) {
             (Some(repo), []) if is_folder(repo) => {
                 RevisionSource::Repository(absolute(folder, repo)?.display().to_string())

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::adjust::Limit;
 use tollgate_experiment::experiment::{Experiment, Subject};
 use tollgate_experiment::file::{DesignFile, ExperimentFile};
 use tollgate_experiment::toml_file::{self, NamedText};
@@ -20,14 +21,18 @@ pub(crate) struct RoundSubject {
     pub(crate) product: String,
 }
 
-/// Returns an experiment with only one case and one subject, with another margin and without its blocks.
+/// Returns an experiment with only one case and one subject, with another margin and other limits, and without its blocks.
 pub(crate) fn base(
     source: &NamedText,
     case: &str,
     subject: &Subject,
     margin: Option<Percent>,
+    limits: &[Limit],
 ) -> anyhow::Result<ExperimentFile> {
-    let file: ExperimentFile = toml_file::parse(source)?;
+    let mut file: ExperimentFile = toml_file::parse(source)?;
+    for limit in limits {
+        limit.apply(&mut file.limits).map_err(|error| bad_input(format!("--limit: {error}")))?;
+    }
     let mut kept_case = named("case", case, file.case, |case| &case.name)?;
     if kept_case.rate_of.is_some() {
         return Err(damaged(&format!(
@@ -203,6 +208,7 @@ mod tests {
     use crate::config::{BatchFile, Settings, Wanted};
     use tollgate_experiment::adjust::Adjustments;
     use tollgate_experiment::catalog::Catalog;
+    use tollgate_records::validity::Limits;
 
     #[test]
     fn round_is_a_valid_experiment() {
@@ -211,7 +217,8 @@ mod tests {
         source.text = source.text.replace("[[case]]\n", "[[case]]\nsubjects = ['full']\n");
         let case = Experiment::load(&catalog, "modsecurity", &Adjustments::default()).unwrap();
         let full = case.subjects.iter().find(|subject| subject.name == "full").unwrap();
-        let base = base(&source, &case.cases[0].name, full, Some(Percent(0.07))).unwrap();
+        let limits: Vec<Limit> = vec!["background_cpu=45%".parse().unwrap()];
+        let base = base(&source, &case.cases[0].name, full, Some(Percent(0.07)), &limits).unwrap();
         let subject = |name: &str| RoundSubject {
             name: name.to_owned(),
             about: format!("{name}: \"quoted\""),
@@ -226,6 +233,7 @@ mod tests {
         let round = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments).unwrap();
         assert_eq!((round.title.as_str(), round.baseline, round.stop.blocks), ("A round", 0, 6));
         assert!((round.margin - 0.07).abs() < 1e-12);
+        assert_eq!(round.limits, Limits { background_cpu: Percent(0.45), ..Limits::default() });
         assert_eq!(round.cases.len(), 1);
         let names: Vec<(String, String)> = round
             .subjects
@@ -272,7 +280,7 @@ mod tests {
             names.push(name);
         }
         names.sort();
-        assert_eq!(names, ["coraza", "crs", "gateway"]);
+        assert_eq!(names, ["coraza", "crs", "gateway", "modsecurity"]);
     }
 }
 

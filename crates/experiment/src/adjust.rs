@@ -133,7 +133,7 @@ pub struct Limit {
 
 impl Limit {
     /// Sets the limit of this key.
-    fn apply(&self, limits: &mut Limits) -> Result<(), String> {
+    pub fn apply(&self, limits: &mut Limits) -> Result<(), String> {
         let keys = [
             ("steal", &mut limits.steal),
             ("background_cpu", &mut limits.background_cpu),

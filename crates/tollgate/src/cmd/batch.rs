@@ -17,6 +17,7 @@ use tollgate_batch::request::{BatchEvent, Request};
 use tollgate_batch::run::{BatchOptions, run as run_batch};
 use tollgate_batch::store::{self, BuildOutcome, Purpose, StoredBatch};
 use tollgate_cluster::carrier::{Carrier, MAX_HOSTS};
+use tollgate_experiment::adjust::Limit;
 use tollgate_experiment::catalog::{self, Catalog};
 use tollgate_experiment::toml_file;
 use tollgate_records::files;
@@ -128,6 +129,11 @@ pub(crate) struct RunArgs {
     /// Shorten trials to a fifth of their time, or as the experiment says
     #[arg(long)]
     quick: bool,
+    /// Replace a limit of disturbance, such as `background_cpu=50%` (may be repeated)
+    ///
+    /// As of `tollgate run`, in place of the limits of the experiment.
+    #[arg(long = "limit", value_name = "LIMIT=PERCENT")]
+    limits: Vec<Limit>,
     /// Measure only N revisions, evenly spread
     ///
     /// Revisions that cannot be built or run are replaced by their neighbours. `tollgate batch find` continues from
@@ -367,6 +373,7 @@ impl RunArgs {
             product,
             blocks: self.blocks,
             quick: self.quick.then_some(true),
+            limits: self.limits.clone(),
             ..BatchFile::default()
         }
     }
