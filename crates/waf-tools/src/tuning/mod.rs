@@ -319,6 +319,7 @@ SecRule TX:score "@ge 5" "id:949110,phase:2,deny,log,msg:'Score'"
             "a\\",
             "a/",
             "gr%C3%B6%C3%9Fe",
+            "",
             "%ff",
         ] {
             let attacked = format!("{name}={benign}&q=1'+union+select+password+from+users--+-");
