@@ -4,6 +4,7 @@
 use crate::foreign_server::{ForeignServer, built_program, free_port};
 use crate::gateway::GatewayProcess;
 use crate::support::{Workspace, wait_until};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -31,8 +32,8 @@ fn patches() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mixes/vpatch")
 }
 
-/// CrowdSec with the virtual patches in-band, and the key `tollgate`.
-fn start_crowdsec(workspace: &Workspace, appsec_config: &str) -> ForeignServer {
+/// CrowdSec with the virtual patches and the key `tollgate`. `passed` is its status for a request that may pass.
+fn start_crowdsec(workspace: &Workspace, appsec_config: &str, passed: u16) -> ForeignServer {
     let (folder, appsec, lapi) = (workspace.path("crowdsec"), free_port(), free_port());
     for (name, text) in [
         ("config.yaml", CONFIG),
@@ -72,17 +73,17 @@ fn start_crowdsec(workspace: &Workspace, appsec_config: &str) -> ForeignServer {
         fs::read_to_string(folder.join("log")).unwrap_or_default()
     });
     // The check of a key needs the local API.
-    assert!(wait_until(PATIENCE, || exchange(&server.address(), &ask("/", "")).0 == 200));
+    assert!(wait_until(PATIENCE, || exchange(&server.address(), &ask("/", "")).0 == passed));
     server
 }
 
-fn start_ours(workspace: &Workspace, more: &str) -> GatewayProcess {
+fn start_ours(workspace: &Workspace) -> GatewayProcess {
     let folder = patches();
     let folder = folder.display();
     workspace.write(
         "waf.yaml",
         &format!(
-            "listeners: [{{ appsec: '127.0.0.1:0', keys: [tollgate]{more} }}]\nwaf: {{ rules: ['{folder}/*.yaml', '{folder}/rules/*.yaml'] }}\n"
+            "listeners: [{{ appsec: '127.0.0.1:0', keys: [tollgate] }}]\nwaf: {{ rules: ['{folder}/*.yaml', '{folder}/rules/*.yaml'] }}\n"
         ),
     );
     GatewayProcess::start_with(workspace, &["waf", "serve", "waf.yaml"])
@@ -192,8 +193,8 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
 fn bouncers_get_the_same_answers_as_from_crowdsec() {
     let workspace = Workspace::concurrent();
     let config = "name: setup/tollgate\ndefault_remediation: ban\ninband_rules: ['tollgate/*']\n";
-    let theirs = start_crowdsec(&workspace, config);
-    let ours = start_ours(&workspace, "");
+    let theirs = start_crowdsec(&workspace, config, 200);
+    let ours = start_ours(&workspace);
     let mut different = Vec::new();
     let mut blocked = 0;
     for (name, request) in requests() {
@@ -218,4 +219,25 @@ fn bouncers_get_the_same_answers_as_from_crowdsec() {
     let chunked = [head("POST", &parts, more), b"a\r\nq=select+1\r\n0\r\n\r\n".to_vec()].concat();
     assert_eq!(exchange(&theirs.address(), &chunked).0, 200);
     assert_eq!(exchange(&ours.address, &chunked).0, 403);
+}
+
+#[test]
+fn configuration_of_crowdsec_gives_the_same_answers() {
+    let workspace = Workspace::concurrent();
+    let config = "name: setup/tollgate\ndefault_remediation: captcha\ninband_rules: ['tollgate/CVE-2012-*', 'tollgate/CVE-2014-????']\n\
+                  blocked_http_code: 418\nuser_blocked_http_code: 451\npassed_http_code: 202\nuser_passed_http_code: 201\n";
+    let theirs = start_crowdsec(&workspace, config, 202);
+    workspace.write(
+        "waf.yaml",
+        "listeners: [{ appsec: '127.0.0.1:0', keys: [tollgate], appsec-configs: [crowdsec/appsec-configs/tollgate.yaml] }]\n",
+    );
+    let ours = GatewayProcess::start_with(&workspace, &["waf", "serve", "waf.yaml"]);
+    let mut statuses = BTreeSet::new();
+    for (name, request) in requests() {
+        let (ours, theirs) =
+            (exchange(&ours.address, &request), exchange(&theirs.address(), &request));
+        assert_eq!(ours, theirs, "{name}");
+        statuses.insert(theirs.0);
+    }
+    assert_eq!(statuses, BTreeSet::from([202, 401, 418, 500]));
 }

@@ -711,16 +711,8 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
         ("appsec: 127.0.0.1:1", waf, "2:5: `keys` or `key-file` must have the keys"),
         ("appsec: 127.0.0.1:1, keys: ['a b']", waf, "2:5: `keys` or `key-file` must have the keys"),
         ("appsec: 127.0.0.1:1, key-file: none", waf, "cannot read the keys `"),
-        (
-            "appsec: 127.0.0.1:1, keys: [a], proxy: nginx",
-            waf,
-            "`proxy` has no effect with this protocol",
-        ),
-        (
-            "forward-auth: 127.0.0.1:1, proxy: nginx, keys: [a]",
-            waf,
-            "`keys` has no effect with this",
-        ),
+        ("appsec: 127.0.0.1:1, keys: [a], proxy: nginx", waf, "`proxy` has no effect with"),
+        ("forward-auth: 127.0.0.1:1, proxy: nginx, keys: [a]", waf, "`keys` has no effect with"),
         ("forward-auth: a, proxy: nginx", waf, "`a` is not an address"),
         (
             "forward-auth: 127.0.0.1:1",
@@ -748,4 +740,76 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
         let error = parse(listener, waf).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn configurations_of_crowdsec_are_read_but_for_hooks() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let rule = |name: &str| {
+        format!("name: {name}\nrules: [{{ zones: [URI], match: {{ type: equals, value: /a }} }}]\n")
+    };
+    for (file, name) in [("a", "org/vpatch-one"), ("b", "org/vpatch-two"), ("c", "org/other")] {
+        write(&format!("appsec-rules/{file}.yaml"), &rule(name));
+    }
+    let parse = |config: &str, more: &str| {
+        write("appsec-configs/mine.yaml", config);
+        let text = format!(
+            "listeners:\n  - {{ appsec: '127.0.0.1:0', keys: [a], appsec-configs: [appsec-configs/mine.yaml]{more} }}\n"
+        );
+        Config::parse_serve(&text, &folder.path().join("waf.yaml"))
+    };
+    let config = parse(
+        "name: org/mine\ninband_rules: ['org/vpatch-*']\ndefault_remediation: captcha\nblocked_http_code: 418\n\
+         user_blocked_http_code: 451\npassed_http_code: 202\nlog_level: info\noutofband_rules: [org/other]\n",
+        "",
+    )
+    .unwrap();
+    let waf = config.routes[0].waf.as_ref().unwrap();
+    assert_eq!(waf.rules.set.rules().count(), 2);
+    assert_eq!(waf.block.status, Some(418));
+    let page = waf.block.page.as_deref().unwrap();
+    assert_eq!(page, &br#"{"action":"captcha","http_status":451}"#[..]);
+    let Action::Respond(passed) = &config.routes[0].action else { panic!("no response") };
+    assert_eq!(
+        (passed.status, &passed.body[..]),
+        (202, &br#"{"action":"allow","http_status":200}"#[..])
+    );
+    assert!(config.warnings[0].contains("`outofband_rules` of"), "{:?}", config.warnings);
+    let found = "inband_rules: [org/other]\n";
+    for (config, more, expected) in [
+        (
+            &format!(
+                "{found}on_match: [{{ filter: IsInBand, apply: [\"SetRemediation('captcha')\"] }}]\n"
+            ),
+            "",
+            "`on_match` of `appsec-configs/mine.yaml` is in CrowdSec's expression language, which is not supported: \
+             `IsInBand; SetRemediation('captcha')`; remove the hook",
+        ),
+        (&format!("{found}pre_evel: []\n"), "", "unknown field `pre_evel`"),
+        (&format!("{found}blocked_http_code: 99\n"), "", "`99` or `403` is not a status"),
+        (&format!("{found}default_remediation: 'a\"b'\n"), "", "is not a remediation"),
+        (
+            &format!("{found}default_remediation: allow\n"),
+            "",
+            "blocks nothing; write `waf: { mode: detection-only }`",
+        ),
+        (&"inband_rules: [org/none]\n".to_owned(), "", "no rule named `org/none`"),
+        (&found.to_owned(), ", appsec-rules: elsewhere", "cannot read the folder of rules `"),
+        (
+            &found.to_owned(),
+            ", waf: { rules: [a.conf] }",
+            "`rules` has no effect with `appsec-configs`",
+        ),
+    ] {
+        let error = parse(config, more).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let skips = format!("{found}inband_options: {{ disable_body_inspection: true }}\n");
+    let config = parse(&skips, "").unwrap();
+    assert!(!config.routes[0].waf.as_ref().unwrap().rules.set.settings().request_body_access);
 }

@@ -16,7 +16,8 @@ use super::route::{Forwarded, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
 pub(super) use waf::{
-    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
+    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile,
+    RequestBodyFile, WafFile,
 };
 
 /// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as

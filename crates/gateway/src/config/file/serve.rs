@@ -42,6 +42,11 @@ pub(in crate::config) struct ServeListenerFile {
     pub(in crate::config) keys: Option<Located<Vec<String>>>,
     /// File with keys of bouncers, one per line.
     pub(in crate::config) key_file: Option<Located<String>>,
+    /// Configurations of CrowdSec's AppSec component, such as `/etc/crowdsec/appsec-configs/appsec-default.yaml`: rules in-band,
+    /// statuses and remediations. Hooks are errors.
+    pub(in crate::config) appsec_configs: Option<Located<Vec<Located<String>>>>,
+    /// Folder with the rules that these name. Default: `../appsec-rules` beside each.
+    pub(in crate::config) appsec_rules: Option<Located<String>>,
     /// Time for the body of a request of a bouncer. What has arrived then is the body, as some bouncers announce one and send none.
     /// Default: 1s.
     pub(in crate::config) body_time: Option<Located<HumanDuration>>,

@@ -1,5 +1,6 @@
 //! Validates a configuration file into a [`Config`]. No later code checks it again.
 
+mod appsec;
 mod pools;
 mod requests;
 mod resources;
@@ -88,7 +89,7 @@ fn validate_values(
     for (at, route) in routes.iter_mut().enumerate() {
         let route_file = file.routes.as_ref().and_then(|files| files.get(at));
         let waf = route_file.and_then(|file| file.waf.as_ref());
-        let waf = rules.waf(waf, file.waf.as_ref(), "", folder);
+        let waf = rules.waf(&[waf, file.waf.as_ref()], "", folder);
         route.waf = resources.collect(waf).flatten();
     }
     resources.warnings.append(&mut rules.warnings);

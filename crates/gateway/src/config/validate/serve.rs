@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
+use super::appsec::{self, Answers, AppSec};
 use super::resources::Resources;
 use super::scalars::{check_header_name, duration, number};
 use super::tls::listener_tls;
@@ -23,7 +24,7 @@ use crate::config::route::{
     Action, FixedResponse, Forwarded, Requests, Route, RouteId, VerdictRules,
 };
 use crate::config::serve::{
-    ApiKeys, AskingProxy, Description, ExpectedResponses, ForwardAuth, Service, Spoe, Verdicts,
+    AskingProxy, Description, ExpectedResponses, ForwardAuth, Service, Spoe, Verdicts,
 };
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
@@ -119,6 +120,8 @@ impl<'a> Kind<'a> {
             ("keys", file.keys.is_some() && !is_appsec),
             ("key-file", file.key_file.is_some() && !is_appsec),
             ("body-time", file.body_time.is_some() && !is_appsec),
+            ("appsec-configs", file.appsec_configs.is_some() && !is_appsec),
+            ("appsec-rules", file.appsec_rules.is_some() && !is_appsec),
             ("responses", file.responses.is_some() && !is_spoe),
             ("waf.block", has_block && is_appsec),
         ];
@@ -138,7 +141,7 @@ impl<'a> Kind<'a> {
     fn service(&self, route: RouteId, folder: &Path) -> Result<Service, InvalidValue> {
         let description = match self.protocol {
             Protocol::ForwardAuth(_) => Description::ForwardAuth(forward_auth(self.file)?),
-            Protocol::AppSec(_) => Description::AppSec(keys(self.file, folder)?),
+            Protocol::AppSec(_) => Description::AppSec(appsec::keys(self.file, folder)?),
             Protocol::Spoe(_) => {
                 let responses = self.file.responses.as_ref().map(expected_responses).transpose()?;
                 return Ok(Service::Spoe(Spoe { route, responses }));
@@ -152,81 +155,46 @@ impl<'a> Kind<'a> {
         self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, proxy.gap()))
     }
 
-    /// The response to a request that may pass.
-    fn passed(&self) -> FixedResponse {
-        match self.protocol {
-            // That of SPOE is the acknowledgement without an action.
-            Protocol::ForwardAuth(_) | Protocol::Spoe(_) => {
-                FixedResponse { status: 200, headers: Vec::new(), body: Arc::default() }
-            }
-            Protocol::AppSec(_) => appsec_response(200, "allow", 200),
+    /// The response to a request that may pass, and the one to a blocked request, where the keys of `waf` have `block`.
+    fn answers(
+        &self,
+        appsec: &AppSec,
+        block: &Block,
+    ) -> Result<(FixedResponse, Block), InvalidValue> {
+        if let Protocol::AppSec(_) = self.protocol {
+            let Answers { passed, blocked } = appsec.answers(self.file)?;
+            let (status, page) = (Some(blocked.status), Some(blocked.body));
+            let media_type = Some(appsec::MEDIA_TYPE);
+            return Ok((passed, Block { status, page, media_type, is_fixed: true }));
         }
-    }
-
-    /// The response to a blocked request, if the keys of `waf` have this one.
-    fn block(&self, block: &Block) -> Result<Block, InvalidValue> {
-        match self.protocol {
-            Protocol::AppSec(_) => {
-                let response = appsec_response(403, "ban", 403);
-                let page = Some(response.body);
-                let media_type = Some(APPSEC_MEDIA_TYPE);
-                Ok(Block { status: Some(response.status), page, media_type, is_fixed: true })
-            }
-            Protocol::ForwardAuth(_) | Protocol::Spoe(_) => match &self.file.proxy {
-                Some(proxy) if **proxy == AskingProxy::Nginx => {
-                    let status = block.status.unwrap_or(403);
-                    if !matches!(status, 401 | 403) {
-                        let message = format!(
-                            "nginx takes 401 and 403 from `auth_request`, and fails with 500 otherwise; change `block.status`, which is {status}"
-                        );
-                        return Err(InvalidValue::at(proxy, message));
-                    }
-                    Ok(Block { status: Some(status), is_fixed: true, ..block.clone() })
-                }
-                _ => Ok(block.clone()),
-            },
+        // With SPOE, the one to a request that may pass is the acknowledgement without an action.
+        let passed = FixedResponse { status: 200, headers: Vec::new(), body: Arc::default() };
+        let Some(proxy) = self.file.proxy.as_ref().filter(|proxy| ***proxy == AskingProxy::Nginx)
+        else {
+            return Ok((passed, block.clone()));
+        };
+        let status = block.status.unwrap_or(403);
+        if !matches!(status, 401 | 403) {
+            let message = format!(
+                "nginx takes 401 and 403 from `auth_request`, and fails with 500 otherwise; change `block.status`, which is {status}"
+            );
+            return Err(InvalidValue::at(proxy, message));
         }
+        Ok((passed, Block { status: Some(status), is_fixed: true, ..block.clone() }))
     }
 }
 
 /// Bodies that CrowdSec inspects.
 const APPSEC_BODY_BYTES: usize = 10 << 20;
 const APPSEC_BODY_TIME: Duration = Duration::from_secs(1);
-const APPSEC_MEDIA_TYPE: &str = "application/json";
 /// Below the 500 ms that CrowdSec's bouncer for nginx waits.
 const BUDGET: Duration = Duration::from_millis(400);
-
-/// A response to a bouncer, with the action and the status for its client.
-fn appsec_response(status: u16, action: &str, client_status: u16) -> FixedResponse {
-    let body = format!(r#"{{"action":"{action}","http_status":{client_status}}}"#);
-    let headers = vec![("Content-Type".to_owned(), APPSEC_MEDIA_TYPE.to_owned())];
-    FixedResponse { status, headers, body: body.into_bytes().into() }
-}
 
 fn expected_responses(file: &ResponsesFile) -> Result<ExpectedResponses, InvalidValue> {
     Ok(ExpectedResponses {
         timeout: duration(&file.timeout, Duration::from_secs(60))?,
         max: number(&file.max, 1, None, 1000)?,
     })
-}
-
-fn keys(file: &Located<ServeListenerFile>, folder: &Path) -> Result<ApiKeys, InvalidValue> {
-    let mut keys = file.keys.as_ref().map_or_else(Vec::new, |keys| (**keys).clone());
-    if let Some(name) = &file.key_file {
-        let path = folder.join(&**name);
-        let text = std::fs::read_to_string(&path).map_err(|source| {
-            let message = format!("cannot read the keys `{}`", path.display());
-            InvalidValue::at(name, message).with_source(source)
-        })?;
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        keys.extend(lines.map(str::to_owned));
-    }
-    let is_key = |key: &String| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
-    if keys.is_empty() || !keys.iter().all(is_key) {
-        let message = "`keys` or `key-file` must have the keys of the bouncers, in printable ASCII without spaces";
-        return Err(InvalidValue::at(file, message));
-    }
-    Ok(ApiKeys::new(keys))
 }
 
 fn forward_auth(file: &Located<ServeListenerFile>) -> Result<ForwardAuth, InvalidValue> {
@@ -263,7 +231,16 @@ fn route(
     folder: &Path,
 ) -> Result<Route, InvalidValue> {
     let listener = kind.file;
-    if file.waf.is_none() && listener.waf.is_none() {
+    let appsec = AppSec::read(listener, folder)?;
+    if let Some(waf) =
+        listener.waf.as_ref().filter(|waf| waf.rules.is_some() && appsec.waf.is_some())
+    {
+        let message =
+            "`rules` has no effect with `appsec-configs`, which name the rules; remove it";
+        return Err(InvalidValue::at(waf, message));
+    }
+    let layers = [listener.waf.as_ref(), appsec.waf.as_ref(), file.waf.as_ref()];
+    if layers.iter().all(Option::is_none) {
         return Err(InvalidValue::at(listener, "missing key `waf` with the rules"));
     }
     let has_response_body = |waf: &&Located<WafFile>| waf.response_body.is_some();
@@ -283,10 +260,11 @@ fn route(
     } else {
         String::new()
     };
-    let waf = rules.waf(listener.waf.as_ref(), file.waf.as_ref(), &defaults, folder)?;
-    let block = kind.block(waf.as_ref().map_or(&Block::default(), |waf| &waf.block))?;
+    let waf = rules.waf(&layers, &defaults, folder)?;
+    let of_waf = waf.as_ref().map_or_else(Block::default, |waf| waf.block.clone());
+    let (passed, block) = kind.answers(&appsec, &of_waf)?;
+    rules.warnings.extend(appsec.warnings);
     let waf = waf.map(|waf| Arc::new(Waf { block: block.clone(), ..Waf::clone(&waf) }));
-    let passed = kind.passed();
     let passes_late = listener.late == Some(LateFile::Pass);
     let late = if passes_late { passed.clone() } else { FixedResponse::to_blocked(&block, 403) };
     let body_time = duration(&listener.body_time, APPSEC_BODY_TIME)?;

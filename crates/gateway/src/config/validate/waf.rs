@@ -58,25 +58,25 @@ pub(super) struct RuleCache {
     pub(super) warnings: Vec<InvalidValue>,
 }
 
-/// The `waf` keys that apply to a route: its own, then those of the gateway.
-struct Layers<'a>([Option<&'a Located<WafFile>>; 2]);
+/// The `waf` keys that apply to a route: its own first, those of the gateway last.
+struct Layers<'a>(&'a [Option<&'a Located<WafFile>>]);
 
 impl<'a> Layers<'a> {
     fn get<T>(&self, key: impl Fn(&'a WafFile) -> &'a Option<T>) -> Option<&'a T> {
-        self.0.into_iter().flatten().find_map(|file| key(file).as_ref())
+        self.0.iter().copied().flatten().find_map(|file| key(file).as_ref())
     }
 }
 
 impl RuleCache {
-    /// Validates the keys of a route and loads its rules. `defaults` are settings that rule files may change. Returns `None` if nothing is to be inspected.
+    /// Validates the keys of a route, of which the first layer that has one counts, and loads its rules. `defaults` are settings
+    /// that rule files may change. Returns `None` if nothing is to be inspected.
     pub(super) fn waf(
         &mut self,
-        route: Option<&Located<WafFile>>,
-        gateway: Option<&Located<WafFile>>,
+        layers: &[Option<&Located<WafFile>>],
         defaults: &str,
         folder: &Path,
     ) -> Result<Option<Arc<Waf>>, InvalidValue> {
-        let keys = Layers([route, gateway]);
+        let keys = Layers(layers);
         let mode = match keys.get(|file| &file.mode) {
             Some(ModeFile::Off) => return Ok(None),
             Some(ModeFile::DetectionOnly) => EngineMode::DetectionOnly,
@@ -84,10 +84,8 @@ impl RuleCache {
         };
         let Some(files) = keys.get(|file| &file.rules) else {
             let message = "`waf` names no rules; add `rules`, or set `mode: off`";
-            return Err(match keys.0 {
-                [Some(file), _] | [None, Some(file)] => InvalidValue::at(file, message),
-                [None, None] => return Ok(None),
-            });
+            let file = layers.iter().copied().flatten().next();
+            return file.map_or(Ok(None), |file| Err(InvalidValue::at(file, message)));
         };
         let request = keys.get(|file| &file.request_body);
         let response = keys.get(|file| &file.response_body);
