@@ -206,6 +206,27 @@ fn engines_with_same_rules_block_same_requests() {
 }
 
 #[test]
+fn auth_request_blocks_what_shows_without_a_body() {
+    let workspace = workspace();
+    assert_sound(&workspace, "nginx-auth-request", &["rules=none"], "browse");
+    let of = |system: &str, with: &[&str], mix: &str| {
+        let output = check(&workspace, system, with, mix);
+        assert_eq!(output.status.code(), Some(0), "{system}: {}", show(&output));
+        responses(&output)
+    };
+    let (ours, serve) = ("nginx-auth-request", "crowdsec-appsec");
+    let bouncer = ["in_band=crs", "bouncer=nginx", "engine=tollgate"];
+    let mix = "get-10-malicious";
+    assert_eq!(of(ours, &["rules=crs"], mix), of(serve, &bouncer, mix));
+    let blocked = |responses: Vec<(String, u16)>| {
+        responses.into_iter().filter(|(_, status)| *status == 403).count()
+    };
+    let (without, with) =
+        (blocked(of(ours, &["rules=crs"], "realistic")), blocked(of(serve, &bouncer, "realistic")));
+    assert!(0 < without && without < with, "{without} of {with}");
+}
+
+#[test]
 fn engine_without_json_parser_is_refused() {
     let workspace = workspace();
     for (system, with) in PARSERS {
