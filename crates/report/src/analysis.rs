@@ -88,7 +88,8 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let again = subjects.iter().find(is_again);
     let noise_floor = again.and_then(|again| again.prices.get(&Metric::CpuUsPerRequest)?.ratio);
     let judged = subjects.iter().filter(|subject| !is_again(subject));
-    let run_status = RunStatus::of(judged, noise_floor.as_ref());
+    let metric = status::judged_metric(&subjects, &case.load.arrivals);
+    let run_status = RunStatus::of(judged, metric, noise_floor.as_ref());
     let ablation = experiment.ablation.as_ref();
     let ablation = ablation.map(|ablation| ablation::figures(ablation, run, &case.name, &subjects));
     let case = notes::with_rate(case, &run.trials);

@@ -10,14 +10,17 @@ use tollgate_records::stop::EndedBy;
 use tollgate_records::subject::SubjectManifest;
 use tollgate_stats::number::{counted, percent, relative, share, significant};
 use tollgate_stats::{BLOCKS_MIN, Verdict};
+use tollgate_traffic::load_shape::CaseArrivals;
 
 impl RunStatus {
     /// The status of one case. The repeated baseline is not among the subjects.
     pub(super) fn of<'a>(
         subjects: impl Iterator<Item = &'a SubjectAnalysis>,
+        judged: Metric,
         noise_floor: Option<&Range>,
     ) -> Self {
-        let mut verdicts = subjects.filter_map(cpu_verdict).peekable();
+        let verdict = |subject: &SubjectAnalysis| subject.prices.get(&judged)?.verdict;
+        let mut verdicts = subjects.filter_map(verdict).peekable();
         if noise_floor.is_some_and(Range::excludes_one) {
             Self::AaFailed
         } else if verdicts.peek().is_none() {
@@ -50,12 +53,24 @@ impl RunStatus {
     }
 }
 
-fn cpu_price(subject: &SubjectAnalysis) -> Option<&Price> {
-    subject.prices.get(&Metric::CpuUsPerRequest)
+/// The figure that is judged: the CPU or, where no subject has a price in it, the requests per second of a closed loop and the
+/// median latency of an open one.
+pub(super) fn judged_metric(subjects: &[SubjectAnalysis], arrivals: &CaseArrivals) -> Metric {
+    if subjects.iter().any(|subject| subject.prices.contains_key(&Metric::CpuUsPerRequest)) {
+        return Metric::CpuUsPerRequest;
+    }
+    match arrivals {
+        CaseArrivals::Closed { .. } => Metric::ThroughputPerS,
+        CaseArrivals::Open(_) => Metric::LatencyP50Ms,
+    }
 }
 
-fn cpu_verdict(subject: &SubjectAnalysis) -> Option<Verdict> {
-    cpu_price(subject)?.verdict
+fn judged_price<'a>(case: &CaseAnalysis, subject: &'a SubjectAnalysis) -> Option<&'a Price> {
+    subject.prices.get(&judged_metric(&case.subjects, &case.case.load.arrivals))
+}
+
+fn cpu_price(subject: &SubjectAnalysis) -> Option<&Price> {
+    subject.prices.get(&Metric::CpuUsPerRequest)
 }
 
 /// The status in words with its reason. `again` is the name of the repeated baseline.
@@ -94,13 +109,14 @@ fn change(ratio: &Range) -> String {
     format!("{} [{}, {}]", relative(ratio.estimate), relative(ratio.low), relative(ratio.high))
 }
 
-/// The subjects that share one correction; the repeated baseline is judged alone.
+/// The subjects that share one correction, with their prices; the repeated baseline is judged alone.
 fn judged<'a>(
     case: &'a CaseAnalysis,
     again: Option<&str>,
-) -> impl Iterator<Item = (&'a SubjectAnalysis, Verdict)> {
+) -> impl Iterator<Item = (&'a SubjectAnalysis, &'a Price)> {
     let subjects = case.subjects.iter().filter(move |subject| Some(&*subject.name) != again);
-    subjects.filter_map(|subject| Some((subject, cpu_verdict(subject)?)))
+    let prices = subjects.filter_map(|subject| Some((subject, judged_price(case, subject)?)));
+    prices.filter(|(_, price)| price.verdict.is_some())
 }
 
 /// The subjects without a verdict, or the case if it has no price.
@@ -108,14 +124,15 @@ fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<S
     if case.run_status == RunStatus::NoPrice && !case.case.is_baseline_alone() {
         return vec![format!("{} has no price", case.case.name)];
     }
-    let open = judged(case, again).filter(|(_, verdict)| *verdict == Verdict::Inconclusive);
+    let is_open = |price: &Price| price.verdict == Some(Verdict::Inconclusive);
+    let open = judged(case, again).filter(|(_, price)| is_open(price));
     open.map(|(subject, _)| case.qualified(&subject.name, all.len())).collect()
 }
 
 /// Advice on how to get the missing verdicts.
 fn next_step(cases: &[CaseAnalysis], again: Option<&str>) -> String {
     let prices = cases.iter().flat_map(|case| judged(case, again));
-    match prices.filter_map(|(subject, _)| Some(cpu_price(subject)?.n)).min() {
+    match prices.map(|(_, price)| price.n).min() {
         Some(fewest) if fewest < BLOCKS_MIN => {
             format!("a price needs at least {BLOCKS_MIN} valid blocks, and one has {fewest}")
         }
@@ -163,7 +180,17 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     };
     if is_unknown(baseline) {
         let reason = "is a server whose processes are not known";
-        return format!("There is no price in CPU, because the baseline {baseline} {reason}.");
+        let sentence =
+            format!("There is no price in CPU, because the baseline {baseline} {reason}.");
+        let again = again.map(String::as_str);
+        let metric = judged_metric(&case.subjects, &case.case.load.arrivals);
+        let clauses: Vec<String> = judged(case, again)
+            .map(|(subject, price)| served(&subject.name, metric, price, experiment))
+            .collect();
+        return match clauses[..] {
+            [] => sentence,
+            _ => format!("{}. {sentence}", clauses.join("; ")),
+        };
     }
     let mut clauses = match own.cpu_us_per_request {
         None => {
@@ -183,6 +210,35 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
         clauses.push(format!("the CPU of {} was not measured (no `attach`)", list(&unknown)));
     }
     clauses.join("; ") + "."
+}
+
+/// The requests per second or the latency of a subject whose CPU cannot be compared.
+fn served(name: &str, metric: Metric, price: &Price, experiment: &ExperimentManifest) -> String {
+    let baseline = &experiment.baseline;
+    let figure = match metric {
+        Metric::ThroughputPerS => "requests/s",
+        _ => "median latency",
+    };
+    let Some(ratio) = price.ratio else { return format!("{name} has no {figure} to compare") };
+    match price.verdict {
+        Some(Verdict::Same) => {
+            format!("{name} has the {figure} of {baseline} within {}", share(experiment.margin))
+        }
+        Some(Verdict::Inconclusive) if ratio.interval => format!(
+            "{name} has between {} and {} times the {figure} of {baseline}, not settled by {}",
+            significant(ratio.low),
+            significant(ratio.high),
+            counted(price.n, "block")
+        ),
+        Some(Verdict::CostsMore | Verdict::CostsLess) => {
+            format!("{name} has {} times the {figure} of {baseline}", significant(ratio.estimate))
+        }
+        Some(Verdict::Inconclusive) | None => format!(
+            "{name} has about {} times the {figure} of {baseline}, not settled by {}",
+            significant(ratio.estimate),
+            counted(price.n, "block")
+        ),
+    }
 }
 
 /// One clause per subject or, for many, clauses for the two most expensive and the cheapest; and the requests that they

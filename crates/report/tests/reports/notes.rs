@@ -9,7 +9,7 @@ use tollgate_records::run_dir::RunRecords;
 use tollgate_records::subject::{ExternalManifest, Missing, SubjectState};
 use tollgate_records::trial::{ClientRecord, Measurement, TrialRecord, TrialStep, WarmUpRecord};
 use tollgate_records::validity::{HeavyProcess, Invalid};
-use tollgate_report::analysis::{SubjectStatus, analyse};
+use tollgate_report::analysis::{RunStatus, SubjectStatus, analyse};
 use tollgate_traffic::load_shape::{LoadProgram, WarmUp};
 
 /// A measured baseline, and `full` with these trials.
@@ -264,6 +264,43 @@ fn unknown_cpu_is_in_the_headline_and_leaves_the_blocks_of_other_prices() {
     );
     let text = table(&run);
     assert!(!text.contains("(n 6)") && !text.contains("(n k)"), "{text}");
+}
+
+/// Two servers of which only the address is known are judged by what a client sees.
+#[test]
+fn servers_without_cpu_are_judged_by_throughput() {
+    let by_address = |responses: u64| {
+        let mut unknown = costing(20);
+        unknown.cpu.system = None;
+        unknown.cpu.is_unknown = true;
+        unknown.memory_peak_bytes = None;
+        unknown.throughput_per_s = responses as f64;
+        unknown
+    };
+    let trials = |name: &str, responses: u64| -> Vec<_> {
+        let noise = [0, 3, 1, 4, 2, 5];
+        let blocks = (1..).zip(noise);
+        blocks.map(|(block, more)| measured(name, block, by_address(responses + more))).collect()
+    };
+    let compared = |responses: u64| {
+        let trials = [trials("old", 10_000), trials("new", responses)].concat();
+        let mut run = run(&["old", "new"], trials);
+        for subject in &mut run.manifest.experiment.subjects {
+            subject.external =
+                Some(ExternalManifest { url: "http://127.0.0.1:81".to_owned(), attach: None });
+        }
+        analyse(&run)
+    };
+    let slower = compared(8_000);
+    assert_eq!(slower.run_status, RunStatus::Settled);
+    let start = "new has 0.800 times the requests/s of old. There is no price in CPU";
+    assert!(slower.answer.starts_with(start), "{}", slower.answer);
+    let equal = compared(10_000);
+    assert!(
+        equal.answer.starts_with("new has the requests/s of old within 2 %"),
+        "{}",
+        equal.answer
+    );
 }
 
 #[test]
