@@ -122,13 +122,14 @@ fn rules_of_naxsi_on_own_engine_block_the_attacks_of_its_benchmark() {
 }
 
 #[test]
-fn go_engines_block_with_core_rule_set() {
+fn go_engines_and_those_beside_a_proxy_block_with_core_rule_set() {
     let workspace = with_bodies(Workspace::long());
     for (system, with) in [
         ("caddy-coraza", &["rules=crs"][..]),
         ("crowdsec-appsec", &["in_band=crs"]),
         ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx"]),
         ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx", "engine=tollgate"]),
+        ("haproxy-spoe", &["rules=crs"]),
     ] {
         for mix in ["browse", "bodies.toml"] {
             assert_sound(&workspace, system, with, mix);
@@ -151,12 +152,13 @@ fn caddy_engines_without_rules_pass_everything() {
 }
 
 /// Each engine as in the experiment `wafs`, on requests alone, with CRS 4.25.0 by default.
-const COMPARABLE_ENGINES: [(&str, &[&str]); 5] = [
+const COMPARABLE_ENGINES: [(&str, &[&str]); 6] = [
     ("nginx-modsecurity", &["rules=crs", "response_bodies=off"]),
     ("apache-modsecurity", &["rules=crs", "response_bodies=off"]),
     ("caddy-coraza", &["rules=crs", "response_bodies=off"]),
     ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx"]),
     ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx", "engine=tollgate"]),
+    ("haproxy-spoe", &["rules=crs"]),
 ];
 
 #[test]
@@ -195,7 +197,7 @@ fn engines_with_same_rules_block_same_requests() {
         "{rule_sets:?}"
     );
     // 113 of 135 attacks, and 12 of 81 benign templates: as in docs/methodology.md.
-    assert_eq!(counts, [[113, 22, 12, 69]; 5]);
+    assert_eq!(counts, [[113, 22, 12, 69]; 6]);
     for (template, statuses) in &all {
         assert!(
             statuses.len() == COMPARABLE_ENGINES.len()
