@@ -8,9 +8,21 @@ const WORTH_BYTES: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub struct PeakMemory {
     peak_bytes: usize,
+    /// Buffers freed since the last observation, which they may have been too short-lived for.
+    freed_bytes: usize,
 }
 
+/// Smaller buffers come and go with each request, and are no peak.
+const BUFFER_BYTES_MIN: usize = 16 << 10;
+
 impl PeakMemory {
+    /// Notes that the buffers of a connection or stream are freed.
+    pub fn freed(&mut self, bytes: usize) {
+        if bytes >= BUFFER_BYTES_MIN {
+            self.freed_bytes += bytes;
+        }
+    }
+
     /// Takes the current size of all buffers, now and then. Returns true if memory was given back, which takes about a
     /// millisecond per 50 MB.
     pub fn observe(&mut self, bytes: usize) -> bool {
@@ -23,7 +35,7 @@ impl PeakMemory {
 
     /// True if most of the memory of the last peak is free.
     fn is_over(&mut self, bytes: usize) -> bool {
-        self.peak_bytes = self.peak_bytes.max(bytes);
+        self.peak_bytes = self.peak_bytes.max(bytes + std::mem::take(&mut self.freed_bytes));
         let free_bytes = self.peak_bytes - bytes;
         let is_over = free_bytes >= WORTH_BYTES && free_bytes >= self.peak_bytes / 2;
         if is_over {
@@ -46,6 +58,17 @@ fn give_back_free() {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peak_between_observations_is_over_at_the_next() {
+        let mut memory = PeakMemory::default();
+        assert!(!memory.is_over(0));
+        (0..20).for_each(|_| memory.freed(1 << 20));
+        assert!(memory.is_over(1 << 20));
+        assert!(!memory.is_over(1 << 20));
+        (0..20 << 10).for_each(|_| memory.freed(1 << 10));
+        assert!(!memory.is_over(1 << 20));
+    }
 
     #[test]
     fn each_peak_is_over_once() {

@@ -403,6 +403,7 @@ impl Worker {
             self.abort_http2(key, connection);
         }
         let exchange = self.exchanges.remove(key);
+        self.memory.freed(exchange.held_bytes());
         let ip = exchange.client.ip;
         if let Some(stream) = exchange.close(&mut self.shared) {
             return self.release_stream(&stream);

@@ -91,15 +91,16 @@ fn memory_is_bounded_and_given_back() {
     config.limits.held_body_bytes = 2 * BOUND - 1;
     let gateway = TestGateway::start(&config);
     // Also after clients that leave within their bodies.
-    for _ in 0..5 {
+    for buffered in 1..=5 {
         let mut client = gateway.client();
         client.send(post(BOUND) + "b");
-        gateway.turn();
+        gateway.expect_metric("buffered_total{pool=\"default\"}", buffered);
         let mut streamed = gateway.client();
         streamed.send(post(BOUND));
         backend.accept().expect(post(BOUND));
         client.reset();
-        gateway.turn();
+        drop(streamed);
+        gateway.expect_metric("client_connections", 0);
     }
     gateway.expect_metric("buffered_total{pool=\"default\"}", 5);
     gateway.expect_metric("bugs_total", 0);
