@@ -88,6 +88,7 @@ impl External {
             when: "true".to_owned(),
             families: None,
             benign: Some("true".to_owned()),
+            bodies: true,
         };
         Recipe {
             name: SYSTEM.to_owned(),

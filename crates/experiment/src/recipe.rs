@@ -197,6 +197,13 @@ pub struct Blocks {
     /// Expression: true if benign requests may be blocked, even if the mix does not mark them as open. Such blocks
     /// are counted, and the subject is measured. False by default.
     pub benign: Option<String>,
+    /// False if bodies are not inspected: attacks that have one may be blocked or passed.
+    #[serde(default = "inspects_bodies")]
+    pub bodies: bool,
+}
+
+fn inspects_bodies() -> bool {
+    true
 }
 
 /// Attacks that a system detects without blocking them, so that responses do not show whether detection works. The

@@ -39,6 +39,8 @@ pub struct Blocking<'a> {
     pub families: Option<&'a [String]>,
     /// True if benign requests may be blocked.
     pub benign: bool,
+    /// False if bodies are not inspected: attacks that have one may be blocked.
+    pub bodies: bool,
 }
 
 #[derive(Debug, Error)]
@@ -233,7 +235,7 @@ fn listed_request(
     let passed = delivery
         .responses
         .map_or_else(as_listed, |responses| as_recorded(known, listed, responses));
-    let expect = expectation(known, passed, delivery.blocks);
+    let expect = expectation(known, !message.body().is_empty(), passed, delivery.blocks);
     Ok(Request { message, expect, template })
 }
 
@@ -318,20 +320,27 @@ fn request(
         body_contains: message.expect.body_contains.map(|text| Arc::from(text.into_bytes())),
         or_status: None,
     };
-    Ok(Request { message: rendered, expect: expectation(known, passed, delivery.blocks), template })
+    let expect = expectation(known, !rendered.body().is_empty(), passed, delivery.blocks);
+    Ok(Request { message: rendered, expect, template })
 }
 
 /// `passed` is the expected response if nothing blocks the request.
-fn expectation(of: &Template, passed: Expectation, blocks: Option<Blocking<'_>>) -> Expectation {
+fn expectation(
+    of: &Template,
+    has_body: bool,
+    passed: Expectation,
+    blocks: Option<Blocking<'_>>,
+) -> Expectation {
     match blocks {
         None => passed,
-        Some(Blocking { status, families, benign }) => {
+        Some(Blocking { status, families, benign, bodies }) => {
+            let is_inspected = bodies || !has_body;
             let is_of =
                 |families: &[String]| of.family.as_ref().is_some_and(|one| families.contains(one));
             let blocked = Expectation { status: Some(status), ..Expectation::default() };
             match (of.class, families) {
-                (Class::Malicious, Some(families)) if is_of(families) => blocked,
-                (Class::Malicious, None) if !of.open => blocked,
+                (Class::Malicious, Some(families)) if is_inspected && is_of(families) => blocked,
+                (Class::Malicious, None) if is_inspected && !of.open => blocked,
                 (Class::Benign, _) if !of.open && !benign => passed,
                 // One of three statuses.
                 (Class::Malicious | Class::Benign, _) if passed.or_status.is_some() => {
@@ -431,7 +440,8 @@ mod tests {
         );
     }
 
-    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None, benign: false };
+    const EVERY_ATTACK: Blocking<'_> =
+        Blocking { status: 403, families: None, benign: false, bodies: true };
 
     #[test]
     fn open_request_may_be_blocked_and_a_listed_family_must_be() {
@@ -465,6 +475,19 @@ mod tests {
             expected(Some(patches)),
             ["200", "200, or 403", "200, or 403", "200, or 403", "403"]
         );
+    }
+
+    #[test]
+    fn attack_in_a_body_may_pass_a_firewall_that_gets_none() {
+        let text = "title = 'a'\nheaders = ['Host: a']\n\
+                    [[template]]\nname = 'get'\nclass = 'malicious'\nweight = 1\npath = '/'\n\
+                    [[template]]\nname = 'post'\nclass = 'malicious'\nweight = 1\nmethod = 'POST'\npath = '/'\nbody = 'x'\n";
+        let source = NamedText { name: "a.toml".to_owned(), text: text.to_owned() };
+        let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
+        let blocks = Some(Blocking { bodies: false, ..EVERY_ATTACK });
+        let samples = samples(&mix, &Delivery { blocks, ..UNCHANGED }).unwrap();
+        let expected: Vec<String> = samples.iter().map(|one| one.expect.to_string()).collect();
+        assert_eq!(expected, ["403", "200, or 403"]);
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl<'a> Requests<'a> {
             status: self.blocked_status,
             families: self.families.as_deref(),
             benign: self.benign,
+            bodies: self.subject.recipe.file.blocks.as_ref().is_none_or(|blocks| blocks.bodies),
         };
         Delivery {
             prefix: &self.subject.prefix,
