@@ -59,7 +59,7 @@ fn status_of_paused_body(address: &str, bytes: usize) -> String {
     if received.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
         let attack = "&q=../../../../etc/passwd";
         // HAProxy may have refused the rest.
-        let _ = write!(stream, "{:x}\r\n{attack}\r\n0\r\n\r\n", attack.len());
+        write!(stream, "{:x}\r\n{attack}\r\n0\r\n\r\n", attack.len()).ok();
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         received = stream.read_exact(&mut response);
     }
