@@ -22,10 +22,11 @@ pub(crate) const NGINX_FOLDERS: &str = "
     scgi_temp_path FOLDER/scgi;
 ";
 
-/// A server on loopback, ended by TERM.
+/// A server on loopback, ended by TERM or another signal.
 pub(crate) struct ForeignServer {
     child: Started,
     pub(crate) port: u16,
+    ends_by: Signal,
 }
 
 pub(crate) fn free_port() -> u16 {
@@ -51,12 +52,19 @@ impl ForeignServer {
         let child = child
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}; run `make packages`"));
-        let mut server = Self { child: Started::new(child), port };
+        let mut server = Self { child: Started::new(child), port, ends_by: Signal::SIGTERM };
         let is_up = wait_until(PATIENCE, || {
             TcpStream::connect(("127.0.0.1", port)).is_ok() || server.has_ended()
         });
         assert!(is_up && !server.has_ended(), "{command:?} does not listen\n{}", log());
         server
+    }
+
+    /// Lets it end by a signal with which it logs all requests: nginx logs some only once their clients have closed, and
+    /// drops them by TERM.
+    pub(crate) fn ended_by(mut self, signal: Signal) -> Self {
+        self.ends_by = signal;
+        self
     }
 
     fn has_ended(&mut self) -> bool {
@@ -74,8 +82,8 @@ impl ForeignServer {
 
 impl Drop for ForeignServer {
     fn drop(&mut self) {
-        // After TERM, a server stops its workers, too. `Started` kills what does not end.
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).ok();
+        // A server that ends itself stops its workers, too. `Started` kills what does not end.
+        kill(Pid::from_raw(self.child.id().cast_signed()), self.ends_by).ok();
         let server = RefCell::new(self);
         wait_until(PATIENCE, || server.borrow_mut().has_ended());
     }

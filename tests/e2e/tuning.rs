@@ -2,6 +2,7 @@
 
 use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, free_port};
 use crate::support::{Workspace, show, stdout};
+use nix::sys::signal::Signal;
 use rustix::net::{AddressFamily, SocketType};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -103,7 +104,7 @@ impl Server {
         command.arg("-e").arg(folder.join("start.log")).arg("-p").arg(&folder);
         command.arg("-c").arg(folder.join("nginx.conf"));
         let config = CONFIG.replace("NGINX_FOLDERS", NGINX_FOLDERS);
-        Self::start(workspace, ("nginx.conf", &config), format, &mut command)
+        Self::start(workspace, ("nginx.conf", &config), format, &mut command, Signal::SIGQUIT)
     }
 
     fn apache(workspace: &Workspace, format: &str) -> Self {
@@ -112,7 +113,7 @@ impl Server {
         command.arg("-DFOREGROUND").arg("-E").arg(folder.join("start.log"));
         command.arg("-f").arg(folder.join("httpd.conf"));
         let config = apache_modules() + APACHE;
-        Self::start(workspace, ("httpd.conf", &config), format, &mut command)
+        Self::start(workspace, ("httpd.conf", &config), format, &mut command, Signal::SIGWINCH)
     }
 
     fn start(
@@ -120,6 +121,7 @@ impl Server {
         (name, config): (&str, &str),
         format: &str,
         command: &mut Command,
+        ends_by: Signal,
     ) -> Self {
         let folder = workspace.path(".");
         let port = free_port();
@@ -130,7 +132,8 @@ impl Server {
         };
         workspace.write(name, &fill(config));
         workspace.write("server.conf", &fill(SERVER));
-        Self(ForeignServer::start(command, port, || workspace.read("start.log")))
+        let server = ForeignServer::start(command, port, || workspace.read("start.log"));
+        Self(server.ended_by(ends_by))
     }
 
     /// Sends a form from this address of the loopback network and returns the status.
