@@ -94,7 +94,7 @@ fn acknowledge(connection: &mut Connection, id: NotifyId, out: &mut Vec<u8>) {
     connection.acknowledge(id, &variables, out);
 }
 
-/// What was sent consists of whole frames, none of them too long, and nothing follows a DISCONNECT.
+/// Checks that the output consists of whole frames, none of them too long, and that nothing follows a DISCONNECT.
 fn check_frames(outcome: &Outcome, acknowledged: &[NotifyId]) {
     let mut rest = &outcome.sent[..];
     let mut acks = acknowledged.iter();

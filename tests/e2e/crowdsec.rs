@@ -207,7 +207,7 @@ fn bouncers_get_the_same_answers_as_from_crowdsec() {
     }
     assert_eq!(different, []);
     assert!(blocked >= 8, "{blocked}");
-    // What CrowdSec cannot parse, and bouncers then let pass by default, is inspected.
+    // Targets that CrowdSec cannot parse are inspected; bouncers let its answer to them pass by default.
     for uri in ["/%zz/index.php?-d+x", "//a:b/index.php?-d+x", ":/index.php?-d+x"] {
         assert_eq!(exchange(&theirs.address(), &ask(uri, "")), (500, String::new()), "{uri}");
         assert_eq!(exchange(&ours.address, &ask(uri, "")).0, 403, "{uri}");

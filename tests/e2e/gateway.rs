@@ -32,7 +32,7 @@ impl GatewayProcess {
         Self::start_with(workspace, &["gateway", "gateway.yaml"])
     }
 
-    /// Starts it, or what else is configured as one.
+    /// Starts it, or another server of its kind.
     pub(crate) fn start_with(workspace: &Workspace, arguments: &[&str]) -> Self {
         Self::of(workspace.start(arguments))
     }

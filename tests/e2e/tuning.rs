@@ -261,7 +261,7 @@ fn send_mixes(workspace: &Workspace, server: &Server) -> BTreeMap<String, Treate
     let mut templates = BTreeMap::new();
     let url = format!("http://{}/", server.0.address());
     for mix in MIXES {
-        // Other statuses than the mix expects, such as 404, are no failure here.
+        // Other statuses than the mix expects, such as 404, do not fail the test.
         let (_, result) =
             workspace.load(&[&url, "--mix", mix, "-n", "400", "-c", "1", "--seed", "1"]);
         assert_eq!(result["failed"], 0, "{mix}: {result}");

@@ -13,7 +13,7 @@ use crate::foreign_server::ForeignServer;
 use crate::support::{stderr, stdout, wait_until};
 use crate::waf_serve::{ATTACK, PATIENCE, Scene, start_daemon};
 
-/// What a client waits for before it sends the rest of its body.
+/// Pause of a client before the rest of its body.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Scene {

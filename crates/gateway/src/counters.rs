@@ -75,7 +75,7 @@ pub(crate) enum SpoeAnswer {
     Invalid,
     /// The request of a response does not wait, or no longer.
     UnknownId,
-    /// The configuration has no longer the listener.
+    /// The listener was removed from the configuration.
     NoListener,
     /// A state that should be impossible.
     Bug,

@@ -158,7 +158,7 @@ impl Described {
         if let Some(agent) = agent {
             FieldList::push(list, b"User-Agent", agent);
         }
-        // Those of the bouncer's own connection.
+        // Headers of the bouncer's own connection.
         let own = ["host", "user-agent", "transfer-encoding"];
         for (name, value) in head.headers.iter() {
             let is_own = own.iter().any(|own| own.eq_ignore_ascii_case(name));

@@ -39,7 +39,7 @@ pub(crate) struct ThreadListener {
     pub(crate) http2: bool,
     /// `Host` of requests without one.
     pub(crate) default_host: String,
-    /// `None` once the configuration has no longer a listener here that gives verdicts.
+    /// `None` once a listener that gives verdicts was removed from the configuration.
     pub(crate) service: Option<Service>,
 }
 
@@ -137,7 +137,7 @@ impl ThreadListener {
         }
     }
 
-    /// Ends a service that depends on the configuration, which has no longer the listener.
+    /// Ends a service that depends on a listener of the configuration, which was removed from it.
     pub(crate) fn remove(&mut self) {
         self.service.take_if(|service| service.route().is_some());
     }

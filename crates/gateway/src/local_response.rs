@@ -114,7 +114,7 @@ reasons! {
     NoBackend 503 "no-backend",
     QueueFull 503 "queue-full",
     QueueTimeout 503 "queue-timeout",
-    /// The configuration has no longer the listener.
+    /// The listener was removed from the configuration.
     NoListener 503 "no-listener",
     Exhausted 503 "exhausted",
     ConnectTimeout 504 "connect-timeout",

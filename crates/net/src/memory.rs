@@ -8,11 +8,11 @@ const WORTH_BYTES: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub struct PeakMemory {
     peak_bytes: usize,
-    /// Buffers freed since the last observation, which they may have been too short-lived for.
+    /// Buffers freed since the last observation, which may not have seen them.
     freed_bytes: usize,
 }
 
-/// Smaller buffers come and go with each request, and are no peak.
+/// Smaller buffers are freed with each request, and do not count.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
 impl PeakMemory {

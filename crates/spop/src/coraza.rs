@@ -9,7 +9,7 @@ use crate::data::{Reader, Value};
 use crate::error::ConnectionError;
 use crate::frame::{Limits, push_named};
 
-/// What a NOTIFY asks to inspect.
+/// Message of a NOTIFY that is to be inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// `coraza-req`
@@ -32,7 +32,7 @@ pub struct Request<'a> {
     pub method: &'a [u8],
     /// As sent, without the query. `*` where HAProxy finds none.
     pub path: &'a [u8],
-    /// Without `?`. `None`: there is no `?`.
+    /// Without `?`. `None` if the target has no `?`.
     pub query: Option<&'a [u8]>,
     /// `1.1`
     pub version: &'a [u8],
@@ -64,8 +64,8 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
     /// `body-size`, from `req.body_size`: the announced length, or that of the buffered part.
     pub size: Option<u64>,
-    /// `body-complete`, from `internal.htx.has_eom`: the buffer has the end of the message. Alone tells where a chunked body
-    /// fills the buffer exactly.
+    /// `body-complete`, from `internal.htx.has_eom`: the buffer has the end of the message. Only this determines the
+    /// extent of a chunked body that fills the buffer exactly.
     pub is_complete: Option<bool>,
 }
 
@@ -75,7 +75,7 @@ pub enum BodyExtent {
     Whole,
     /// More follows.
     Truncated,
-    /// The arguments do not tell.
+    /// The arguments do not determine it.
     Unknown,
 }
 

@@ -119,7 +119,7 @@ pub struct SpoeListener<'a> {
 }
 
 impl Config {
-    /// The listeners for HAProxy's SPOE, for whoever configures HAProxy.
+    /// The listeners for HAProxy's SPOE, with the values that a configuration of HAProxy needs.
     pub fn spoe_listeners(&self) -> impl Iterator<Item = SpoeListener<'_>> {
         self.listeners.iter().filter_map(|listener| {
             let Service::Spoe(spoe) = listener.service else { return None };

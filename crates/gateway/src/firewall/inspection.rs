@@ -27,7 +27,7 @@ const INLINE_BYTES_MAX: usize = 4 << 10;
 pub(super) enum TransactionName {
     /// Time in seconds, and a number that is unique among threads.
     Numbered { seconds: u64, number: (u32, u32) },
-    /// That of a proxy.
+    /// Chosen by a proxy.
     Given(Box<str>),
 }
 

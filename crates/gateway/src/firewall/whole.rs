@@ -15,7 +15,7 @@ pub(crate) struct WholeBody<'a> {
     pub(crate) is_truncated: bool,
 }
 
-/// What rules found in a transaction.
+/// Findings of rules in a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     /// Identifier of the transaction.
@@ -70,7 +70,7 @@ impl Inspector {
         verdict.and(end)
     }
 
-    /// What rules found in a transaction that has a verdict.
+    /// Returns the findings of rules in a transaction that has a verdict.
     pub(crate) fn findings(&mut self, id: TransactionId) -> Findings {
         let Some(inspection) = self.inspection(id) else { return Findings::default() };
         let transaction = inspection.session.transaction();

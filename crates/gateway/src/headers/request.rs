@@ -44,7 +44,7 @@ pub(crate) struct RequestSummary {
 }
 
 impl RequestSummary {
-    /// Of a request that asks for no upgrade and is no stream.
+    /// Summary of a request without an upgrade, not of a stream.
     pub(crate) fn of_plain(head: &RequestHead<'_>) -> Self {
         Self {
             version: head.version,

@@ -184,8 +184,8 @@ fn whole_body<'a>(shared: &mut Shared, bytes: &'a [u8], extent: BodyExtent) -> W
             counters.spoe_unknown_extents.add(1);
             if shared.spoe_log.allow(shared.now) {
                 log(format_args!(
-                    "a message of HAProxy does not tell whether its body is whole, so it counts as truncated; add \
-                     `body-complete=internal.htx.has_eom` to its `args` (logged once a minute, counted in /metrics)"
+                    "HAProxy sends no `body-complete`, so that a body without `Content-Length` counts as truncated; add \
+                     `body-complete=internal.htx.has_eom` to `args` in its SPOE configuration (logged once a minute, counted in /metrics)"
                 ));
             }
         }

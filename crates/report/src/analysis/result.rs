@@ -150,7 +150,7 @@ pub enum SubjectStatus {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum RunStatus {
-    /// Every price in CPU per request has a verdict.
+    /// Every price has a verdict: in CPU per request or, where the CPU is unknown, in requests per second or median latency.
     Settled,
     /// At least one price has no verdict yet.
     #[strum(serialize = "Not settled")]

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Service { name: "tollgate gateway", path, read: Config::read }.run(args.check)
 }
 
-/// A gateway, or what else is configured as one, until a signal ends it.
+/// A server of the gateway's kind: `tollgate gateway` or `tollgate waf serve`. A signal ends it.
 pub(super) struct Service<'a> {
     /// In messages.
     pub(super) name: &'static str,

@@ -85,8 +85,8 @@ impl Key<'_> {
             output.push(b'&');
         }
         output.extend_from_slice(self.variable.name().as_bytes());
-        // A value may have an empty name. The text of XML, and a whole collection that is counted, have none.
-        let has_name = !self.name.is_empty() || !self.count && self.variable != Variable::Xml;
+        // A value may have an empty name, unlike a whole collection that is counted.
+        let has_name = !self.name.is_empty() || !self.count;
         if self.variable.is_collection() && has_name {
             output.push(b':');
             output.extend_from_slice(self.name);

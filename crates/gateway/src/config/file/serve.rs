@@ -78,7 +78,7 @@ pub(in crate::config) struct ServeListenerFile {
 pub(in crate::config) struct ResponsesFile {
     /// Time for the response. The request is then logged; a response that comes later is treated as `late` says. Default: 1m.
     pub(in crate::config) timeout: Option<Located<HumanDuration>>,
-    /// Requests that wait; beyond it the oldest is given up. Each takes some 100 kB. Default: 1000.
+    /// Requests that wait; beyond it the oldest is given up. Their memory is limited by `limits.held_body_bytes`. Default: 1000.
     pub(in crate::config) max: Option<Located<usize>>,
 }
 

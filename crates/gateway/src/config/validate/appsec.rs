@@ -196,19 +196,27 @@ fn rule_files(
     base: &Path,
     at: &Located<String>,
 ) -> Result<Vec<String>, InvalidValue> {
+    let wanted = glob::Pattern::new(pattern).map_err(|error| {
+        let message = format!("`{pattern}` of `{}` is not a pattern of names", **at);
+        InvalidValue::at(at, message).with_source(error)
+    })?;
     let folder = base.join(rules);
     let entries = fs::read_dir(&folder).map_err(|source| {
         let message = format!("cannot read the folder of rules `{}`", folder.display());
         InvalidValue::at(at, message).with_source(source)
     })?;
-    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    let names: Result<Vec<_>, _> = entries.map(|entry| Ok(entry?.file_name())).collect();
+    let mut names = names.map_err(|source: std::io::Error| {
+        let message = format!("cannot read the folder of rules `{}`", folder.display());
+        InvalidValue::at(at, message).with_source(source)
+    })?;
     names.sort();
     let mut found = Vec::new();
     for name in names {
         let path = rules.join(&name);
         if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
             let NamedRules { name } = parse(&base.join(&path), at)?;
-            if name.is_some_and(|name| matches(pattern.as_bytes(), name.as_bytes())) {
+            if name.is_some_and(|name| wanted.matches(&name)) {
                 found.push(path.display().to_string());
             }
         }
@@ -219,17 +227,6 @@ fn rule_files(
         return Err(InvalidValue::at(at, message));
     }
     Ok(found)
-}
-
-/// True if `*` for any text and `?` for any byte make the name of the pattern.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern, name) {
-        ([], []) => true,
-        ([b'*', rest @ ..], _) => (0..=name.len()).any(|at| matches(rest, &name[at..])),
-        ([b'?', rest @ ..], [_, name @ ..]) => matches(rest, name),
-        ([byte, rest @ ..], [first, name @ ..]) => byte == first && matches(rest, name),
-        _ => false,
-    }
 }
 
 fn parse<T: serde::de::DeserializeOwned>(
