@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use jiff::Zoned;
+use tollgate_firewall::OnFault;
+use tollgate_firewall::workers::{Bound, with_bound};
 use tollgate_waf::{
     Collections, Connection, EngineMode, Intervention, Match, RuleInfo, Severity, Transaction,
     Worker,
@@ -18,35 +20,6 @@ use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
 use crate::debug_log::{DebugLog, Level, describe};
 use crate::error_log::{Cause, Effect, ErrorLine};
 use crate::rules::RuleSources;
-use crate::workers::{Bound, with_bound};
-
-/// Environment variable with the reaction to a bug of the firewall.
-const ON_FAULT: &str = "TOLLGATE_WAF_ON_FAULT";
-/// Reaction to a bug of the firewall: a transaction in which it panicked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnFault {
-    /// Ends the transaction with status 500.
-    Deny,
-    /// Lets it pass without inspection.
-    Pass,
-}
-
-impl OnFault {
-    /// `Pass` if the environment says so.
-    pub(crate) fn from_environment() -> Self {
-        match std::env::var(ON_FAULT) {
-            Ok(value) if value == "pass" => Self::Pass,
-            _ => Self::Deny,
-        }
-    }
-
-    pub(crate) fn verdict(self) -> Option<Decision> {
-        let log = format!(
-            "bug in the firewall, transaction not inspected; set {ON_FAULT}=pass to let such requests pass"
-        );
-        (self == Self::Deny).then_some(Decision { status: 500, url: None, log })
-    }
-}
 
 /// End of a transaction.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +29,14 @@ pub(crate) struct Decision {
     pub(crate) url: Option<String>,
     /// Text for the server's log.
     pub(crate) log: String,
+}
+
+impl Decision {
+    /// The reaction to a bug of the firewall.
+    pub(crate) fn of_fault(on_fault: OnFault) -> Option<Self> {
+        let decision = Self { status: 500, url: None, log: OnFault::advice() };
+        (on_fault == OnFault::Deny).then_some(decision)
+    }
 }
 
 /// Values that rules keep across requests. Each process that a server forks has its own, as with libmodsecurity.

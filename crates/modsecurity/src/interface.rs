@@ -16,14 +16,14 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+
+use tollgate_firewall::{OnFault, workers};
 
 use crate::NAME_WITH_NUL as NAME;
-use crate::inspection::{Decision, Inspection, OnFault};
+use crate::inspection::{Decision, Inspection};
 use crate::rules::{NO_REMOTE_RULES, RuleSources};
-use crate::workers;
 
 /// Writes a line of text into the server's log. The first argument is the one given with the transaction.
 type LogCallback = unsafe extern "C" fn(*mut c_void, *const c_void);
@@ -101,18 +101,11 @@ type ErrorSlot<'a> = Option<&'a mut MaybeUninit<*const c_char>>;
 
 /// Runs a function of the interface; `None` if it panics.
 fn guard<R>(call: impl FnOnce() -> R) -> Option<R> {
-    static REPORT: Once = Once::new();
-    let result = catch_unwind(AssertUnwindSafe(|| {
+    tollgate_firewall::guard(|| {
         #[cfg(test)]
         tests::panic_if_planted();
         call()
-    }));
-    if result.is_err() {
-        REPORT.call_once(|| {
-            eprintln!("tollgate: bug in the firewall, see above; the transaction ends; further bugs are not logged");
-        });
-    }
-    result.ok()
+    })
 }
 
 /// Returns a copy that the caller frees with `free`, cut at the first NUL; null without memory.
@@ -532,7 +525,7 @@ extern "C" fn msc_intervention(
     let is_ended = guard(|| {
         if matches!(transaction.state, State::Faulted) {
             transaction.state = State::FaultReported;
-            decision = transaction.on_fault.verdict();
+            decision = Decision::of_fault(transaction.on_fault);
         }
         let Some(Decision { status, url, log }) = decision else { return false };
         intervention.write(ModSecurityIntervention {

@@ -1,8 +1,6 @@
 //! The configuration of a gateway: the file as written ([`file`]), its validation (`validate`) and the validated values.
 
-mod error;
 mod file;
-mod located;
 mod pool;
 mod route;
 mod serve;
@@ -11,7 +9,6 @@ mod settings;
 mod tests;
 mod timeouts;
 mod validate;
-mod waf;
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -19,12 +16,13 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
+pub use tollgate_firewall::Waf;
+pub use tollgate_firewall::config::ConfigError;
+use tollgate_firewall::config::InvalidValue;
 pub use tollgate_net::Address;
 
 use crate::resolve::Resolver;
 pub use crate::resolve::{AddressFamily, Resolve};
-pub use error::ConfigError;
-use error::InvalidValue;
 pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
 };
@@ -32,16 +30,15 @@ pub use route::{
     Action, FixedResponse, Forwarded, HeaderEdits, HostPattern, PathForm, Redirect, Requests,
     Route, Scheme,
 };
-pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId, blocked_phrase};
+pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(test)]
 pub(crate) use serve::AskingProxy;
 pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
 pub use serve::{Service, Spoe, Verdicts};
-pub use settings::{AccessLog, Config, Limits, Listener, SpoeListener};
+pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
 use validate::Validated;
-pub use waf::{AuditLog, Waf};
 
 /// Larger configuration files are refused.
 const FILE_BYTES_MAX: u64 = 4 << 20;

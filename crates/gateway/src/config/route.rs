@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_http1::reason_phrase;
+use tollgate_firewall::{Block, BlockResponse, Waf};
 
 use super::pool::PoolId;
 use super::timeouts::Timeouts;
-use super::waf::{Block, Waf};
 
 /// Index of a route in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,26 +89,9 @@ pub struct FixedResponse {
 impl FixedResponse {
     /// The response to a request that a rule blocks with `status`.
     pub(crate) fn to_blocked(block: &Block, status: u16) -> Self {
-        let status = block.status.unwrap_or(status);
-        let content_type = match block.media_type.unwrap_or("text/plain") {
-            text if text.starts_with("text/") => format!("{text}; charset=utf-8"),
-            other => other.to_owned(),
-        };
-        let body = match &block.page {
-            Some(page) => Arc::clone(page),
-            None if status < 400 => b"Blocked\n"[..].into(),
-            None => format!("{}\n", blocked_phrase(status)).into_bytes().into(),
-        };
+        let BlockResponse { status, content_type, body } = block.response(status);
         let headers = vec![("Content-Type".to_owned(), content_type)];
         Self { status, headers, body }
-    }
-}
-
-/// The phrase of a status that a rule names, which can be any.
-pub(crate) fn blocked_phrase(status: u16) -> &'static str {
-    match reason_phrase(status) {
-        "" => "Blocked",
-        phrase => phrase,
     }
 }
 

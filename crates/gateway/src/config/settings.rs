@@ -13,7 +13,6 @@ use super::pool::{Backend, Pool, PoolId, Target, expand};
 use super::route::{Forwarded, Requests, Route};
 use super::serve::Service;
 use super::timeouts::Timeouts;
-use super::waf::AuditLog;
 use crate::resolve::{Addresses, Resolve};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,4 +192,13 @@ impl Default for Limits {
 pub struct AccessLog {
     pub to: LogTarget,
     pub format: LogFormat,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    pub to: LogTarget,
+    /// Logs transactions without a match, too.
+    pub all: bool,
+    /// In lower case.
+    pub masked: Vec<String>,
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tollgate_firewall::{Rules, blocked_phrase, inbound_score};
 use tollgate_http1::BodyFraming;
 use tollgate_waf::{
     BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
@@ -13,9 +14,8 @@ use tollgate_waf::{
 
 use super::counters::Inspected;
 use super::route::Firewall;
-use super::rules::Rules;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext};
-use crate::config::{FixedResponse, blocked_phrase};
+use crate::config::FixedResponse;
 use crate::local_response::{LocalResponse, Reason};
 
 /// Bytes of a message that are inspected on the thread of its client. The most expensive text costs 0.4 ms per kilobyte, so
@@ -218,12 +218,7 @@ impl Inspection {
 
     /// Score of the rules that can block, of CRS 4 or 3.
     pub(super) fn score(&self) -> Option<i64> {
-        let text = self
-            .session
-            .transaction()
-            .tx("blocking_inbound_anomaly_score")
-            .or_else(|| self.session.transaction().tx("anomaly_score"))?;
-        std::str::from_utf8(&text).ok()?.parse().ok()
+        inbound_score(self.session.transaction())
     }
 
     /// True if a rule matched that is to be logged.

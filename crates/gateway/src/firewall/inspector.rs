@@ -9,13 +9,13 @@ use std::thread;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use tollgate_firewall::Rules;
 use tollgate_http1::{ParseError, ResponseHead};
 use tollgate_net::Waker;
 use tollgate_waf::{Direction, Extent, Next, Transaction, Worker};
 
 use super::audit::{AuditFile, AuditWriter};
 use super::inspection::Inspection;
-use super::rules::Rules;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};

@@ -13,7 +13,6 @@ mod counters;
 mod inspection;
 mod inspector;
 mod route;
-mod rules;
 mod verdict;
 mod waiting;
 mod whole;
@@ -22,7 +21,6 @@ pub(crate) use audit::AuditFile;
 pub(crate) use counters::FirewallCounters;
 pub(crate) use inspector::Inspector;
 pub(crate) use route::Firewall;
-pub(crate) use rules::Rules;
 pub(crate) use tollgate_waf::Direction;
 pub(crate) use verdict::{
     FirewallVerdict, InspectedHead, InspectedResponse, Outcome, RequestContext, TransactionId,

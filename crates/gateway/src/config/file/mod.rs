@@ -2,7 +2,6 @@
 //! Schema.
 
 mod serve;
-mod waf;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,15 +9,12 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
+use tollgate_firewall::config::file::WafFile;
+use tollgate_firewall::config::{HumanDuration, Located};
 
-use super::located::{HumanDuration, Located};
 use super::route::{Forwarded, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
-pub(super) use waf::{
-    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile,
-    RequestBodyFile, WafFile,
-};
 
 /// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as
 /// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`, those of backends also as `backend.example:8080`. Relative paths are resolved against the folder
@@ -540,4 +536,29 @@ pub(super) enum LogFormatFile {
     Combined,
     /// One JSON object per line.
     Json,
+}
+
+/// Log of inspected transactions, as JSON objects, one per line.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "audit log")]
+pub(super) struct AuditLogFile {
+    /// File to append to, or `stdout`.
+    pub(super) to: Located<String>,
+    /// Transactions to log. Default: `relevant`.
+    pub(super) include: Option<IncludeFile>,
+    /// Names of arguments, headers and cookies whose values are replaced by `***`, in any case. Default: names of
+    /// credentials, such as `authorization`, `cookie` and `password`.
+    pub(super) masked: Option<Vec<String>>,
+}
+
+/// Transactions in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "include")]
+pub(super) enum IncludeFile {
+    /// Transactions with a match or an exceeded limit.
+    Relevant,
+    /// All that were inspected.
+    All,
 }

@@ -2,9 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_firewall::config::file::WafFile;
+use tollgate_firewall::config::{HumanDuration, Located};
 
-use super::{AccessLogFile, AuditLogFile, LimitsFile, TimeoutsFile, TlsFile, WafFile};
-use crate::config::located::{HumanDuration, Located};
+use super::{AccessLogFile, AuditLogFile, LimitsFile, TimeoutsFile, TlsFile};
 use crate::config::serve::AskingProxy;
 
 /// Configuration of `tollgate waf serve`. The keys besides `listeners` are those of `tollgate gateway`.

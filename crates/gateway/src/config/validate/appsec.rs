@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
+use tollgate_firewall::config::file::{RequestBodyFile, WafFile};
+use tollgate_firewall::config::{InvalidValue, Located};
 
-use crate::config::error::InvalidValue;
-use crate::config::file::{RequestBodyFile, ServeListenerFile, WafFile};
-use crate::config::located::Located;
+use crate::config::file::ServeListenerFile;
 use crate::config::route::FixedResponse;
 use crate::config::serve::ApiKeys;
 

@@ -5,39 +5,35 @@ mod pools;
 mod requests;
 mod resources;
 mod routes;
-mod rule_files;
 mod scalars;
 pub(super) mod serve;
 mod tls;
-mod waf;
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
 use tollgate_accesslog::LogFormat;
+use tollgate_firewall::config::{InvalidValue, Located, RuleCache, number};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 use tollgate_net::Address;
 use tollgate_waf::CollectionLimits;
 
-use super::error::InvalidValue;
 use super::file::{
-    AccessLogFile, ConfigFile, LimitsFile, ListenerFile, LogFormatFile, RequestsFile, ResolveFile,
-    TimeoutsFile,
+    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, LogFormatFile,
+    RequestsFile, ResolveFile, TimeoutsFile,
 };
-use super::located::Located;
 use super::route::Forwarded;
 use super::serve::Service;
-use super::settings::{AccessLog, Config, Limits, Listener};
+use super::settings::{AccessLog, AuditLog, Config, Limits, Listener};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
 use pools::pools;
 use requests::{forwarded, requests};
 use resources::Resources;
 use routes::routes;
-use scalars::{address, duplicate, duration, log_target, number};
+use scalars::{address, duplicate, duration, log_target};
 use tls::listener_tls;
-use waf::{RuleCache, audit_log};
 
 const THREADS_MAX: u16 = 256;
 /// The smallest limit that leaves room for an ordinary request.
@@ -48,6 +44,22 @@ const HTTP2_STREAM_WINDOW_MAX: u32 = 16 << 20;
 /// The initial one (RFC 9113, section 6.9.2), which can only grow.
 const HTTP2_CONNECTION_WINDOW_MIN: u32 = 65_535;
 const HTTP2_CONNECTION_WINDOW_MAX: u32 = 256 << 20;
+
+/// Names whose values are not logged by default.
+const MASKED: [&str; 12] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "password",
+    "passwd",
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "access_token",
+    "api_key",
+    "x-api-key",
+];
 
 /// A configuration and warnings, or the errors.
 pub(super) type Validated = Result<(Config, Vec<InvalidValue>), Vec<InvalidValue>>;
@@ -270,4 +282,13 @@ fn access_log(file: &AccessLogFile, folder: &Path) -> Result<AccessLog, InvalidV
         Some(LogFormatFile::Json) => LogFormat::Json,
     };
     Ok(AccessLog { to, format })
+}
+
+fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, InvalidValue> {
+    let masked = match &file.masked {
+        Some(names) => names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        None => MASKED.map(str::to_owned).to_vec(),
+    };
+    let to = log_target(&file.to, folder)?;
+    Ok(AuditLog { to, all: file.include == Some(IncludeFile::All), masked })
 }

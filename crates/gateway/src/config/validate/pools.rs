@@ -4,15 +4,15 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tollgate_firewall::config::{InvalidValue, Located, check_header_name, number};
+
 use super::resources::Resources;
-use super::scalars::{address, check_header_name, duplicate, duration, number, path};
+use super::scalars::{address, duplicate, duration, path};
 use super::tls::PoolTls;
-use crate::config::error::InvalidValue;
 use crate::config::file::{
     BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
     StatusesFile,
 };
-use crate::config::located::Located;
 use crate::config::pool::{
     Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, HealthRequest, Pool, Protocol, Target,
     expand,

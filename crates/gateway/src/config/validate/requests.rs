@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::scalars::check_header_name;
-use crate::config::error::InvalidValue;
+use tollgate_firewall::config::{InvalidValue, Located, check_header_name};
+
 use crate::config::file::{ForwardedFile, HeaderEditsFile, RequestsFile};
-use crate::config::located::Located;
 use crate::config::route::{Forwarded, HeaderEdits, REQUEST_OVERRIDES, Requests};
 use tollgate_http1::is_token;
 

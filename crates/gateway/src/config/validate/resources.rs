@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::config::error::InvalidValue;
-use crate::config::located::Located;
+use tollgate_firewall::config::{InvalidValue, Located};
+
 use crate::resolve::{Addresses, HostName, Resolve};
 
 /// Files and names that a configuration needs. Those that cannot be read or resolved are collected, so that all are

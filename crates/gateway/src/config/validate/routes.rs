@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
 
+use tollgate_firewall::config::{InvalidValue, Located, number, suggestion};
+
 use super::requests::{header_edits, headers};
-use super::scalars::{duration, number, path};
-use crate::config::error::{InvalidValue, suggestion};
+use super::scalars::{duration, path};
 use crate::config::file::{ConfigFile, RedirectFile, RequestTimeoutsFile, RespondFile, RouteFile};
-use crate::config::located::Located;
 use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{Action, FixedResponse, HeaderEdits, HostPattern, Redirect, Route};
 use crate::config::timeouts::Timeouts;

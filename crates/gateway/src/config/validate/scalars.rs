@@ -1,15 +1,11 @@
-//! Numbers, durations, addresses, paths and names.
+//! Durations, addresses, paths and names.
 
-use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
-use tollgate_http1::is_token;
+use tollgate_firewall::config::{HumanDuration, InvalidValue, Located};
 use tollgate_net::Address;
-
-use crate::config::error::InvalidValue;
-use crate::config::located::{HumanDuration, Located};
 
 const DURATION_MIN: Duration = Duration::from_millis(1);
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -66,23 +62,6 @@ pub(super) fn duration(
     }
 }
 
-pub(super) fn number<'a, N: Copy + Ord + Display + 'a>(
-    value: impl Into<Option<&'a Located<N>>>,
-    low: N,
-    high: Option<N>,
-    default: N,
-) -> Result<N, InvalidValue> {
-    let Some(value) = value.into() else { return Ok(default) };
-    if **value >= low && high.is_none_or(|high| **value <= high) {
-        return Ok(**value);
-    }
-    let expected = match high {
-        Some(high) => format!("{low} to {high}"),
-        None => format!("{low} or more"),
-    };
-    Err(InvalidValue::at(value, format!("{} is out of range: expected {expected}", **value)))
-}
-
 /// A path that can be sent as a request target, without these characters.
 pub(super) fn path(text: &Located<String>, forbidden: &str) -> Result<String, InvalidValue> {
     let is_allowed = |c: char| c.is_ascii_graphic() && !forbidden.contains(c);
@@ -95,11 +74,4 @@ pub(super) fn path(text: &Located<String>, forbidden: &str) -> Result<String, In
         **text
     );
     Err(InvalidValue::at(text, message))
-}
-
-pub(super) fn check_header_name<T>(name: &str, at: &Located<T>) -> Result<(), InvalidValue> {
-    if is_token(name.as_bytes()) {
-        return Ok(());
-    }
-    Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
 }

@@ -4,21 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_firewall::config::file::WafFile;
+use tollgate_firewall::config::{InvalidValue, Located, RuleCache, check_header_name, number};
+use tollgate_firewall::{Block, Waf};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
 use super::appsec::{self, Answers, AppSec};
 use super::resources::Resources;
-use super::scalars::{check_header_name, duration, number};
+use super::scalars::duration;
 use super::tls::listener_tls;
-use super::waf::{RuleCache, audit_log};
 use super::{
-    Validated, access_log, admin, limits, listener_address, threads, timeouts, with_resources,
+    Validated, access_log, admin, audit_log, limits, listener_address, threads, timeouts,
+    with_resources,
 };
-use crate::config::error::InvalidValue;
-use crate::config::file::{
-    DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile, WafFile,
-};
-use crate::config::located::Located;
+use crate::config::file::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
 use crate::config::pool::PoolId;
 use crate::config::route::{
     Action, FixedResponse, Forwarded, Requests, Route, RouteId, VerdictRules,
@@ -28,7 +27,6 @@ use crate::config::serve::{
 };
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
-use crate::config::waf::{Block, Waf};
 use crate::resolve::Resolve;
 
 /// Validates a file. Relative paths are resolved against `folder`.

@@ -8,10 +8,10 @@ use tollgate_tls::{
     ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
+use tollgate_firewall::config::{InvalidValue, Located};
+
 use super::resources::Resources;
-use crate::config::error::InvalidValue;
 use crate::config::file::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
-use crate::config::located::Located;
 use crate::config::pool::{Protocol, Target};
 use tollgate_net::Address;
 

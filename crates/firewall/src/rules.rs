@@ -6,8 +6,8 @@ use tollgate_waf::{RuleSet, Worker};
 
 /// A rule set, shared by all routes that have the same.
 #[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) set: Arc<RuleSet>,
+pub struct Rules {
+    pub set: Arc<RuleSet>,
     /// Workers whose caches are filled.
     warm: Mutex<Vec<Worker>>,
 }
@@ -21,13 +21,13 @@ impl PartialEq for Rules {
 impl Eq for Rules {}
 
 impl Rules {
-    pub(crate) fn new(set: RuleSet) -> Self {
+    pub fn new(set: RuleSet) -> Self {
         Self { set: Arc::new(set), warm: Mutex::default() }
     }
 
     /// Compiles the common regexes and fills the caches of a worker for each thread, which takes too long for the data
     /// path.
-    pub(super) fn warm_up(&self, threads: usize) {
+    pub fn warm_up(&self, threads: usize) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         while warm.len() < threads {
             let mut worker = Worker::new();
@@ -37,7 +37,7 @@ impl Rules {
     }
 
     /// Takes a worker whose caches are filled.
-    pub(super) fn warm_worker(&self) -> Option<Worker> {
+    pub fn warm_worker(&self) -> Option<Worker> {
         self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }

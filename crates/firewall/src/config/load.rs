@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use tollgate_waf::{Builder, Compression, EngineMode, LimitAction, LoadError, RuleSet};
 
+use super::error::InvalidValue;
+use super::file::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
+use super::located::Located;
 use super::rule_files::{CRS, InstalledCrs, body_rules};
-use super::scalars::{check_header_name, log_target, number};
-use crate::config::error::InvalidValue;
-use crate::config::file::{
-    AuditLogFile, BlockFile, CompressedFile, CrsFile, IncludeFile, ModeFile, OverLimitFile, WafFile,
-};
-use crate::config::located::Located;
-use crate::config::waf::{AuditLog, Block, Waf};
-use crate::firewall::Rules;
+use super::scalars::{check_header_name, number};
+use super::{Block, Waf};
+use crate::rules::Rules;
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
 const OPTIONS_RULE: u64 = 4_000_000_000;
@@ -25,37 +23,13 @@ const RATIO_MAX: u32 = 100;
 /// Settings that rule files may change.
 const DEFAULTS: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
 
-const MASKED: [&str; 12] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "password",
-    "passwd",
-    "pass",
-    "pwd",
-    "secret",
-    "token",
-    "access_token",
-    "api_key",
-    "x-api-key",
-];
-
-pub(super) fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, InvalidValue> {
-    let masked = match &file.masked {
-        Some(names) => names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-        None => MASKED.map(str::to_owned).to_vec(),
-    };
-    let to = log_target(&file.to, folder)?;
-    Ok(AuditLog { to, all: file.include == Some(IncludeFile::All), masked })
-}
-
 /// Rule sets that were loaded for one configuration.
 #[derive(Default)]
-pub(super) struct RuleCache {
+pub struct RuleCache {
     by_text: HashMap<String, Arc<Rules>>,
     /// Sets without settings and exclusions, by their text.
     shared: HashMap<String, RuleSet>,
-    pub(super) warnings: Vec<InvalidValue>,
+    pub warnings: Vec<InvalidValue>,
 }
 
 /// The `waf` keys that apply to a route: its own first, those of the gateway last.
@@ -70,7 +44,7 @@ impl<'a> Layers<'a> {
 impl RuleCache {
     /// Validates the keys of a route, of which the first layer that has one counts, and loads its rules. `defaults` are settings
     /// that rule files may change. Returns `None` if nothing is to be inspected.
-    pub(super) fn waf(
+    pub fn waf(
         &mut self,
         layers: &[Option<&Located<WafFile>>],
         defaults: &str,

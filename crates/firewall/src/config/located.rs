@@ -11,10 +11,10 @@ use serde_saphyr::Spanned;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent, bound(deserialize = "T: Deserialize<'de>"))]
 #[schemars(inline)]
-pub(super) struct Located<T>(#[schemars(with = "T")] pub(super) Spanned<T>);
+pub struct Located<T>(#[schemars(with = "T")] pub Spanned<T>);
 
 impl<T> Located<T> {
-    pub(super) fn line(&self) -> u64 {
+    pub fn line(&self) -> u64 {
         self.0.referenced.line()
     }
 }
@@ -36,7 +36,7 @@ impl<T: Serialize> Serialize for Located<T> {
 /// A duration such as `10s` or `1m 30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 #[schemars(inline, transparent)]
-pub(super) struct HumanDuration(#[schemars(with = "String")] pub(super) Duration);
+pub struct HumanDuration(#[schemars(with = "String")] pub Duration);
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,27 +40,27 @@ fn chain(error: &dyn Error) -> String {
 
 /// A syntax error or an invalid value, without the name of the file.
 #[derive(Debug)]
-pub(super) struct InvalidValue {
+pub struct InvalidValue {
     location: Location,
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl InvalidValue {
-    pub(super) fn at<T>(value: &Located<T>, message: impl Into<String>) -> Self {
+    pub fn at<T>(value: &Located<T>, message: impl Into<String>) -> Self {
         Self { location: value.0.referenced, message: message.into(), source: None }
     }
 
-    pub(super) fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
     /// True if this says the same about the same place.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (self.location, &self.message) == (other.location, &other.message)
     }
 
-    pub(super) fn in_file(self, file: &str) -> ConfigError {
+    pub fn in_file(self, file: &str) -> ConfigError {
         ConfigError::Invalid {
             file: file.to_owned(),
             line: self.location.line().max(1),
@@ -73,7 +73,7 @@ impl InvalidValue {
 
 impl InvalidValue {
     /// `text` is the file.
-    pub(super) fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
+    pub fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
         use serde_saphyr::Error as Yaml;
 
         let error = error.without_snippet();
@@ -162,7 +162,7 @@ fn kind(of_yaml: &'static str) -> &'static str {
 }
 
 /// "; did you mean `x`?" or, if nothing is near, the list of known words.
-pub(super) fn suggestion<'a>(
+pub fn suggestion<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
 ) -> String {

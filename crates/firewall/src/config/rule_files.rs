@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Stands for the installed Core Rule Set in `rules`.
-pub(super) const CRS: &str = "crs";
+pub(crate) const CRS: &str = "crs";
 
 /// Folders of the rules of the Core Rule Set, and of its setup: of the packages of Debian and others, and of its own archive.
 const CRS_FOLDERS: [[&str; 2]; 7] = [
@@ -24,17 +24,17 @@ const VERSION_BYTES_MAX: u64 = 64 << 10;
 
 /// An installed Core Rule Set.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct InstalledCrs {
+pub(crate) struct InstalledCrs {
     /// Files and patterns to include, in this order.
-    pub(super) includes: Vec<PathBuf>,
-    pub(super) folder: PathBuf,
+    pub(crate) includes: Vec<PathBuf>,
+    pub(crate) folder: PathBuf,
     /// Such as `4.25.0`.
-    pub(super) version: String,
+    pub(crate) version: String,
 }
 
 impl InstalledCrs {
     /// The first that is below `root`.
-    pub(super) fn find(root: &Path) -> Option<Self> {
+    pub(crate) fn find(root: &Path) -> Option<Self> {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         CRS_FOLDERS.iter().find_map(|[rules, setup]| Self::in_folders(below(rules), &below(setup)))
     }
@@ -58,7 +58,7 @@ impl InstalledCrs {
     }
 
     /// The folders in which it is looked for.
-    pub(super) fn folders() -> String {
+    pub(crate) fn folders() -> String {
         CRS_FOLDERS.map(|[rules, _]| rules).join(", ")
     }
 }
@@ -73,7 +73,7 @@ fn version(file: &Path) -> Option<String> {
 
 /// The rules that are missing for bodies which otherwise pass uninspected, as in the recommended configuration of
 /// ModSecurity. `uninspected`: as of [`tollgate_waf::RuleSet::uninspected_bodies`].
-pub(super) fn body_rules(uninspected: &[&str]) -> String {
+pub(crate) fn body_rules(uninspected: &[&str]) -> String {
     let rules = [
         (
             "JSON",

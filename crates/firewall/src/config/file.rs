@@ -1,47 +1,47 @@
-//! The `waf` and `audit_log` keys as written.
+//! The `waf` key as written.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::located::Located;
+use super::located::Located;
 
 /// Inspection of requests and responses by a web application firewall. A key of a route replaces that of the gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "waf")]
-pub(in crate::config) struct WafFile {
+pub struct WafFile {
     /// Consequence of a match. Default: `on`.
-    pub(in crate::config) mode: Option<ModeFile>,
+    pub mode: Option<ModeFile>,
     /// Percent of the requests that are inspected, drawn at random, from 0 to 100. Default: 100.
-    pub(in crate::config) sample: Option<Located<u8>>,
+    pub sample: Option<Located<u8>>,
     /// Rule files in SecLang, AppSec rules of CrowdSec in files named `*.yaml`, rules of naxsi in files named `*.rules`,
     /// or patterns such as `crs/rules/*.conf`, read in this order. `crs` is the installed Core Rule Set with its setup, unless
     /// there is such a file; its version is printed at the start and by `--check`.
-    pub(in crate::config) rules: Option<Located<Vec<Located<String>>>>,
+    pub rules: Option<Located<Vec<Located<String>>>>,
     /// Options of the Core Rule Set 4, set before the rules. A file that sets the same variable takes precedence.
-    pub(in crate::config) crs: Option<CrsFile>,
+    pub crs: Option<CrsFile>,
     /// SecLang directives behind the rules, such as `SecRuleRemoveById 942100` or
     /// `SecRuleUpdateTargetById 942100 "!ARGS:q"`.
-    pub(in crate::config) exclusions: Option<Located<Vec<String>>>,
+    pub exclusions: Option<Located<Vec<String>>>,
     /// Inspection of request bodies.
-    pub(in crate::config) request_body: Option<RequestBodyFile>,
+    pub request_body: Option<RequestBodyFile>,
     /// Inspection of response bodies. Default: as the rule files say, or none.
-    pub(in crate::config) response_body: Option<ResponseBodyFile>,
+    pub response_body: Option<ResponseBodyFile>,
     /// Limit of the inspection of a request and its response.
-    pub(in crate::config) inspection: Option<InspectionFile>,
+    pub inspection: Option<InspectionFile>,
     /// Response to a blocked request.
-    pub(in crate::config) block: Option<BlockFile>,
+    pub block: Option<BlockFile>,
     /// Response header with the identifier of the transaction, as in the audit log. Default: none.
-    pub(in crate::config) transaction_header: Option<Located<String>>,
+    pub transaction_header: Option<Located<String>>,
 }
 
 /// Mode of the firewall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "mode")]
-pub(in crate::config) enum ModeFile {
+pub enum ModeFile {
     /// Rules can block.
     On,
     /// Matches are logged and counted only.
@@ -54,99 +54,99 @@ pub(in crate::config) enum ModeFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "crs")]
-pub(in crate::config) struct CrsFile {
+pub struct CrsFile {
     /// Level of the rules that can block, from 1 to 4. Default: 1.
-    pub(in crate::config) paranoia_level: Option<Located<u8>>,
+    pub paranoia_level: Option<Located<u8>>,
     /// Level of the rules that are run; those above `paranoia_level` only log. Default: `paranoia_level`.
-    pub(in crate::config) detection_paranoia_level: Option<Located<u8>>,
+    pub detection_paranoia_level: Option<Located<u8>>,
     /// Anomaly score from which a request is blocked. Default: 5.
-    pub(in crate::config) inbound_anomaly_score_threshold: Option<Located<u32>>,
+    pub inbound_anomaly_score_threshold: Option<Located<u32>>,
     /// Anomaly score from which a response is blocked. Default: 4.
-    pub(in crate::config) outbound_anomaly_score_threshold: Option<Located<u32>>,
+    pub outbound_anomaly_score_threshold: Option<Located<u32>>,
     /// Blocks after the headers if they suffice. Default: false.
-    pub(in crate::config) early_blocking: Option<bool>,
+    pub early_blocking: Option<bool>,
     /// Methods of requests. Default: GET, HEAD, POST and OPTIONS.
-    pub(in crate::config) allowed_methods: Option<Located<Vec<String>>>,
+    pub allowed_methods: Option<Located<Vec<String>>>,
     /// Media types of request bodies.
-    pub(in crate::config) allowed_request_content_types: Option<Located<Vec<String>>>,
+    pub allowed_request_content_types: Option<Located<Vec<String>>>,
     /// Protocols, such as HTTP/1.1.
-    pub(in crate::config) allowed_http_versions: Option<Located<Vec<String>>>,
+    pub allowed_http_versions: Option<Located<Vec<String>>>,
     /// Extensions of files, such as .bak, that cannot be requested.
-    pub(in crate::config) restricted_extensions: Option<Located<Vec<String>>>,
+    pub restricted_extensions: Option<Located<Vec<String>>>,
     /// Headers that requests must not have.
-    pub(in crate::config) restricted_headers: Option<Located<Vec<String>>>,
+    pub restricted_headers: Option<Located<Vec<String>>>,
     /// Arguments of a request. Default: unlimited.
-    pub(in crate::config) max_num_args: Option<Located<u32>>,
+    pub max_num_args: Option<Located<u32>>,
     /// Bytes of the name of an argument. Default: unlimited.
-    pub(in crate::config) arg_name_length: Option<Located<u32>>,
+    pub arg_name_length: Option<Located<u32>>,
     /// Bytes of the value of an argument. Default: unlimited.
-    pub(in crate::config) arg_length: Option<Located<u32>>,
+    pub arg_length: Option<Located<u32>>,
     /// Bytes of all arguments of a request. Default: unlimited.
-    pub(in crate::config) total_arg_length: Option<Located<u32>>,
+    pub total_arg_length: Option<Located<u32>>,
     /// Bytes of an uploaded file. Default: unlimited.
-    pub(in crate::config) max_file_size: Option<Located<u32>>,
+    pub max_file_size: Option<Located<u32>>,
     /// Bytes of all uploaded files of a request. Default: unlimited.
-    pub(in crate::config) combined_file_sizes: Option<Located<u32>>,
+    pub combined_file_sizes: Option<Located<u32>>,
     /// Other variables of the collection TX, such as those of plugins.
-    pub(in crate::config) variables: Option<BTreeMap<String, Located<String>>>,
+    pub variables: Option<BTreeMap<String, Located<String>>>,
 }
 
 /// Inspection of request bodies. Bodies are held until they are inspected.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "request body")]
-pub(in crate::config) struct RequestBodyFile {
+pub struct RequestBodyFile {
     /// Inspects request bodies. Default: true.
-    pub(in crate::config) inspect: Option<bool>,
+    pub inspect: Option<bool>,
     /// Parses JSON and XML, and rejects malformed bodies (400), unless the rules bring rules for that, as the
     /// recommended configuration of ModSecurity has them. Default: true.
-    pub(in crate::config) recommended: Option<bool>,
+    pub recommended: Option<bool>,
     /// Bytes of a multipart body that are inspected. Default: 13107200.
-    pub(in crate::config) limit: Option<Located<usize>>,
+    pub limit: Option<Located<usize>>,
     /// Bytes of another body that are inspected. Default: 131072.
-    pub(in crate::config) limit_without_files: Option<Located<usize>>,
+    pub limit_without_files: Option<Located<usize>>,
     /// Treatment of a larger body. Default: `reject`.
-    pub(in crate::config) over_limit: Option<OverLimitFile>,
+    pub over_limit: Option<OverLimitFile>,
     /// Treatment of a body with a content coding. Default: `reject`. `inflate` is for backends that decode such bodies: rules do
     /// not see the encoded bytes.
-    pub(in crate::config) compressed: Option<CompressedFile>,
+    pub compressed: Option<CompressedFile>,
     /// Inflated bytes per compressed byte, beyond which a body is rejected, from 1 to 1032. Default: 100.
-    pub(in crate::config) inflate_ratio_max: Option<Located<u32>>,
+    pub inflate_ratio_max: Option<Located<u32>>,
 }
 
 /// Inspection of response bodies. Bodies are held until they are inspected.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "response body")]
-pub(in crate::config) struct ResponseBodyFile {
+pub struct ResponseBodyFile {
     /// Media types of the bodies that are inspected. An empty list inspects none.
-    pub(in crate::config) mime_types: Option<Located<Vec<String>>>,
+    pub mime_types: Option<Located<Vec<String>>>,
     /// Bytes of a body that are inspected. Default: 524288.
-    pub(in crate::config) limit: Option<Located<usize>>,
+    pub limit: Option<Located<usize>>,
     /// Treatment of a larger body. Default: `partial`.
-    pub(in crate::config) over_limit: Option<OverLimitFile>,
+    pub over_limit: Option<OverLimitFile>,
     /// Treatment of a body with a content coding. Default: `inflate`.
-    pub(in crate::config) compressed: Option<CompressedFile>,
+    pub compressed: Option<CompressedFile>,
     /// Inflated bytes per compressed byte, beyond which a body is rejected, from 1 to 1032. Default: 100.
-    pub(in crate::config) inflate_ratio_max: Option<Located<u32>>,
+    pub inflate_ratio_max: Option<Located<u32>>,
 }
 
 /// Limit of the inspection of a request and its response.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "inspection")]
-pub(in crate::config) struct InspectionFile {
+pub struct InspectionFile {
     /// Bytes that operators inspect, the same bytes again for each rule. Default: unlimited.
-    pub(in crate::config) bytes: Option<Located<u64>>,
+    pub bytes: Option<Located<u64>>,
     /// `reject` blocks beyond the limit, `partial` runs no further rules. Default: `reject`.
-    pub(in crate::config) over_limit: Option<OverLimitFile>,
+    pub over_limit: Option<OverLimitFile>,
 }
 
 /// Treatment beyond a limit.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "over limit")]
-pub(in crate::config) enum OverLimitFile {
+pub enum OverLimitFile {
     /// Blocks the transaction, unless the mode is `detection-only`.
     Reject,
     /// Inspects the part within the limit; the rest passes.
@@ -157,7 +157,7 @@ pub(in crate::config) enum OverLimitFile {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "compressed")]
-pub(in crate::config) enum CompressedFile {
+pub enum CompressedFile {
     /// Blocks it: a request with 415.
     Reject,
     /// Does not inspect it.
@@ -170,34 +170,9 @@ pub(in crate::config) enum CompressedFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "block")]
-pub(in crate::config) struct BlockFile {
+pub struct BlockFile {
     /// Status from 400 to 599. Default: that of the rule, usually 403.
-    pub(in crate::config) status: Option<Located<u16>>,
+    pub status: Option<Located<u16>>,
     /// File with the body, as HTML if its name ends in `.html`, otherwise as text. Default: a short text.
-    pub(in crate::config) page: Option<Located<String>>,
-}
-
-/// Log of inspected transactions, as JSON objects, one per line.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(title = "audit log")]
-pub(in crate::config) struct AuditLogFile {
-    /// File to append to, or `stdout`.
-    pub(in crate::config) to: Located<String>,
-    /// Transactions to log. Default: `relevant`.
-    pub(in crate::config) include: Option<IncludeFile>,
-    /// Names of arguments, headers and cookies whose values are replaced by `***`, in any case. Default: names of
-    /// credentials, such as `authorization`, `cookie` and `password`.
-    pub(in crate::config) masked: Option<Vec<String>>,
-}
-
-/// Transactions in the audit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "include")]
-pub(in crate::config) enum IncludeFile {
-    /// Transactions with a match or an exceeded limit.
-    Relevant,
-    /// All that were inspected.
-    All,
+    pub page: Option<Located<String>>,
 }

@@ -1,0 +1,13 @@
+//! The engine inside a server: the `waf` block of its configuration, rules that are ready to run, what a thread keeps for them, and
+//! what becomes of a blocked message. The gateway, libmodsecurity's interface and Envoy's module stand on it.
+
+pub mod config;
+mod fault;
+mod rules;
+mod verdict;
+pub mod workers;
+
+pub use config::{Block, Waf};
+pub use fault::{OnFault, guard};
+pub use rules::Rules;
+pub use verdict::{BlockResponse, blocked_phrase, inbound_score};
