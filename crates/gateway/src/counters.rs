@@ -149,6 +149,8 @@ pub(crate) struct ClientCounters {
     pub(crate) closed: Counter,
     /// Connections closed at once by the limit per client.
     pub(crate) refused: Counter,
+    /// Connections closed for lack of a header of the PROXY protocol.
+    pub(crate) proxy_refused: Counter,
     /// Idle connections closed for others at the limit.
     pub(crate) reclaimed: Counter,
     /// States that should be impossible.

@@ -20,6 +20,7 @@ mod listener;
 mod local_response;
 mod metrics;
 mod path;
+mod proxy_protocol;
 mod readings;
 mod resolve;
 mod responder;

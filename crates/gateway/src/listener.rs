@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tollgate_net::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
-use crate::config::{Address, Listener, Service};
+use crate::config::{Address, Listener, Networks, Service};
 use crate::counters::{Counters, HandshakeCounters};
 use tollgate_tls::TlsServer;
 
@@ -37,6 +37,7 @@ pub(crate) struct ThreadListener {
     /// `None` without TLS.
     pub(crate) handshakes: Option<Arc<HandshakeCounters>>,
     pub(crate) http2: bool,
+    pub(crate) proxy_protocol: Option<Networks>,
     /// `Host` of requests without one.
     pub(crate) default_host: String,
     /// `None` once a listener that gives verdicts was removed from the configuration.
@@ -114,6 +115,7 @@ impl ThreadListener {
             tls: listener.tls.clone(),
             handshakes: None,
             http2: listener.http2,
+            proxy_protocol: listener.proxy_protocol.clone(),
             default_host,
             service: Some(listener.service.clone()),
         }
@@ -127,6 +129,7 @@ impl ThreadListener {
     ) -> io::Result<()> {
         self.tls.clone_from(&listener.tls);
         self.http2 = listener.http2;
+        self.proxy_protocol.clone_from(&listener.proxy_protocol);
         self.service = Some(listener.service.clone());
         self.backlog = listener.backlog();
         let Some(socket) = socket else { return Ok(()) };

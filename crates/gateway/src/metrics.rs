@@ -51,7 +51,7 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
     let closed = counters.client_total(|client| &client.closed);
     page.sample(name, &[], counters.client_total(|client| &client.accepted) - closed);
     type Value = fn(&ClientCounters) -> &Counter;
-    let families: [(&str, &str, Value); 12] = [
+    let families: [(&str, &str, Value); 13] = [
         (
             "bugs_total",
             "Clients closed in a state that should be impossible; report them.",
@@ -62,6 +62,11 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
             "client_connections_refused_total",
             "Client connections closed at once by the limit per client address.",
             |client| &client.refused,
+        ),
+        (
+            "client_proxy_connections_refused_total",
+            "Connections closed as they did not begin with a header of the PROXY protocol, or not from a trusted proxy.",
+            |client| &client.proxy_refused,
         ),
         (
             "client_connections_reclaimed_total",

@@ -62,6 +62,12 @@ impl Socket {
         Ok(received)
     }
 
+    /// As [`receive`](Self::receive), but the bytes are received again.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (received, _) = rustix::net::recv(&self.fd, buffer, RecvFlags::PEEK)?;
+        Ok(received)
+    }
+
     /// Sends as many bytes as there is room for, and returns their number.
     ///
     /// # Errors

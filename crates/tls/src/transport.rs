@@ -245,6 +245,30 @@ impl Transport {
         })
     }
 
+    /// Reads bytes in front of a TLS session, which are received again.
+    pub fn peek(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        Ok(match try_io(|| self.socket.peek(buffer))? {
+            Some(0) => Received::End,
+            Some(count) => Received::Bytes(count),
+            None => {
+                self.is_readable = false;
+                Received::Nothing
+            }
+        })
+    }
+
+    /// Discards bytes that [`peek`](Self::peek) has read.
+    pub fn discard(&mut self, peeked: &mut [u8]) -> io::Result<()> {
+        let count = self.socket.receive(peeked)?;
+        self.received_bytes.update(|bytes| bytes + count as u64);
+        Ok(())
+    }
+
+    /// Reads no more before the next event, though the socket has bytes that were peeked at.
+    pub fn await_more(&mut self) {
+        self.is_readable = false;
+    }
+
     /// Sends what fits into the socket. If fewer bytes than given are sent, the socket is full.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,6 +1,7 @@
 //! The configuration of a gateway: the file as written ([`file`]), its validation (`validate`) and the validated values.
 
 mod file;
+mod networks;
 mod pool;
 mod route;
 mod serve;
@@ -23,6 +24,7 @@ pub use tollgate_net::Address;
 
 use crate::resolve::Resolver;
 pub use crate::resolve::{AddressFamily, Resolve};
+pub use networks::Networks;
 pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
 };

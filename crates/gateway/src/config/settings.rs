@@ -9,6 +9,7 @@ use tollgate_net::Address;
 use tollgate_tls::TlsServer;
 use tollgate_waf::CollectionLimits;
 
+use super::networks::Networks;
 use super::pool::{Backend, Pool, PoolId, Target, expand};
 use super::route::{Forwarded, Requests, Route};
 use super::serve::Service;
@@ -104,6 +105,9 @@ pub struct Listener {
     pub tls: Option<TlsServer>,
     /// HTTP/2 beside HTTP/1.1.
     pub http2: bool,
+    /// Peers whose connections begin with a header of the PROXY protocol; those of others are closed. `None`: no
+    /// connection does.
+    pub proxy_protocol: Option<Networks>,
     pub service: Service,
 }
 
@@ -137,9 +141,15 @@ impl Listener {
 
     /// Plain HTTP/1.1 with the default backlog.
     pub fn new(address: Address) -> Self {
-        let backlog = Self::DEFAULT_BACKLOG;
-        let service = Service::Routes;
-        Self { address, backlog, defer_accept: false, tls: None, http2: false, service }
+        Self {
+            address,
+            backlog: Self::DEFAULT_BACKLOG,
+            defer_accept: false,
+            tls: None,
+            http2: false,
+            proxy_protocol: None,
+            service: Service::Routes,
+        }
     }
 
     /// The backlog as `listen(2)` takes it.

@@ -455,6 +455,22 @@ fn trusted_client_may_send_what_describes_clients() {
 }
 
 #[test]
+fn proxies_are_addresses_and_networks() {
+    let with = |networks: &str| {
+        SHORTEST.replace("8080\n", &format!("8080\n    proxy_protocol: {networks}\n"))
+    };
+    let config = parse(&with("[192.0.2.1, '2001:db8::/32']"));
+    let proxies = config.listeners[0].proxy_protocol.as_ref().unwrap();
+    assert!(proxies.contain("192.0.2.1".parse().unwrap()));
+    assert!(!proxies.contain("192.0.2.2".parse().unwrap()));
+    assert!(proxies.contain("2001:db8::1".parse().unwrap()));
+    assert_eq!(
+        error(&with("[192.0.2.1/8]")),
+        "g.yaml:3:22: `192.0.2.1/8` is not an IP address or a network such as 10.0.0.0/8 or 2001:db8::/32"
+    );
+}
+
+#[test]
 fn several_listeners_can_use_port_0() {
     let text = SHORTEST.replace("127.0.0.1:8080", "127.0.0.1:0");
     let config = parse(&text.replace("pools:", "  - address: 127.0.0.1:0\npools:"));

@@ -1,8 +1,7 @@
 //! Listeners of a thread: accepting connections, pausing, and closing.
 
-use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::SocketAddr;
 
 use tollgate_net::{self as net, Socket, set_backlog};
 
@@ -11,6 +10,7 @@ use super::event_loop::Worker;
 use super::exchange::{Exchange, Stage};
 use super::keys::{ExchangeId, ExchangeKey, Key as _, ListenerKey};
 use super::link::Link;
+use super::per_client::network;
 use super::spoe::Agent;
 use crate::config::Service;
 use crate::listener::ThreadListener;
@@ -108,8 +108,8 @@ impl Worker {
                 return Ok(AcceptedClient::Nothing);
             }
         };
-        let ip = peer.map(|peer| peer.ip().to_canonical());
-        let accepted = self.add_client(socket, ip, listener, limits.connections_per_client);
+        let peer = peer.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+        let accepted = self.add_client(socket, peer, listener);
         if let (AcceptedClient::Client(_), Some(idle)) = (&accepted, replaced) {
             self.shared.client_counters().reclaimed.add(1);
             self.remove(idle);
@@ -120,36 +120,42 @@ impl Worker {
     fn add_client(
         &mut self,
         socket: Socket,
-        ip: Option<IpAddr>,
+        peer: Option<SocketAddr>,
         listener: ListenerKey,
-        max_per_client: Option<usize>,
     ) -> AcceptedClient {
-        let counters = self.shared.client_counters();
-        counters.accepted.add(1);
-        if let (Some(max), Some(ip)) = (max_per_client, ip) {
-            let count = self.connections_per_client.entry(network(ip)).or_default();
-            if *count >= max {
-                counters.refused.add(1);
-                counters.closed.add(1);
-                return AcceptedClient::Refused;
-            }
-            *count += 1;
+        let shared = &mut self.shared;
+        shared.client_counters().accepted.add(1);
+        let proxies = &shared.listener(listener).proxy_protocol;
+        let is_proxied = proxies.is_some();
+        let is_trusted = proxies
+            .as_ref()
+            .is_none_or(|proxies| peer.is_none_or(|peer| proxies.contain(peer.ip())));
+        if !is_trusted {
+            shared.refuse_proxy(listener, peer, "it is not in `proxy_protocol` of the listener");
         }
-        let ThreadListener { tls, http2, .. } = self.shared.listener(listener);
+        // The client of a proxied connection is not known yet.
+        if !is_trusted || !is_proxied && !shared.admit(peer) {
+            shared.client_counters().closed.add(1);
+            return AcceptedClient::Refused;
+        }
+        let peer_of_client = peer.filter(|_| !is_proxied);
+        let ThreadListener { tls, http2, .. } = shared.listener(listener);
         let may_be_http2 = *http2;
         let Ok(transport) = Transport::client(socket, tls.as_ref()) else {
-            counters.closed.add(1);
-            self.discount_client(ip);
+            shared.client_counters().closed.add(1);
+            shared.discount(peer_of_client);
             return AcceptedClient::Refused;
         };
-        let serial = self.shared.next_serial();
-        let deadline = self.shared.now + self.shared.timeouts.idle;
-        let client = Client::new(Link::Connection(transport), ip, listener, deadline);
+        let serial = shared.next_serial();
+        let wait = if is_proxied { shared.timeouts.header } else { shared.timeouts.idle };
+        let deadline = shared.now + wait;
+        let client = Client::new(Link::Connection(transport), peer_of_client, listener, deadline);
         let client = Client { may_be_http2, ..client };
-        let stage = match &self.shared.listener(listener).service {
+        let stage = match &shared.listener(listener).service {
+            _ if is_proxied => Stage::ProxyHeader { proxy: peer },
             Some(Service::Spoe(_)) => {
-                self.shared.client_counters().spoe_connections.add(1);
-                Stage::Spoe(Box::new(Agent::new(self.shared.now + self.shared.timeouts.header)))
+                shared.client_counters().spoe_connections.add(1);
+                Stage::Spoe(Box::new(Agent::new(shared.now + shared.timeouts.header)))
             }
             _ => Stage::ReadHead,
         };
@@ -162,27 +168,16 @@ impl Worker {
         self.exchanges.len() - self.shared.http2.client_streams()
     }
 
-    /// Removes a connection from the count of its address.
-    pub(super) fn discount_client(&mut self, ip: Option<IpAddr>) {
-        let entry = ip.map(|ip| self.connections_per_client.entry(network(ip)));
-        if let Some(Entry::Occupied(mut count)) = entry {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
     /// Recounts the connections per address after the limit may have changed.
     pub(super) fn recount_clients(&mut self) {
-        self.connections_per_client.clear();
-        let limits = &self.shared.upstreams.current_config().config.limits;
+        let Self { shared, exchanges, .. } = self;
+        shared.connections_per_client.clear();
+        let limits = &shared.upstreams.current_config().config.limits;
         if limits.connections_per_client.is_some() {
-            let clients = self.exchanges.values().map(|exchange| &exchange.client);
-            for ip in
-                clients.filter(|client| !client.link.is_stream()).filter_map(|client| client.ip)
-            {
-                *self.connections_per_client.entry(network(ip)).or_default() += 1;
+            let clients = exchanges.values().map(|exchange| &exchange.client);
+            let connections = clients.filter(|client| !client.link.is_stream());
+            for peer in connections.filter_map(|client| client.peer) {
+                shared.connections_per_client.enter(network(peer.ip()), usize::MAX);
             }
         }
     }
@@ -241,26 +236,5 @@ impl Worker {
     pub(super) fn close_listener(&mut self, at: ListenerKey) -> io::Result<()> {
         self.acceptor.close(at.index())?;
         self.accept(at, ACCEPTS_BEFORE_CLOSE)
-    }
-}
-
-/// Returns the address that identifies a client: an IPv4 address, or the /64 network that an IPv6 client usually owns.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ipv6_clients_of_one_network_count_as_one() {
-        let network = |text: &str| network(text.parse().unwrap());
-        assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-        assert_ne!(network("2001:db8:1:2::3"), network("2001:db8:1:3::3"));
-        assert_eq!(network("192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
     }
 }

@@ -1,7 +1,7 @@
 //! The side of a client: its link, and the bytes that wait in both directions.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use tollgate_accesslog::{LoggedRequest, Tls as LoggedTls};
@@ -21,7 +21,10 @@ use tollgate_tls::Transport;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) link: Link,
-    /// `None` over a Unix domain socket.
+    /// The other end of its connection, or of that to the proxy which says so (PROXY protocol). `None` over a Unix domain
+    /// socket, and before such a header.
+    pub(super) peer: Option<SocketAddr>,
+    /// Client of the current request.
     pub(super) ip: Option<IpAddr>,
     /// The listener that accepted it.
     pub(super) listener: ListenerKey,
@@ -45,14 +48,15 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(
         link: Link,
-        ip: Option<IpAddr>,
+        peer: Option<SocketAddr>,
         listener: ListenerKey,
         deadline: Instant,
     ) -> Self {
         Self {
             is_handshaking: link.is_tls(),
             link,
-            ip,
+            peer,
+            ip: peer.map(|peer| peer.ip()),
             listener,
             unread: Vec::new(),
             is_partial: false,
@@ -177,7 +181,7 @@ impl Client {
     }
 
     /// Its address for the access log.
-    pub(super) fn peer(&self) -> String {
+    pub(super) fn logged_ip(&self) -> String {
         self.ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())
     }
 

@@ -93,7 +93,7 @@ impl Worker {
             // The turn of one client may have ended others.
             let Some(exchange) = self.exchanges.get_mut(key) else { continue };
             match exchange.stage {
-                Stage::ReadHead | Stage::Spoe(_) => {
+                Stage::ProxyHeader { .. } | Stage::ReadHead | Stage::Spoe(_) => {
                     if let Some(transport) = exchange.client.transport() {
                         transport.assume_readable();
                     }

@@ -1,8 +1,7 @@
 //! The event loop of a thread: waits for events and times, and gives clients their turns.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,8 +42,6 @@ pub(crate) struct Worker {
     /// Idle clients to close at the limit of connections, the longest idle first, each with its deadline when it was
     /// listed. Clients that are no longer idle are skipped.
     pub(super) reclaimable: VecDeque<(Instant, ExchangeId)>,
-    /// By network. Empty without `limits.connections_per_client`.
-    pub(super) connections_per_client: HashMap<IpAddr, usize>,
     pub(super) next_sweep: Sweep,
     pub(super) acceptor: Acceptor,
     pub(super) coalescing: ArrivalCoalescing,
@@ -71,7 +68,6 @@ impl Worker {
             shared,
             unwatched: VecDeque::new(),
             reclaimable: VecDeque::new(),
-            connections_per_client: HashMap::new(),
             next_sweep: Sweep::new([], now),
             acceptor: Acceptor::default(),
             coalescing: ArrivalCoalescing::new(now),
@@ -404,11 +400,11 @@ impl Worker {
         }
         let exchange = self.exchanges.remove(key);
         self.memory.freed(exchange.held_bytes());
-        let ip = exchange.client.ip;
+        let peer = exchange.client.peer;
         if let Some(stream) = exchange.close(&mut self.shared) {
             return self.release_stream(&stream);
         }
-        self.discount_client(ip);
+        self.shared.discount(peer);
         self.acceptor.end_pause(self.shared.now);
     }
 }

@@ -1,5 +1,6 @@
 //! A client with its transaction: its stages, and its turns.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tollgate_accesslog::{Entry, LoggedRequest};
@@ -41,6 +42,10 @@ pub(super) struct Exchange {
     reason = "a transaction per request in a box is an allocation"
 )]
 pub(super) enum Stage {
+    /// The connection begins with a header of the PROXY protocol. `proxy`: its other end, `None` over a Unix domain socket.
+    ProxyHeader {
+        proxy: Option<SocketAddr>,
+    },
     ReadHead,
     Transaction(Transaction),
     /// An HTTP/2 connection. Its streams are exchanges of their own.
@@ -89,6 +94,7 @@ impl Exchange {
     /// Moves what is available, once.
     pub(super) fn step(&mut self, shared: &mut Shared) -> Next {
         match self.stage {
+            Stage::ProxyHeader { proxy } => self.read_proxy_header(shared, proxy),
             Stage::ReadHead => self.read_head(shared),
             Stage::Transaction(_) => self.in_transaction(shared, |turn| turn.forward()),
             // The worker handles its frames, since these concern other exchanges.
@@ -212,7 +218,7 @@ impl Exchange {
     ) {
         let Shared { access_log: Some(log), http2, .. } = shared else { return };
         log.add(&Entry {
-            peer: &self.client.peer(),
+            peer: &self.client.logged_ip(),
             tls: self.client.logged_tls(http2),
             request,
             status: response.status(),
@@ -282,6 +288,11 @@ impl Exchange {
                 Next::Continue
             }
             Stage::Spoe(_) => self.in_spoe(shared, |turn| turn.time_out()),
+            Stage::ProxyHeader { proxy } => {
+                let cause = "no header of the PROXY protocol arrives in time";
+                shared.refuse_proxy(self.client.listener, proxy, cause);
+                Next::Close
+            }
             // The worker times connections of HTTP/2 out.
             Stage::ReadHead | Stage::Http2(_) | Stage::Finish { .. } | Stage::Linger { .. } => {
                 Next::Close
@@ -320,7 +331,8 @@ impl Exchange {
         match self.stage {
             Stage::ReadHead => self.client.unread.is_empty() && self.client.unsent.is_empty(),
             Stage::Http2(connection) => shared.http2.is_idle(connection),
-            Stage::Transaction(_)
+            Stage::ProxyHeader { .. }
+            | Stage::Transaction(_)
             | Stage::Spoe(_)
             | Stage::Finish { .. }
             | Stage::Linger { .. } => false,
@@ -333,7 +345,11 @@ impl Exchange {
         let is_truncated = match &self.stage {
             Stage::Transaction(transaction) => transaction.response.ends_at_close(),
             Stage::Finish { ends_at_close, .. } => *ends_at_close && !self.client.unsent.is_empty(),
-            Stage::ReadHead | Stage::Http2(_) | Stage::Spoe(_) | Stage::Linger { .. } => false,
+            Stage::ProxyHeader { .. }
+            | Stage::ReadHead
+            | Stage::Http2(_)
+            | Stage::Spoe(_)
+            | Stage::Linger { .. } => false,
         };
         if let Stage::Spoe(agent) = &mut self.stage {
             agent.abandon(shared);

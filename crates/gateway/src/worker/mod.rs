@@ -21,7 +21,9 @@ mod keys;
 #[cfg(test)]
 mod lifecycle;
 mod link;
+mod per_client;
 mod pools;
+mod proxy_header;
 mod request;
 mod response;
 mod scratch;

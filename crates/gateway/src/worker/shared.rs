@@ -1,6 +1,7 @@
 //! Buffers and caches that the exchanges of a thread use in turn.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use tollgate_net::Serial;
 
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
+use super::per_client::{ClientCounts, network};
 use super::scratch::Scratch;
 use super::transaction::Transaction;
 use super::upstreams::{BackendPlace, Upstreams};
@@ -27,6 +29,8 @@ pub(super) struct Shared {
     /// By [`ListenerKey`].
     pub(super) listeners: Vec<ThreadListener>,
     pub(super) scratch: Scratch,
+    /// By network. Empty without `limits.connections_per_client`.
+    pub(super) connections_per_client: ClientCounts<IpAddr>,
     pub(super) timeouts: Timeouts,
     pub(super) now: Instant,
     /// Set while draining.
@@ -41,6 +45,7 @@ pub(super) struct Shared {
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
     pub(super) spoe_log: RateLimit,
+    pub(super) proxy_log: RateLimit,
     bug_log: RateLimit,
     serial: Serial,
     /// Start, end and microseconds of the last duration that was computed.
@@ -64,6 +69,7 @@ impl Shared {
             inspector,
             listeners: Vec::new(),
             scratch: Scratch::new(),
+            connections_per_client: ClientCounts::default(),
             now,
             stop_by: None,
             ready: VecDeque::new(),
@@ -73,6 +79,7 @@ impl Shared {
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
             spoe_log: RateLimit::new(LOG_INTERVAL),
+            proxy_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),
             serial: Serial::default(),
             last_duration: (now, now, 0),
@@ -81,6 +88,24 @@ impl Shared {
 
     pub(super) fn next_serial(&mut self) -> Serial {
         self.serial.advance()
+    }
+
+    /// Counts a connection of a client. Returns false if it has as many as it may.
+    pub(super) fn admit(&mut self, peer: Option<SocketAddr>) -> bool {
+        let max = self.upstreams.current_config().config.limits.connections_per_client;
+        let (Some(max), Some(peer)) = (max, peer) else { return true };
+        let is_admitted = self.connections_per_client.enter(network(peer.ip()), max);
+        if !is_admitted {
+            self.client_counters().refused.add(1);
+        }
+        is_admitted
+    }
+
+    /// Ends the count of a connection of a client.
+    pub(super) fn discount(&mut self, peer: Option<SocketAddr>) {
+        if let Some(peer) = peer {
+            self.connections_per_client.leave(network(peer.ip()));
+        }
     }
 
     /// Microseconds since `start`. The head and the end of a short response have the same duration, and computing it costs

@@ -453,7 +453,7 @@ impl Turn<'_> {
         let backend = transaction.last_backend.zip(pool);
         let backend = backend.map(|(at, pool)| pool.backends[at.0].address.to_string());
         log.add(&Entry {
-            peer: &client.peer(),
+            peer: &client.logged_ip(),
             tls: client.logged_tls(http2),
             request: transaction.logged_request.as_deref(),
             status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },

@@ -29,6 +29,8 @@ mod verdicts;
 // The choice of a backend: retries, queues, ejection, health checks, names.
 mod backends;
 mod names;
+// Clients behind other proxies.
+mod client_addresses;
 // Peers that stop, leave, never finish, or do not read.
 mod clients;
 mod timeouts;

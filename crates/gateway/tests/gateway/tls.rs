@@ -100,9 +100,18 @@ pub(crate) fn connect_offering(gateway: &TestGateway, protocols: &[&[u8]]) -> Tl
 }
 
 fn connect_to(gateway: &TestGateway, name: &str, config: &Arc<ClientConfig>) -> TlsClient {
+    secure_with(connect(gateway.address()).unwrap(), name, config)
+}
+
+/// Begins TLS with `localhost` on a connection.
+pub(crate) fn secure(stream: TcpStream) -> TlsClient {
+    secure_with(stream, "localhost", &client_config("site", &TLS13))
+}
+
+fn secure_with(stream: TcpStream, name: &str, config: &Arc<ClientConfig>) -> TlsClient {
     let name = name.to_owned().try_into().unwrap();
     let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
-    StreamOwned::new(connection, connect(gateway.address()).unwrap())
+    StreamOwned::new(connection, stream)
 }
 
 /// Sends a request that gets a local response, whose head it reads.

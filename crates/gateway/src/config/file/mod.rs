@@ -70,6 +70,10 @@ pub(super) struct ListenerFile {
     /// Offers HTTP/2: over TLS by ALPN, otherwise to clients that begin with it (prior knowledge). Default: true with
     /// TLS, false without.
     pub(super) http2: Option<bool>,
+    /// Addresses and networks of proxies whose connections begin with a header of the PROXY protocol, version 1 or 2,
+    /// which has the address of the client: `[10.0.0.0/8, 192.0.2.1]`. Connections of others, and those that do not begin so,
+    /// are closed. Peers of a Unix socket count as proxies. Default: no connection begins with a header.
+    pub(super) proxy_protocol: Option<Vec<Located<String>>>,
 }
 
 /// TLS with clients.

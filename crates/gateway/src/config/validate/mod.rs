@@ -32,7 +32,7 @@ use pools::pools;
 use requests::{forwarded, requests};
 use resources::Resources;
 use routes::routes;
-use scalars::{address, duplicate, duration, log_target};
+use scalars::{address, duplicate, duration, log_target, networks};
 use tls::listener_tls;
 
 const THREADS_MAX: u16 = 256;
@@ -153,6 +153,7 @@ fn listeners(
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
             tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources)),
             http2,
+            proxy_protocol: file.proxy_protocol.as_deref().map(networks).transpose()?,
             service: Service::Routes,
         });
     }

@@ -7,6 +7,8 @@ use tollgate_accesslog::LogTarget;
 use tollgate_firewall::config::{HumanDuration, InvalidValue, Located};
 use tollgate_net::Address;
 
+use crate::config::networks::{Networks, network};
+
 const DURATION_MIN: Duration = Duration::from_millis(1);
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest path of a Unix domain socket, without the final NUL (`unix(7)`).
@@ -29,6 +31,19 @@ pub(super) fn address(text: &Located<String>, folder: &Path) -> Result<Address, 
         return Err(InvalidValue::at(text, message));
     }
     Ok(Address::Unix(path))
+}
+
+pub(super) fn networks(texts: &[Located<String>]) -> Result<Networks, InvalidValue> {
+    let network = |text: &Located<String>| {
+        network(text).ok_or_else(|| {
+            let message = format!(
+                "`{}` is not an IP address or a network such as 10.0.0.0/8 or 2001:db8::/32",
+                **text
+            );
+            InvalidValue::at(text, message)
+        })
+    };
+    texts.iter().map(network).collect()
 }
 
 pub(super) fn log_target(to: &Located<String>, folder: &Path) -> Result<LogTarget, InvalidValue> {

@@ -162,7 +162,7 @@ impl Worker {
         let shared = &mut self.shared;
         shared.client_counters().http2_streams.add(1);
         let serial = shared.next_serial();
-        let Client { ip, listener, ref link, .. } = self.exchanges[key].client;
+        let Client { peer, listener, ref link, .. } = self.exchanges[key].client;
         let is_tls = link.is_tls();
         let deadline = shared.now + shared.timeouts.header;
         let fields = &shared.http2.fields;
@@ -173,7 +173,7 @@ impl Worker {
             if websocket.is_some() && end_stream == Some(true) {
                 stream.incoming.end(std::iter::empty());
             }
-            let client = Client::new(Link::Stream(Box::new(stream)), ip, listener, deadline);
+            let client = Client::new(Link::Stream(Box::new(stream)), peer, listener, deadline);
             Exchange::new(ExchangeId { key: token, serial }, client, Stage::ReadHead)
         });
         shared.http2.add_stream(connection, id, token);

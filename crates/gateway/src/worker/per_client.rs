@@ -1,0 +1,73 @@
+//! Limits per client.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Numbers of what clients have open at once. Zeros take no memory.
+#[derive(Debug)]
+pub(super) struct ClientCounts<K>(HashMap<K, usize>);
+
+impl<K> Default for ClientCounts<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> ClientCounts<K> {
+    /// Adds one, unless there are `max`.
+    pub(super) fn enter(&mut self, key: K, max: usize) -> bool {
+        let count = self.0.entry(key).or_default();
+        let is_allowed = *count < max;
+        *count += usize::from(is_allowed);
+        is_allowed
+    }
+
+    /// Removes one, if there is one.
+    pub(super) fn leave(&mut self, key: K) {
+        if let Entry::Occupied(mut count) = self.0.entry(key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Returns the address that identifies a client: an IPv4 address, or the /64 network that an IPv6 client usually owns.
+pub(super) fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_clients_of_one_network_count_as_one() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(network("2001:db8:1:2::3"), network("2001:db8:1:3::3"));
+        assert_eq!(network("192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
+    }
+
+    #[test]
+    fn counts_end_at_their_maximum_and_are_forgotten_at_zero() {
+        let mut counts = ClientCounts::default();
+        assert!(counts.enter('a', 2) && counts.enter('a', 2) && !counts.enter('a', 2));
+        assert!(counts.enter('b', 2));
+        counts.leave('a');
+        assert!(counts.enter('a', 2) && !counts.enter('a', 2));
+        counts.leave('b');
+        counts.leave('b');
+        assert_eq!(counts.0.len(), 1);
+    }
+}

@@ -1,0 +1,205 @@
+//! Addresses of clients behind other proxies: the PROXY protocol.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::path::Path;
+
+use tempfile::TempDir;
+use tollgate_gateway::Config;
+
+use crate::support::{Backend, GET, OK, Peer, TestGateway};
+use crate::tls::{certificate_file, secure};
+
+const V1: &str = "PROXY TCP4 192.0.2.7 10.0.0.1 12345 443\r\n";
+/// The same client as in [`V1`], with a TLV.
+const V2: &[u8] =
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x11\xc0\x00\x02\x07\x0a\x00\x00\x01\x30\x39\x01\xbb\x04\x00\x02xx";
+const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+
+/// A listener with these keys, whose backend sees the addresses of clients.
+fn parse(listener: &str, backend: &Backend, more: &str) -> Config {
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0', {listener} }}]\nadmin: 127.0.0.1:0\n\
+         forwarded: {{ via: null }}\npools: [{{ name: p, backends: [{{ address: '{}' }}] }}]\n{more}",
+        backend.addr()
+    );
+    let config = Config::parse(&text, &certificate_file("gateway.yaml"));
+    config.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// [`GET`] as forwarded for a client.
+fn forwarded_for(ip: &str) -> String {
+    GET.replace(
+        "\r\n\r\n",
+        &format!(
+            "\r\nX-Forwarded-For: {ip}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: x\r\n\r\n"
+        ),
+    )
+}
+
+#[test]
+fn header_of_either_version_has_the_address_of_the_client() {
+    let backend = Backend::start();
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let more = format!("access_log: {{ to: {} }}\n", log.display());
+    let config = parse("proxy_protocol: [127.0.0.0/8], http2: true", &backend, &more);
+    let gateway = TestGateway::start(&config);
+    let of_proxy = "127.0.0.1";
+    let mut upstream = None;
+    for (header, ip) in [
+        (V1.as_bytes(), "192.0.2.7"),
+        (V2, "192.0.2.7"),
+        (b"PROXY TCP6 2001:db8::1 ::1 1 2\r\n", "2001:db8::1"),
+        (b"PROXY TCP6 ::ffff:192.0.2.9 ::1 1 2\r\n", "192.0.2.9"),
+        // Health checks of the proxy.
+        (b"PROXY UNKNOWN\r\n", of_proxy),
+        (V2_LOCAL, of_proxy),
+    ] {
+        let mut client = gateway.client();
+        client.send([header, GET.as_bytes(), GET.as_bytes()].concat());
+        let upstream = upstream.get_or_insert_with(|| backend.accept());
+        for _ in 0..2 {
+            upstream.expect(forwarded_for(ip));
+            upstream.send(OK);
+            client.expect(OK);
+        }
+    }
+    gateway.expect_metric("client_proxy_connections_refused_total", 0);
+    gateway.drain();
+    gateway.join();
+    let logged = fs::read_to_string(&log).unwrap();
+    let peers: Vec<&str> = logged.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    let expected = ["192.0.2.7", "192.0.2.7", "2001:db8::1", "192.0.2.9", of_proxy, of_proxy];
+    assert_eq!(peers, expected.map(|ip| [ip; 2]).concat());
+}
+
+#[test]
+fn header_may_arrive_in_pieces_and_before_a_later_request() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&parse("proxy_protocol: [127.0.0.1]", &backend, ""));
+    let mut client = gateway.client();
+    for piece in V2.chunks(5) {
+        client.send(piece);
+        gateway.expect_metric("client_connections", 1);
+        client.expect_nothing_yet();
+    }
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(forwarded_for("192.0.2.7"));
+    upstream.send(OK);
+    client.expect(OK);
+}
+
+#[test]
+fn bytes_that_are_not_a_header_close_the_connection() {
+    let backend = Backend::start();
+    let more = "timeouts: { header: 300ms }\n";
+    let gateway = TestGateway::start(&parse("proxy_protocol: [127.0.0.1]", &backend, more));
+    let closed = |bytes: &[u8], is_finished: bool| {
+        let mut client = gateway.client();
+        client.send(bytes);
+        if is_finished {
+            client.finish();
+        }
+        client.expect_closed();
+    };
+    closed(GET.as_bytes(), false);
+    closed(b"\x16\x03\x01\x02\0\x01", false);
+    closed(&V1.as_bytes()[..9], true);
+    // These come too late.
+    closed(&V1.as_bytes()[..9], false);
+    closed(b"", false);
+    gateway.expect_metric("client_proxy_connections_refused_total", 5);
+    // Checks of the port are no error.
+    closed(b"", true);
+    gateway.expect_metric("client_connections", 0);
+    gateway.expect_metric("client_proxy_connections_refused_total", 5);
+    backend.expect_no_connection(&gateway);
+
+    let gateway = TestGateway::start(&parse("proxy_protocol: [10.0.0.0/8]", &backend, ""));
+    let mut client = gateway.client();
+    let _closed_already = client.try_send(V1);
+    client.expect_closed();
+    gateway.expect_metric("client_proxy_connections_refused_total", 1);
+}
+
+#[test]
+fn header_precedes_tls() {
+    let backend = Backend::start();
+    let listener = "proxy_protocol: [127.0.0.1], tls: { certificates: [{ certificate: site.pem, key: site.key }] }";
+    let gateway = TestGateway::start(&parse(listener, &backend, ""));
+    for header in [V1.as_bytes(), V2] {
+        let mut stream = gateway.client().into_stream();
+        stream.write_all(header).unwrap();
+        let mut client = secure(stream);
+        client.write_all(GET.as_bytes()).unwrap();
+        let mut upstream = backend.accept();
+        upstream.expect(forwarded_for("192.0.2.7").replace("Proto: http", "Proto: https"));
+        upstream.send(OK);
+        let mut received = vec![0; OK.len()];
+        client.read_exact(&mut received).unwrap();
+        assert_eq!(received, OK.as_bytes());
+        client.sock.shutdown(Shutdown::Both).unwrap();
+        drop(upstream);
+    }
+}
+
+#[test]
+fn connections_are_limited_by_client_and_not_by_proxy() {
+    let backend = Backend::start();
+    let more = "limits: { connections_per_client: 1 }\n";
+    let gateway = TestGateway::start(&parse("proxy_protocol: [127.0.0.1]", &backend, more));
+    let first = request(&gateway, &backend, V1);
+    let other = request(&gateway, &backend, &V1.replace("192.0.2.7", "192.0.2.8"));
+    let mut refused = gateway.client();
+    refused.send(V1);
+    refused.expect_closed();
+    gateway.expect_metric("client_connections_refused_total", 1);
+    drop(first);
+    gateway.expect_metric("client_connections", 1);
+    drop(request(&gateway, &backend, V1));
+    drop(other);
+}
+
+/// A client with this header that has had a response.
+fn request(gateway: &TestGateway, backend: &Backend, header: &str) -> Peer {
+    let mut client = gateway.client();
+    client.send(format!("{header}{GET}"));
+    let mut upstream = backend.accept();
+    upstream.head().unwrap();
+    upstream.send(OK.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+    client.expect(OK);
+    client
+}
+
+#[test]
+fn firewall_sees_the_address_of_the_client() {
+    let folder = TempDir::new().unwrap();
+    let rules = folder.path().join("rules.conf");
+    let rule = "SecRule REMOTE_ADDR \"@ipMatch 192.0.2.7\" \"id:1,phase:1,deny,status:403\"\n";
+    fs::write(&rules, rule).unwrap();
+    let backend = Backend::start();
+    let more = format!("waf: {{ rules: ['{}'] }}\n", Path::new(&rules).display());
+    let gateway = TestGateway::start(&parse("proxy_protocol: [127.0.0.1]", &backend, &more));
+    let mut client = gateway.client();
+    client.send([V2, GET.as_bytes()].concat());
+    assert_eq!(client.response().unwrap().status, 403);
+    request(&gateway, &backend, &V1.replace("192.0.2.7", "192.0.2.8"));
+}
+
+#[test]
+fn reload_changes_who_must_send_a_header() {
+    let backend = Backend::start();
+    let proxied = parse("proxy_protocol: [127.0.0.1]", &backend, "");
+    let gateway = TestGateway::start(&proxied);
+    drop(request(&gateway, &backend, V1));
+    let mut plain = proxied;
+    plain.listeners[0].proxy_protocol = None;
+    gateway.reload(plain);
+    drop(request(&gateway, &backend, ""));
+    let mut client = gateway.client();
+    client.send(V1);
+    assert_eq!(client.response().unwrap().status, 400);
+}
