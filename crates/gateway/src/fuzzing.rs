@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tollgate_net::Events;
 
 use crate::command::CommandQueue;
-use crate::config::{Address, Config, Forwarded, Listener, Protocol};
+use crate::config::{Address, Config, Forwarded, Listener, Protocol, Trust};
 use crate::counters::Counters;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
@@ -116,7 +116,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
         );
         config.pools[0].protocol = protocol;
         config.forwarded =
-            Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
+            Forwarded { via: None, x_forwarded: false, forwarded: false, trust: Trust::Nobody };
         let counters = Arc::new(Counters::new(1));
         let (logs, now) = (Logs::default(), Instant::now());
         let generation =

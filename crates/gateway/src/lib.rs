@@ -12,6 +12,7 @@ mod connect_error;
 mod counters;
 mod described;
 mod firewall;
+mod forwarder;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod generation;

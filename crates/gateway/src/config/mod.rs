@@ -29,8 +29,8 @@ pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
 };
 pub use route::{
-    Action, FixedResponse, Forwarded, HeaderEdits, HostPattern, PathForm, Redirect, Requests,
-    Route, Scheme,
+    Action, FixedResponse, Forwarded, ForwardedHeader, HeaderEdits, HostPattern, PathForm,
+    Redirect, Requests, Route, Scheme, Trust, TrustedProxies,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(test)]

@@ -17,6 +17,13 @@ impl Networks {
     }
 }
 
+#[cfg(test)]
+impl Networks {
+    pub(crate) fn parse(texts: &[&str]) -> Self {
+        texts.iter().map(|text| network(text).unwrap()).collect()
+    }
+}
+
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         Self(networks.into_iter().collect())
@@ -35,13 +42,9 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 mod tests {
     use super::*;
 
-    fn networks(texts: &[&str]) -> Networks {
-        texts.iter().map(|text| network(text).unwrap()).collect()
-    }
-
     #[test]
     fn networks_contain_addresses_in_both_forms() {
-        let networks = networks(&["192.0.2.0/24", "198.51.100.7", "2001:db8::/32"]);
+        let networks = Networks::parse(&["192.0.2.0/24", "198.51.100.7", "2001:db8::/32"]);
         for (ip, is_inside) in [
             ("192.0.2.0", true),
             ("192.0.2.255", true),

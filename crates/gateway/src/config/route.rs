@@ -1,5 +1,6 @@
 //! Routes, and what requests may contain and backends get.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_firewall::{Block, BlockResponse, Waf};
 
+use super::networks::Networks;
 use super::pool::PoolId;
 use super::timeouts::Timeouts;
 
@@ -174,6 +176,8 @@ pub struct Requests {
     pub underscores: bool,
     /// Names of headers that are not forwarded, in lower case.
     pub remove_headers: Vec<String>,
+    /// Likewise of clients that are trusted to describe others.
+    pub remove_headers_of_trusted: Vec<String>,
 }
 
 /// Form of the path that backends get.
@@ -215,6 +219,7 @@ impl Default for Requests {
             half_close: false,
             underscores: false,
             remove_headers: removed.map(str::to_owned).collect(),
+            remove_headers_of_trusted: REQUEST_OVERRIDES.map(str::to_owned).to_vec(),
         }
     }
 }
@@ -236,9 +241,56 @@ pub struct Forwarded {
     pub via: Option<String>,
     pub x_forwarded: bool,
     pub forwarded: bool,
-    /// Keeps these headers of the client and appends to them. Otherwise they are dropped, spellings with
-    /// underscores included, since any client can write anything there.
-    pub trust_client: bool,
+    /// Clients whose headers of these names are kept and appended to. Those of others are dropped, spellings with underscores
+    /// included, since any client can write anything there.
+    pub trust: Trust,
+}
+
+/// Clients that describe others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    Nobody,
+    /// Their own addresses still count as those of the clients.
+    Everybody,
+    Proxies(TrustedProxies),
+}
+
+/// Proxies that say whose requests they forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedProxies {
+    /// Beside peers of Unix sockets.
+    pub networks: Networks,
+    /// The header that all of them write.
+    pub header: ForwardedHeader,
+}
+
+/// Header with the address of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "forwarded header")]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`, with the scheme in `X-Forwarded-Proto`.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+impl Trust {
+    /// The proxies, if `peer` is one of them.
+    pub(crate) fn proxies(&self, peer: Option<IpAddr>) -> Option<&TrustedProxies> {
+        match self {
+            Self::Proxies(proxies) if peer.is_none_or(|peer| proxies.networks.contain(peer)) => {
+                Some(proxies)
+            }
+            _ => None,
+        }
+    }
+
+    /// True if headers of this peer that describe clients are kept.
+    pub(crate) fn includes(&self, peer: Option<IpAddr>) -> bool {
+        *self == Self::Everybody || self.proxies(peer).is_some()
+    }
 }
 
 impl Default for Forwarded {
@@ -247,7 +299,7 @@ impl Default for Forwarded {
             via: Some("tollgate".to_owned()),
             x_forwarded: true,
             forwarded: false,
-            trust_client: false,
+            trust: Trust::Nobody,
         }
     }
 }

@@ -161,6 +161,7 @@ admin: 127.0.0.1:9900
         half_close: true,
         underscores: true,
         remove_headers: vec!["x-a".to_owned()],
+        remove_headers_of_trusted: vec!["x-a".to_owned()],
     };
     assert_eq!(config.requests, requests);
     assert_eq!(config.forwarded.via, None);
@@ -276,6 +277,14 @@ fn invalid_values_are_reported_with_line() {
         (
             "routes: [{ respond: { status: 200, headers: { content-length: 1 } } }]\n",
             "g.yaml:7:63: `content-length` is written by the gateway itself; remove it",
+        ),
+        (
+            "forwarded: { trust_client: true, trusted: [10.0.0.1] }\n",
+            "g.yaml:7:43: `trust_client` trusts every client; remove it, or `trusted`",
+        ),
+        (
+            "forwarded: { client_header: forwarded }\n",
+            "g.yaml:7:29: `client_header` has no effect without `trusted`",
         ),
         (
             "routes: [{ redirect: { scheme: https } }]\n",
@@ -451,7 +460,13 @@ fn invalid_values_are_reported_with_line() {
 #[test]
 fn trusted_client_may_send_what_describes_clients() {
     let config = parse(&format!("{SHORTEST}\nforwarded: {{ trust_client: true }}\n"));
-    assert_eq!(config.requests.remove_headers, REQUEST_OVERRIDES);
+    assert_eq!(config.requests.remove_headers_of_trusted, REQUEST_OVERRIDES);
+    let config = parse(&format!(
+        "{SHORTEST}\nforwarded: {{ trusted: [10.0.0.0/8], client_header: forwarded }}\n"
+    ));
+    let Trust::Proxies(proxies) = &config.forwarded.trust else { panic!("{config:?}") };
+    assert_eq!(proxies.header, ForwardedHeader::Forwarded);
+    assert_eq!(proxies.networks, Networks::parse(&["10.0.0.0/8"]));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientInfo<'a> {
-    /// `None` over a Unix domain socket.
+    /// The peer that has sent the request, `None` over a Unix domain socket.
     pub(crate) ip: Option<IpAddr>,
     pub(crate) is_tls: bool,
     /// `Host` for a request without one: the listener's address.
@@ -74,6 +74,9 @@ pub(crate) fn render_request(
     mut writer: HeadWriter<'_>,
 ) -> RequestSummary {
     let edits = &route.request_headers;
+    let is_trusted = forwarded.trust.includes(client.ip);
+    let removed =
+        if is_trusted { &requests.remove_headers_of_trusted } else { &requests.remove_headers };
     let options = ConnectionOptions::of(head.headers);
     let upgrade = upgrade(head, options, requests);
     let form = writer.form();
@@ -116,8 +119,9 @@ pub(crate) fn render_request(
         }
         if name.eq_ignore_ascii_case("host")
             || is_hop_by_hop(name)
-            || is_replaced(name, forwarded)
-            || is_removed(name, requests)
+            || is_replaced(name, forwarded, is_trusted)
+            || (!requests.underscores && name.contains('_'))
+            || removed.iter().any(|removed| is_same_cgi_name(name, removed))
             || (name.eq_ignore_ascii_case("expect") && head.version == Version::Http10)
             || (websocket_key.is_some() && name.eq_ignore_ascii_case(KEY))
             || (options.contain(name) && !is_forwarded_header(name))
@@ -235,12 +239,6 @@ const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
 
-/// True if a client's header of this name is not forwarded.
-fn is_removed(name: &str, requests: &Requests) -> bool {
-    (!requests.underscores && name.contains('_'))
-        || requests.remove_headers.iter().any(|removed| is_same_cgi_name(name, removed))
-}
-
 /// True for the headers that tell backends about the client. `Connection` cannot remove those of a trusted client,
 /// which may have forwarded another client's option.
 fn is_forwarded_header(name: &str) -> bool {
@@ -249,15 +247,14 @@ fn is_forwarded_header(name: &str) -> bool {
 
 /// True if a client's header of this name is dropped or becomes a part of the gateway's own. Backends that read
 /// headers as CGI variables treat `X_Forwarded_For` as the same name, so it is dropped, too.
-fn is_replaced(name: &str, forwarded: &Forwarded) -> bool {
+fn is_replaced(name: &str, forwarded: &Forwarded, is_trusted: bool) -> bool {
     let is = |known: &str| {
-        name.eq_ignore_ascii_case(known)
-            || (!forwarded.trust_client && is_same_cgi_name(name, known))
+        name.eq_ignore_ascii_case(known) || (!is_trusted && is_same_cgi_name(name, known))
     };
     match name.len() {
-        15 if is(FOR) => !forwarded.trust_client || forwarded.x_forwarded,
+        15 if is(FOR) => !is_trusted || forwarded.x_forwarded,
         16 | 17 => is(PROTO) || is(HOST),
-        9 if is("Forwarded") => !forwarded.trust_client || forwarded.forwarded,
+        9 if is("Forwarded") => !is_trusted || forwarded.forwarded,
         _ => false,
     }
 }
@@ -276,14 +273,15 @@ fn push_forwarded(
     edits: &HeaderEdits,
     client: &ClientInfo<'_>,
 ) {
+    let is_trusted = forwarded.trust.includes(client.ip);
     let scheme: &[u8] = if client.is_tls { b"https" } else { b"http" };
     if forwarded.x_forwarded && !edits.affect(FOR) {
         let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
-        push_list(writer, head, FOR, address.as_bytes(), forwarded);
+        push_list(writer, head, FOR, address.as_bytes(), is_trusted);
     }
     for (name, own) in [(PROTO, Some(scheme)), (HOST, host.map(str::as_bytes))] {
         // Of several, a proxy that appends has written the last one.
-        let trusted = forwarded.trust_client.then(|| head.headers.all(name).last()).flatten();
+        let trusted = is_trusted.then(|| head.headers.all(name).last()).flatten();
         if let Some(value) = trusted.or(own.filter(|_| forwarded.x_forwarded))
             && !edits.affect(name)
         {
@@ -292,7 +290,7 @@ fn push_forwarded(
     }
     if forwarded.forwarded && !edits.affect("Forwarded") {
         let element = forwarded_element(host, scheme, client);
-        push_list(writer, head, "Forwarded", &element, forwarded);
+        push_list(writer, head, "Forwarded", &element, is_trusted);
     }
     if let Some(via) = &forwarded.via {
         writer.push_via(head.version, via);
@@ -305,10 +303,10 @@ fn push_list(
     head: &RequestHead<'_>,
     name: &str,
     element: &[u8],
-    forwarded: &Forwarded,
+    is_trusted: bool,
 ) {
     writer.push_with(name, false, |out| {
-        if forwarded.trust_client {
+        if is_trusted {
             for value in head.headers.all(name).filter(|value| !value.is_empty()) {
                 out.extend_from_slice(value);
                 out.extend_from_slice(b", ");

@@ -1,7 +1,7 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route, Trust};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
@@ -10,7 +10,7 @@ const CLIENT: ClientInfo<'static> = ClientInfo {
 };
 
 const NO_FORWARDED: Forwarded =
-    Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
+    Forwarded { via: None, x_forwarded: false, forwarded: false, trust: Trust::Nobody };
 
 fn route() -> Route {
     Route::all_to(PoolId(0))
@@ -172,7 +172,7 @@ fn forwarded_headers_follow_trust() {
         via: Some("gate".to_owned()),
         x_forwarded: true,
         forwarded: true,
-        trust_client: true,
+        trust: Trust::Everybody,
     };
     let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1\r\nx-forwarded-for: 10.0.0.2\r\n\
         X-Forwarded-Proto: https\r\nForwarded: for=b\r\nVia: 1.0 c\r\n\r\n";
@@ -182,7 +182,7 @@ fn forwarded_headers_follow_trust() {
          X-Forwarded-For: 10.0.0.1, 10.0.0.2, 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a\r\n\
          Forwarded: for=b, for=192.0.2.7;host=\"a\";proto=http\r\nVia: 1.1 gate\r\n\r\n"
     );
-    let distrusting = Forwarded { trust_client: false, ..all };
+    let distrusting = Forwarded { trust: Trust::Nobody, ..all };
     assert_eq!(
         forward(head, &route(), &distrusting).0,
         "GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 c\r\n\
@@ -195,7 +195,7 @@ fn forwarded_headers_follow_trust() {
     );
     // From a trusted client, similar names are forwarded.
     let alike = "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 10.0.0.1\r\n\r\n";
-    let trusting = Forwarded { trust_client: true, ..NO_FORWARDED };
+    let trusting = Forwarded { trust: Trust::Everybody, ..NO_FORWARDED };
     let requests = Requests { underscores: true, ..Requests::default() };
     assert_eq!(forward_with(alike, &route(), &requests, &trusting).0, alike);
     let neither = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -208,7 +208,7 @@ fn forwarded_headers_of_trusted_client_are_sent_once_and_cannot_be_removed() {
     let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n\
         X-Forwarded-Host: b\r\nX-Forwarded-For: 10.0.0.1\r\n\
         Connection: X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-For\r\n\r\n";
-    let trusting = Forwarded { trust_client: true, ..NO_FORWARDED };
+    let trusting = Forwarded { trust: Trust::Everybody, ..NO_FORWARDED };
     let once = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\r\n";
     for (x_forwarded, peer) in [(false, ""), (true, ", 192.0.2.7")] {
         let forwarded = Forwarded { x_forwarded, ..trusting.clone() };

@@ -19,6 +19,7 @@ use crate::cluster::HashKey;
 use crate::config::{Balance, Config, HashBy, Service};
 use crate::described::Described;
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
+use crate::forwarder::Forwarder;
 use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
     max_forwards, render_request,
@@ -254,7 +255,7 @@ impl Exchange {
 
     /// Parses the head at the start of the input, or finds it in the cache.
     fn parse_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> ParsedRequest {
-        let client = &self.client;
+        let client = &mut self.client;
         // Identifies the transaction that may begin here.
         let id = TransactionId { exchange: self.id.key.index(), serial: shared.next_serial() };
         let input = &shared.scratch.input[start..end];
@@ -262,7 +263,7 @@ impl Exchange {
         let request_key = RequestKey {
             generation: shared.upstreams.current(),
             listener: client.listener,
-            ip: client.ip,
+            ip: client.peer.map(|peer| peer.ip()),
             is_tls,
             is_http2,
         };
@@ -270,6 +271,7 @@ impl Exchange {
             shared.scratch.head.clear();
             shared.scratch.head.extend_from_slice(&cached.rendered);
             let (head, pool) = cached.value;
+            client.ip = head.client;
             let (responder, verdict) = (Responder::Pool(pool), FirewallVerdict::Pass);
             return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
         }
@@ -280,15 +282,16 @@ impl Exchange {
     /// these keeps its values in registers.
     #[inline(never)]
     fn check_request(
-        &self,
+        &mut self,
         shared: &mut Shared,
         start: usize,
         end: usize,
         id: TransactionId,
         request_key: RequestKey,
     ) -> ParsedRequest {
-        let client = &self.client;
-        let RequestKey { is_tls, is_http2, .. } = request_key;
+        let client = &mut self.client;
+        let RequestKey { ip: peer, is_tls, is_http2, .. } = request_key;
+        client.ip = peer;
         let input = &shared.scratch.input[start..end];
         let generation = shared.upstreams.current_config();
         let (config, limits) = (&generation.config, &generation.config.limits);
@@ -366,6 +369,7 @@ impl Exchange {
                 let route = &config.routes[verdicts.route.0];
                 let head = CachedRequest {
                     request: RequestSummary::of_plain(&head),
+                    client: client.ip,
                     route: verdicts.route,
                     hash_key: HashKey::new(b""),
                     is_inspected: verdict.is_some(),
@@ -379,6 +383,11 @@ impl Exchange {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::NoListener));
             }
         }
+        let proxies = config.forwarded.trust.proxies(peer);
+        let forwarder = proxies.map(|proxies| Forwarder::of(head.headers, peer, proxies));
+        let forwarder = forwarder.unwrap_or(Forwarder { client: peer, is_tls: None });
+        client.ip = forwarder.client;
+        let url = RequestUrl { is_tls: forwarder.is_tls.unwrap_or(is_tls), ..url };
         let route_id = match generation.router.route(host, path) {
             Ok(Some(route)) => route,
             Ok(None) => return local(LocalResponse::error(Reason::NoRoute)),
@@ -399,7 +408,7 @@ impl Exchange {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::MaxForwards));
             }
         }
-        let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
+        let client_info = ClientInfo { ip: peer, is_tls, default_host };
         let route = &config.routes[route_id.0];
         let responder = Responder::of(route, &url, config.requests.path);
         let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
@@ -418,7 +427,13 @@ impl Exchange {
             return local(LocalResponse::error(Reason::Connect));
         }
         let firewall = generation.firewalls[route_id.0].as_ref();
-        let cached = CachedRequest { request, route: route_id, hash_key, is_inspected: false };
+        let cached = CachedRequest {
+            request,
+            client: client.ip,
+            route: route_id,
+            hash_key,
+            is_inspected: false,
+        };
         let head_bytes = &input[..head.len];
         let verdict = if let Some(firewall) = firewall {
             let context = RequestContext {

@@ -41,6 +41,7 @@ pub(super) struct Scratch {
 pub(super) struct RequestKey {
     pub(super) generation: GenerationKey,
     pub(super) listener: ListenerKey,
+    /// The peer that has sent the request.
     pub(super) ip: Option<IpAddr>,
     /// A reload can switch TLS of a listener on or off.
     pub(super) is_tls: bool,
@@ -51,6 +52,7 @@ pub(super) struct RequestKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedRequest {
     pub(super) request: RequestSummary,
+    pub(super) client: Option<IpAddr>,
     pub(super) route: RouteId,
     pub(super) hash_key: HashKey,
     /// The firewall sees the request and its response.

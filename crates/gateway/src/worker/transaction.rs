@@ -204,7 +204,7 @@ impl Transaction {
         request_body: Body,
         now: Instant,
     ) -> Self {
-        let CachedRequest { request: summary, route, hash_key, is_inspected } = *head;
+        let CachedRequest { request: summary, route, hash_key, is_inspected, .. } = *head;
         Self {
             id,
             is_inspected,

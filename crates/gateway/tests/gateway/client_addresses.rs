@@ -1,4 +1,4 @@
-//! Addresses of clients behind other proxies: the PROXY protocol.
+//! Addresses of clients behind other proxies: the PROXY protocol, and headers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,11 +21,13 @@ const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 fn parse(listener: &str, backend: &Backend, more: &str) -> Config {
     let text = format!(
         "listeners: [{{ address: '127.0.0.1:0', {listener} }}]\nadmin: 127.0.0.1:0\n\
-         forwarded: {{ via: null }}\npools: [{{ name: p, backends: [{{ address: '{}' }}] }}]\n{more}",
+         pools: [{{ name: p, backends: [{{ address: '{}' }}] }}]\n{more}",
         backend.addr()
     );
     let config = Config::parse(&text, &certificate_file("gateway.yaml"));
-    config.unwrap_or_else(|error| panic!("{error}"))
+    let mut config = config.unwrap_or_else(|error| panic!("{error}"));
+    config.forwarded.via = None;
+    config
 }
 
 /// [`GET`] as forwarded for a client.
@@ -202,4 +204,71 @@ fn reload_changes_who_must_send_a_header() {
     let mut client = gateway.client();
     client.send(V1);
     assert_eq!(client.response().unwrap().status, 400);
+}
+
+/// The clients in the access log after requests with these headers, which are forwarded with those beside them.
+fn logged_peers(config: &str, requests: &[(&str, &str)]) -> Vec<String> {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let backend = Backend::start();
+    let more = format!("access_log: {{ to: {} }}\n{config}", log.display());
+    let gateway = TestGateway::start(&parse("http2: true", &backend, &more));
+    let mut client = gateway.client();
+    let mut upstream = None;
+    for (sent, forwarded) in requests {
+        client.send(GET.replace("\r\n\r\n", &format!("\r\n{sent}\r\n")));
+        let upstream = upstream.get_or_insert_with(|| backend.accept());
+        upstream.expect(
+            GET.replace("\r\n\r\n", &format!("\r\n{forwarded}X-Forwarded-Host: x\r\n\r\n")),
+        );
+        upstream.send(OK);
+        client.expect(OK);
+    }
+    gateway.drain();
+    gateway.join();
+    let logged = fs::read_to_string(&log).unwrap();
+    logged.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+const FROM_CLIENT: &str = "X-Forwarded-For: 198.51.100.1, 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 192.0.2.7\r\n";
+
+#[test]
+fn headers_of_trusted_proxies_have_the_address_of_the_client() {
+    let kept = "X-Real-IP: 192.0.2.7\r\nX-Forwarded-For: 198.51.100.1, 192.0.2.7, 127.0.0.1\r\nX-Forwarded-Proto: https\r\n";
+    let other = FROM_CLIENT.replace("192.0.2.7", "192.0.2.8");
+    let peers = logged_peers(
+        "forwarded: { trusted: [127.0.0.0/8] }\n",
+        &[
+            (FROM_CLIENT, kept),
+            (FROM_CLIENT, kept),
+            (&other, &kept.replace("192.0.2.7", "192.0.2.8")),
+            ("", "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\n"),
+            // From the cache of heads.
+            (FROM_CLIENT, kept),
+        ],
+    );
+    assert_eq!(peers, ["192.0.2.7", "192.0.2.7", "192.0.2.8", "127.0.0.1", "192.0.2.7"]);
+}
+
+#[test]
+fn headers_of_other_peers_are_dropped() {
+    let own = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\n";
+    let peers = logged_peers("forwarded: { trusted: [10.0.0.0/8] }\n", &[(FROM_CLIENT, own)]);
+    assert_eq!(peers, ["127.0.0.1"]);
+}
+
+#[test]
+fn scheme_of_a_trusted_proxy_decides_on_redirects() {
+    let backend = Backend::start();
+    let more = "routes: [{ host: x, pool: p, redirect: { scheme: https } }]\n\
+                forwarded: { trusted: [127.0.0.1] }\n";
+    let gateway = TestGateway::start(&parse("http2: false", &backend, more));
+    let mut client = gateway.client();
+    client.send(GET.replace("\r\n\r\n", "\r\nX-Forwarded-Proto: http\r\n\r\n"));
+    assert_eq!(client.response().unwrap().header("Location"), Some("https://x/a"));
+    client.send(GET.replace("\r\n\r\n", "\r\nX-Forwarded-Proto: https\r\n\r\n"));
+    let mut upstream = backend.accept();
+    assert!(upstream.head().unwrap().contains("X-Forwarded-Proto: https\r\n"));
+    upstream.send(OK);
+    client.expect(OK);
 }

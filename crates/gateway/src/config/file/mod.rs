@@ -12,7 +12,7 @@ use serde_saphyr::Spanned;
 use tollgate_firewall::config::file::WafFile;
 use tollgate_firewall::config::{HumanDuration, Located};
 
-use super::route::{Forwarded, PathForm, Scheme};
+use super::route::{Forwarded, ForwardedHeader, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
 
@@ -492,7 +492,7 @@ pub(super) struct RequestsFile {
     /// Default: false.
     pub(super) underscores: Option<bool>,
     /// Headers of clients that are not forwarded, because backends may trust them. Default: `Proxy`, `X-Original-Host`,
-    /// `X-Original-URL`, `X-Rewrite-URL` and, unless `forwarded.trust_client` is set, `True-Client-IP`, `X-Client-IP`,
+    /// `X-Original-URL`, `X-Rewrite-URL` and, from clients that `forwarded` does not trust, `True-Client-IP`, `X-Client-IP`,
     /// `X-Cluster-Client-IP`, `X-Forwarded-Port`, `X-Forwarded-Prefix`, `X-Forwarded-Scheme`, `X-Forwarded-Server`,
     /// `X-Forwarded-Ssl` and `X-Real-IP`.
     pub(super) remove_headers: Option<Vec<Located<String>>>,
@@ -510,9 +510,15 @@ pub(super) struct ForwardedFile {
     pub(super) x_forwarded: Option<bool>,
     /// Sends `Forwarded` (RFC 7239). Default: false.
     pub(super) forwarded: Option<bool>,
-    /// Keeps these headers of the client and appends to them. Otherwise they are dropped, since any client can write
+    /// Keeps these headers of every client and appends to them. Otherwise they are dropped, since any client can write
     /// anything there, and so are names that many backends treat as equal, such as `X_Forwarded_For`. Default: false.
     pub(super) trust_client: Option<bool>,
+    /// In place of `trust_client`: addresses and networks of proxies in front of the gateway, as `[10.0.0.0/8, 192.0.2.1]`, and peers
+    /// of Unix sockets. Their headers are kept, and have the client's address for the log, limits, the firewall and
+    /// `consistent-hash`: the last one that is not one of a proxy. Default: none.
+    pub(super) trusted: Option<Located<Vec<Located<String>>>>,
+    /// Header in which all of these proxies write the client's address. Default: `x-forwarded-for`.
+    pub(super) client_header: Option<Located<ForwardedHeader>>,
 }
 
 fn default_via() -> Option<Located<String>> {

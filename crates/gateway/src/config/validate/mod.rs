@@ -114,7 +114,7 @@ fn validate_values(
         resolve: resources.resolve.clone(),
         timeouts,
         limits: limits(file.limits.as_ref(), Limits::default(), threads)?,
-        requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()), &forwarded)?,
+        requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()))?,
         forwarded,
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
         audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_firewall::config::{InvalidValue, Located, check_header_name};
 
+use super::scalars::networks;
 use crate::config::file::{ForwardedFile, HeaderEditsFile, RequestsFile};
-use crate::config::route::{Forwarded, HeaderEdits, REQUEST_OVERRIDES, Requests};
+use crate::config::route::{Forwarded, HeaderEdits, Requests, Trust, TrustedProxies};
 use tollgate_http1::is_token;
 
 /// Headers about one connection or about message framing, which the gateway itself writes.
@@ -69,24 +70,20 @@ fn check_edited_name<T>(
     Ok(())
 }
 
-pub(super) fn requests(
-    file: &RequestsFile,
-    forwarded: &Forwarded,
-) -> Result<Requests, InvalidValue> {
+pub(super) fn requests(file: &RequestsFile) -> Result<Requests, InvalidValue> {
     let default = Requests::default();
     let upgrades = file.upgrades.as_ref().map(|upgrades| upgrades.iter().map(upgrade).collect());
-    let remove_headers = match &file.remove_headers {
-        Some(names) => removed_headers(names, &mut BTreeSet::new())?,
-        None if forwarded.trust_client => REQUEST_OVERRIDES.map(str::to_owned).to_vec(),
-        None => default.remove_headers,
-    };
+    let remove_headers = file.remove_headers.as_ref();
+    let removed =
+        remove_headers.map(|names| removed_headers(names, &mut BTreeSet::new())).transpose()?;
     Ok(Requests {
         path: file.path.unwrap_or_default(),
         trace: file.trace.unwrap_or(default.trace),
         upgrades: upgrades.unwrap_or(Ok(default.upgrades))?,
         half_close: file.half_close.unwrap_or(default.half_close),
         underscores: file.underscores.unwrap_or(default.underscores),
-        remove_headers,
+        remove_headers: removed.clone().unwrap_or(default.remove_headers),
+        remove_headers_of_trusted: removed.unwrap_or(default.remove_headers_of_trusted),
     })
 }
 
@@ -101,6 +98,24 @@ fn upgrade(protocol: &Located<String>) -> Result<String, InvalidValue> {
         return Err(InvalidValue::at(protocol, message));
     }
     Ok(lower)
+}
+
+fn trust(file: &ForwardedFile) -> Result<Trust, InvalidValue> {
+    match (&file.trusted, file.trust_client.unwrap_or(false), &file.client_header) {
+        (Some(trusted), true, _) => Err(InvalidValue::at(
+            trusted,
+            "`trust_client` trusts every client; remove it, or `trusted`",
+        )),
+        (Some(trusted), false, header) => Ok(Trust::Proxies(TrustedProxies {
+            networks: networks(trusted)?,
+            header: header.as_deref().copied().unwrap_or_default(),
+        })),
+        (None, _, Some(header)) => {
+            Err(InvalidValue::at(header, "`client_header` has no effect without `trusted`"))
+        }
+        (None, true, None) => Ok(Trust::Everybody),
+        (None, false, None) => Ok(Trust::Nobody),
+    }
 }
 
 pub(super) fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
@@ -118,6 +133,6 @@ pub(super) fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue>
         via: file.via.as_ref().map(|via| (**via).clone()),
         x_forwarded: file.x_forwarded.unwrap_or(default.x_forwarded),
         forwarded: file.forwarded.unwrap_or(default.forwarded),
-        trust_client: file.trust_client.unwrap_or(default.trust_client),
+        trust: trust(file)?,
     })
 }

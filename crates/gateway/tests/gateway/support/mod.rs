@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tollgate_gateway::config::{Address, Backend as ConfigBackend, Forwarded};
+use tollgate_gateway::config::{Address, Backend as ConfigBackend, Forwarded, Trust};
 use tollgate_gateway::{Config, Gateway};
 
 pub(crate) use backend::{
@@ -44,7 +44,7 @@ pub(crate) fn config(backends: &[SocketAddr]) -> Config {
     // A busy machine must not end requests of clients that have ended their sending side.
     config.timeouts.abandoned = DEADLINE;
     config.forwarded =
-        Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
+        Forwarded { via: None, x_forwarded: false, forwarded: false, trust: Trust::Nobody };
     config
 }
 
