@@ -165,6 +165,16 @@ pub struct OwnConfig {
     pub template: String,
     /// Lines that the file must contain.
     pub lines: Vec<ConfigLine>,
+    /// Syntax of the file, by which addresses and paths are filled in if it has no `{{ }}`.
+    pub syntax: Option<ConfigSyntax>,
+}
+
+/// Syntax of a configuration that can be changed for a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigSyntax {
+    /// A configuration of nginx, or the output of `nginx -T`.
+    Nginx,
 }
 
 /// A line that a user's own configuration must have.
@@ -261,10 +271,18 @@ impl RecipeFile {
     pub(crate) fn add_config_option(&mut self) {
         let Some(own) = &self.config else { return };
         let spec = OptionSpec {
-            about: format!(
-                "your own file in place of {}, with the lines of docs/systems.md",
-                own.template
-            ),
+            about: match own.syntax {
+                Some(ConfigSyntax::Nginx) => {
+                    format!(
+                        "your own {}, or the output of nginx -T (docs/systems.md)",
+                        own.template
+                    )
+                }
+                None => format!(
+                    "your own file in place of {}, with the lines of docs/systems.md",
+                    own.template
+                ),
+            },
             default: OptionValue::Text(BUILT_IN.to_owned()),
             values: Some(vec![BUILT_IN.to_owned()]),
             path: true,

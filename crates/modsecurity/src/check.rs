@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
+pub use tollgate_nginx_conf::ConfigError;
+use tollgate_nginx_conf::{Directive, Place};
 use tollgate_waf::{LimitAction, RuleSet, Skipped};
 
-pub use crate::nginx_conf::ConfigError;
-use crate::nginx_conf::{self, Directive, Place};
 use crate::rules::{NO_REMOTE_RULES, RuleSource, builder, with_source};
 
 /// Directives of the connector, with the number of their arguments.
@@ -58,7 +58,7 @@ pub struct CheckedSet {
 ///
 /// The configuration cannot be read, or is one that nginx refuses.
 pub fn check(path: &Path) -> Result<Check, ConfigError> {
-    let directives = nginx_conf::read(path)?;
+    let directives = tollgate_nginx_conf::read(path)?.directives;
     let mut checker = Checker::default();
     for directive in &directives {
         if directive.name == "http" {
@@ -97,7 +97,7 @@ impl Checker {
     ) -> Result<(), ConfigError> {
         let mut here = around.clone();
         let (mut own, mut places, mut switch) = (Vec::new(), Vec::new(), None);
-        for directive in &place.block {
+        for directive in place.directives() {
             if directive.name.starts_with("modsecurity") {
                 check_arguments(directive)?;
             }
@@ -222,7 +222,7 @@ fn source(directive: &Directive) -> RuleSource {
 
 fn title(place: &Directive) -> String {
     let names = |name: &str| {
-        let found = place.block.iter().filter(|directive| directive.name == name);
+        let found = place.directives().iter().filter(|directive| directive.name == name);
         found.map(|directive| directive.title().split_off(name.len())).collect::<String>()
     };
     match &*place.name {
@@ -235,7 +235,7 @@ fn title(place: &Directive) -> String {
 }
 
 fn fault(directive: &Directive, message: impl Into<String>) -> ConfigError {
-    ConfigError { place: directive.place.clone(), message: message.into() }
+    ConfigError::new(&directive.place, message)
 }
 
 fn check_arguments(directive: &Directive) -> Result<(), ConfigError> {
@@ -259,7 +259,7 @@ fn refuse_directives(directive: &Directive) -> Result<(), ConfigError> {
 }
 
 fn refuse_directives_in(directive: &Directive) -> Result<(), ConfigError> {
-    directive.block.iter().try_for_each(refuse_directives)
+    directive.directives().iter().try_for_each(refuse_directives)
 }
 
 impl CheckedSet {

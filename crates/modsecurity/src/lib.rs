@@ -3,7 +3,7 @@
 //!
 //! `interface` is the C side and the only place with `unsafe`; `rules` merges and shares rule sets, `inspection` is one
 //! transaction, and `error_log` the text that servers write into their logs. `check` says
-//! what the library would do with an nginx configuration, which `nginx_conf` reads.
+//! what the library would do with an nginx configuration, which `tollgate_nginx_conf` reads.
 
 mod audit_log;
 pub mod check;
@@ -12,7 +12,6 @@ mod error_log;
 mod inspection;
 mod interface;
 mod log_file;
-mod nginx_conf;
 mod rules;
 
 /// Name and version of the library, for C.

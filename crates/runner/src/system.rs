@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod go;
+mod nginx_config;
 mod own_config;
 pub mod packages;
 pub mod render;

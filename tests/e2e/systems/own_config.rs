@@ -2,9 +2,9 @@
 
 use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout, without_limits};
 
-/// As a distribution or a tutorial writes them.
+/// As a distribution or a tutorial writes them, but for one line of nginx with a variable, which then needs all.
 const NGINX: &str = r#"worker_processes 1;
-pid /run/nginx.pid;
+pid "{{ dir }}/nginx.pid";
 error_log stderr;
 include /etc/nginx/modules-enabled/*.conf;
 events { worker_connections 512; }
@@ -120,7 +120,6 @@ fn existing_configurations_run_once_they_have_the_named_lines() {
     let message = stderr(&output);
     let edits = [
         ("nginx.conf", "", "daemon off;", None),
-        ("nginx.conf", "pid /run/nginx.pid;", r#"pid "{{ dir }}/nginx.pid";"#, Some(2)),
         ("nginx.conf", "listen 80;", "listen {{ listen.address }};", Some(13)),
         ("nginx.conf", "server 10.0.0.5:8080;", "server {{ origin.address }};", Some(10)),
         ("haproxy.cfg", "bind :80", "bind {{ listen.address }}", Some(7)),
@@ -221,6 +220,124 @@ http {
     }
 }
 "#;
+
+/// A server as Debian has it: sites in files of their own, TLS, a redirect, logs, a path that leads elsewhere.
+const SERVER: &str = r#"user www-data;
+worker_processes 1;
+pid /run/nginx.pid;
+error_log /nowhere/error.log;
+events { worker_connections 512; }
+http {
+    log_format json '{"path": "$uri"}';
+    access_log /nowhere/access.log json;
+    map $http_upgrade $upgrade { default upgrade; "" close; }
+    include sites/*.conf;
+}
+stream { server { listen 80; proxy_pass 10.0.0.5:22; } }
+"#;
+const SITE: &str = r#"upstream app { server 10.0.0.5:8080 weight=5; server 10.0.0.6:8080 backup; keepalive 16; }
+server { listen 80 default_server; return 301 https://$host$request_uri; }
+server {
+    listen 443 ssl http2;
+    listen [::]:443 ssl http2;
+    server_name example.org;
+    ssl_certificate /nowhere/certificate.pem;
+    ssl_certificate_key /nowhere/key.pem;
+    location / {
+        if ($request_method = "TRACE") { return 405; }
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_pass http://app;
+        add_header X-Mine yes;
+    }
+    location /old { proxy_pass https://10.0.0.7:8443/new; }
+}
+"#;
+
+const SERVERS: &str = r#"
+title    = "What does my server cost?"
+baseline = "built-in"
+
+[[case]]
+name = "clear"
+mix  = "browse"
+load = { connections = 2, duration = "200ms", warmup = "50ms", busy_poll = false }
+
+[[case]]
+name     = "tls"
+mix      = "browse"
+protocol = "https-h2"
+subjects = ["built-in", "plain"]
+load     = { connections = 2, duration = "200ms", warmup = "50ms", busy_poll = false }
+
+[[subject]]
+name   = "built-in"
+system = "nginx"
+
+[[subject]]
+name   = "plain"
+system = "nginx"
+with   = { config = "etc/nginx.conf" }
+
+[[subject]]
+name   = "waf"
+system = "nginx-modsecurity"
+with   = { config = "site.txt" }
+
+[design]
+blocks = 1
+"#;
+
+#[test]
+fn nginx_runs_with_the_configuration_of_a_server_as_it_is() {
+    let workspace = Workspace::concurrent();
+    workspace.write("etc/nginx.conf", SERVER);
+    workspace.write("etc/sites/site.conf", SITE);
+    let folder = workspace.path("etc").display().to_string();
+    let dump = format!(
+        "# configuration file /etc/nginx/nginx.conf:\n{SERVER}\n\
+         # configuration file /etc/nginx/sites/site.conf:\n{}\n",
+        SITE.replace("location / {", "location / { modsecurity on; modsecurity_rules '\n\
+             SecRuleEngine On\nSecRule ARGS \"@rx <script|passwd\" \"id:1,phase:2,deny,status:403\"';")
+    );
+    let module = "load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so;";
+    workspace.write("site.txt", &dump.replacen("user www-data;", module, 1));
+    workspace.write("servers.toml", &format!("{SERVERS}{NO_LIMITS}"));
+    let output = workspace.run(&["run", "servers.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let shown = flat(&stdout(&workspace.run(&["report", "out"])));
+    assert!(shown.contains("site.txt, blocks 3 of 4 attacks"), "{shown}");
+    let text = workspace.read("out/configs/plain/nginx.conf");
+    assert!(!text.contains("10.0.0."), "{text}");
+    for line in [
+        format!("add_header X-Mine yes;  # {folder}/sites/site.conf:14"),
+        format!("map $http_upgrade $upgrade {{  # {folder}/nginx.conf:9"),
+    ] {
+        assert!(text.contains(&line), "no {line:?} in {text}");
+    }
+    assert_eq!(workspace.read("etc/nginx.conf"), SERVER);
+    // Faults name the user's files.
+    for (old, new, expected) in [
+        (
+            "add_header X-Mine yes;",
+            "fastcgi_pass php;",
+            "sites/site.conf:14: `fastcgi_pass` cannot lead to",
+        ),
+        (
+            "proxy_pass http://app;",
+            "proxy_pass http://$app/new;",
+            "sites/site.conf:13: cannot find the host in `proxy_pass http://$app/new`",
+        ),
+    ] {
+        workspace.write("etc/sites/site.conf", &SITE.replace(old, new));
+        let check = ["systems", "check", "nginx", "--with", "config=etc/nginx.conf"];
+        let output = workspace.run(&check);
+        assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+        let expected = format!("{folder}/{expected}");
+        assert!(flat(&stderr(&output)).contains(&expected), "no {expected:?} in {}", show(&output));
+    }
+    workspace.assert_nothing_runs();
+}
 
 const GATEWAY: &str = "\
 listeners:

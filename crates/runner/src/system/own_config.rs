@@ -1,12 +1,13 @@
 //! A user's own configuration file in place of a template of the recipe.
 
-use anyhow::bail;
+use super::nginx_config::{self, Filling};
+use anyhow::{Context as _, bail};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, Value};
 use std::fs;
 use std::path::Path;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::recipe::{CONFIG_OPTION, ConfigLine, OwnConfig};
+use tollgate_experiment::recipe::{CONFIG_OPTION, ConfigLine, ConfigSyntax, OwnConfig};
 use tollgate_records::error::io_error;
 use tollgate_records::subject::OptionValue;
 
@@ -36,15 +37,27 @@ pub(super) fn syntax() -> Result<SyntaxConfig, Error> {
         .build()
 }
 
-/// Renders the file and checks that it has the lines that a trial needs.
+/// Renders the file and checks that it has the lines that a trial needs. Those of a file without variables are filled in,
+/// if its syntax is known.
 pub(super) fn render(
     environment: &Environment<'_>,
     known: &Value,
     subject: &Subject,
     path: &Path,
+    filling: &Filling<'_>,
 ) -> anyhow::Result<String> {
-    let source = fs::read_to_string(path).map_err(io_error("read", path))?;
+    let source = fs::read(path).map_err(io_error("read", path))?;
+    let syntax = subject.recipe.file.config.as_ref().and_then(|own| own.syntax);
     let name = path.display().to_string();
+    if let Some(ConfigSyntax::Nginx) = syntax
+        && !source.windows(2).any(|pair| pair == b"{{")
+    {
+        let failed = || {
+            format!("cannot use {name} as the configuration of system `{}`", subject.recipe.name)
+        };
+        return nginx_config::fill_in(path, filling).with_context(failed);
+    }
+    let source = String::from_utf8(source).with_context(|| format!("{name} is not UTF-8"))?;
     let text = environment.render_named_str(&name, &source, known);
     let text = text.map_err(failed(subject, &format!("`{name}` as the configuration")))?;
     let lines = subject.recipe.file.config.iter().flat_map(|OwnConfig { lines, .. }| lines);

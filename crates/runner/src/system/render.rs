@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::nginx_config::Filling;
 use super::own_config::{self, failed};
 use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
@@ -76,7 +77,16 @@ pub fn render(
     let known = variables(subject, place);
     for file in &subject.recipe.file.templates {
         if let Some(path) = own_config::path(subject, file) {
-            let text = own_config::render(&own_environment, &known, subject, path)?;
+            let user = user_name();
+            let filling = Filling {
+                dir: place.dir,
+                listen: place.listen,
+                origins: place.origins,
+                protocol: place.protocol,
+                certificate: &certificate_file(place.dir),
+                user: nix::unistd::geteuid().is_root().then_some(&*user),
+            };
+            let text = own_config::render(&own_environment, &known, subject, path, &filling)?;
             write(&place.dir.join(file), &text)?;
             continue;
         }

@@ -1,8 +1,7 @@
-//! Configurations of nginx: directives with their blocks, and those of the files that `include` names.
-//!
 //! Words are read as nginx reads them: between spaces or in quotes, where `\` quotes the next character.
 
-use std::fmt;
+use crate::directive::{Argument, Block, ConfigError, Directive, Place};
+use crate::files::Files;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,102 +9,65 @@ use std::sync::Arc;
 /// Depth of nested files and blocks.
 const DEPTH_MAX: usize = 64;
 
-/// A line of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Path, as `include` or the caller names it.
-    pub(crate) file: Arc<str>,
-    /// The first line is 1.
-    pub(crate) line: u32,
-}
-
-/// A word behind the name of a directive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Argument {
-    /// Text without its quotes.
-    pub(crate) text: String,
-    /// Line on which it begins.
-    pub(crate) line: u32,
-}
-
-/// A directive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Directive {
-    /// Name.
-    pub(crate) name: String,
-    /// Words behind the name.
-    pub(crate) arguments: Vec<Argument>,
-    /// Directives of the block.
-    pub(crate) block: Vec<Directive>,
-    /// Place of the name.
-    pub(crate) place: Place,
-}
-
-/// A fault of a configuration.
+/// Configuration with all its files.
 #[derive(Debug)]
-pub struct ConfigError {
-    pub(crate) place: Place,
-    pub(crate) message: String,
+pub struct Configuration {
+    /// The main file, in whose folder relative paths begin.
+    pub path: PathBuf,
+    pub directives: Vec<Directive>,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl Directive {
-    /// The text of the argument at a position; empty without one.
-    pub(crate) fn argument(&self, position: usize) -> &str {
-        self.arguments.get(position).map_or("", |argument| &argument.text)
-    }
-
-    /// The name, and the arguments with spaces between.
-    pub(crate) fn title(&self) -> String {
-        let arguments = self.arguments.iter().map(|argument| &*argument.text);
-        std::iter::once(&*self.name).chain(arguments).collect::<Vec<_>>().join(" ")
-    }
-}
-
-/// Reads a configuration with the files that it includes, whose relative paths begin in its folder.
-pub(crate) fn read(path: &Path) -> Result<Vec<Directive>, ConfigError> {
-    let place = Place { file: path.to_string_lossy().into(), line: 1 };
+/// Reads a configuration with the files that it includes, whose relative paths begin in its folder: a file, or the output
+/// of `nginx -T`, from which the included files are taken.
+///
+/// # Errors
+///
+/// A file cannot be read, or its syntax is not that of nginx.
+pub fn read(path: &Path) -> Result<Configuration, ConfigError> {
+    let text = std::fs::read(path).map_err(|error| {
+        ConfigError::new(&start(path), format!("cannot read \"{}\": {error}", path.display()))
+    })?;
+    let (files, path) = Files::of(path, &text);
     let folder = path.parent().unwrap_or(Path::new(""));
-    read_file(path, folder, &place, 0)
+    let directives = Reader { files: &files, folder }.read(&path, &start(&path), 0)?;
+    Ok(Configuration { path, directives })
 }
 
-/// Reads a file that a place names.
-fn read_file(
-    path: &Path,
-    folder: &Path,
-    named_at: &Place,
-    depth: usize,
-) -> Result<Vec<Directive>, ConfigError> {
-    let failed = |message: String| ConfigError { place: named_at.clone(), message };
-    if depth > DEPTH_MAX {
-        return Err(failed(format!("more than {DEPTH_MAX} nested files")));
+fn start(path: &Path) -> Place {
+    Place { file: path.to_string_lossy().into(), line: 1 }
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    files: &'a Files,
+    /// Folder of relative paths.
+    folder: &'a Path,
+}
+
+impl Reader<'_> {
+    /// Reads a file that a place names.
+    fn read(
+        self,
+        path: &Path,
+        named_at: &Place,
+        depth: usize,
+    ) -> Result<Vec<Directive>, ConfigError> {
+        let failed = |message: String| ConfigError::new(named_at, message);
+        if depth > DEPTH_MAX {
+            return Err(failed(format!("more than {DEPTH_MAX} nested files")));
+        }
+        let text = self.files.read(path);
+        let text =
+            text.map_err(|error| failed(format!("cannot read \"{}\": {error}", path.display())))?;
+        let file = path.to_string_lossy().into();
+        let lexer = Lexer { rest: text.iter().peekable(), line: 1, file };
+        Parser { lexer, reader: self, files: depth }.block(0)
     }
-    let text = std::fs::read(path)
-        .map_err(|error| failed(format!("cannot read \"{}\": {error}", path.display())))?;
-    let mut parser = Parser {
-        lexer: Lexer { rest: text.iter().peekable(), line: 1, file: path.to_string_lossy().into() },
-        folder,
-        files: depth,
-    };
-    parser.block(0)
 }
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    folder: &'a Path,
+    reader: Reader<'a>,
     /// Files around this one.
     files: usize,
 }
@@ -133,22 +95,24 @@ impl Parser<'_> {
             };
             let place = Place { file: Arc::clone(&self.lexer.file), line: name.line };
             let arguments = words.collect();
-            let mut directive = Directive { name: name.text, arguments, block: Vec::new(), place };
+            let mut directive = Directive { name: name.text, arguments, block: Block::None, place };
             match end {
                 End::Semicolon if directive.name == "include" => {
                     directives.extend(self.included(&directive)?);
                     continue;
                 }
                 End::Semicolon => {}
-                End::Open if directive.name.ends_with("_by_lua_block") => self.lexer.skip_code()?,
-                End::Open => directive.block = self.block(depth + 1)?,
+                End::Open if directive.name.ends_with("_by_lua_block") => {
+                    directive.block = Block::Code(self.lexer.code()?);
+                }
+                End::Open => directive.block = Block::Directives(self.block(depth + 1)?),
                 End::Close | End::File => {
                     let message = format!(
                         "directive \"{}\" is not terminated by \";\": unexpected {}",
                         directive.name,
                         end.shown()
                     );
-                    return Err(ConfigError { place: directive.place, message });
+                    return Err(ConfigError::new(&directive.place, message));
                 }
             }
             directives.push(directive);
@@ -157,26 +121,19 @@ impl Parser<'_> {
 
     /// Reads the files of an `include`. A pattern may match none.
     fn included(&self, directive: &Directive) -> Result<Vec<Directive>, ConfigError> {
-        let failed = |message| ConfigError { place: directive.place.clone(), message };
+        let failed = |message: String| ConfigError::new(&directive.place, message);
         let [pattern] = directive.arguments.as_slice() else {
             return Err(failed("\"include\" takes one argument".to_owned()));
         };
-        let path = self.folder.join(&pattern.text);
+        let path = self.reader.folder.join(&pattern.text);
         let paths: Vec<PathBuf> = if pattern.text.contains(['*', '?', '[']) {
-            // Sorted and without hidden files, as by nginx.
-            let options = glob::MatchOptions {
-                require_literal_leading_dot: true,
-                ..glob::MatchOptions::new()
-            };
-            let found = glob::glob_with(&path.to_string_lossy(), options);
-            let found = found.map_err(|error| failed(format!("invalid pattern: {error}")))?;
-            found.collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))?
+            self.reader.files.matching(&path.to_string_lossy()).map_err(failed)?
         } else {
             vec![path]
         };
         let mut directives = Vec::new();
         for path in paths {
-            directives.extend(read_file(&path, self.folder, &directive.place, self.files + 1)?);
+            directives.extend(self.reader.read(&path, &directive.place, self.files + 1)?);
         }
         Ok(directives)
     }
@@ -210,7 +167,7 @@ struct Lexer<'a> {
 impl Lexer<'_> {
     fn error(&self, message: impl Into<String>) -> ConfigError {
         let place = Place { file: Arc::clone(&self.file), line: self.line };
-        ConfigError { place, message: message.into() }
+        ConfigError::new(&place, message)
     }
 
     fn next(&mut self) -> Option<u8> {
@@ -273,10 +230,8 @@ impl Lexer<'_> {
             }
         }
         match self.peek() {
-            Some(b')') => {
-                self.next();
-            }
-            Some(b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{') | None => {}
+            // A closing parenthesis is a word of its own.
+            Some(b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b')') | None => {}
             Some(other) => {
                 return Err(self.error(format!(
                     "unexpected \"{}\" behind a quoted text",
@@ -321,38 +276,39 @@ impl Lexer<'_> {
         }
     }
 
-    /// Skips a block of code up to the brace that closes it.
-    fn skip_code(&mut self) -> Result<(), ConfigError> {
-        let start = self.line;
-        let mut depth = 1;
-        while depth > 0 {
-            match self.next() {
-                Some(b'{') => depth += 1,
-                Some(b'}') => depth -= 1,
-                Some(_) => {}
-                None => {
-                    self.line = start;
-                    return Err(self.error("unexpected end of file, expected \"}\""));
-                }
+    /// Reads a block of code up to the brace that closes it.
+    fn code(&mut self) -> Result<String, ConfigError> {
+        let (start, mut depth, mut code) = (self.line, 1, Vec::new());
+        loop {
+            let Some(byte) = self.next() else {
+                self.line = start;
+                return Err(self.error("unexpected end of file, expected \"}\""));
+            };
+            match byte {
+                b'{' => depth += 1,
+                b'}' if depth == 1 => return Ok(String::from_utf8_lossy(&code).into_owned()),
+                b'}' => depth -= 1,
+                _ => {}
             }
+            code.push(byte);
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directive::Directives;
     use std::fs;
 
     fn shown(directives: &[Directive]) -> String {
         let shown = directives.iter().map(|one| {
             let words: Vec<String> =
                 one.arguments.iter().map(|argument| format!("{:?}", argument.text)).collect();
-            let block = if one.block.is_empty() {
-                String::new()
-            } else {
-                format!(" {{{}}}", shown(&one.block))
+            let block = match &one.block {
+                Block::None => String::new(),
+                Block::Directives(inner) => format!(" {{{}}}", shown(inner)),
+                Block::Code(code) => format!(" {{{{{code}}}}}"),
             };
             format!("{}:{}({}){block}", one.place.line, one.name, words.join(","))
         });
@@ -365,7 +321,7 @@ mod tests {
         fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
         let name = format!("{}/", folder.path().display());
         read(&path)
-            .map(|directives| shown(&directives))
+            .map(|read| shown(&read.directives))
             .map_err(|error| error.to_string().replace(&name, ""))
     }
 
@@ -378,9 +334,12 @@ mod tests {
             ("a ${b}c$d{e}f;", ""),
             ("a b#c;", r#"1:a("b#c")"#),
             (r"location ~ \.(a|b)$ { c; }", r#"1:location("~","\\.(a|b)$") {1:c()}"#),
-            ("if ($a = \"b\") { c; }", r#"1:if("($a","=","b") {1:c()}"#),
+            ("if ($a = \"b\") { c; }", r#"1:if("($a","=","b",")") {1:c()}"#),
             ("a{b{c;}}\n", "1:a() {1:b() {1:c()}}"),
-            ("content_by_lua_block { if a then { b } end } c;", "1:content_by_lua_block() 1:c()"),
+            (
+                "content_by_lua_block { if a then { b } end } c;",
+                "1:content_by_lua_block() {{ if a then { b } end }} 1:c()",
+            ),
         ] {
             if expected.is_empty() {
                 assert!(parsed(text).is_err(), "{text}");
@@ -421,10 +380,70 @@ mod tests {
         // Relative to the folder of the main file.
         write("sites/1.conf", "\ninclude other;")?;
         write("other", "first;")?;
-        let directives = read(&folder.path().join("nginx.conf"))?;
+        let directives = read(&folder.path().join("nginx.conf"))?.directives;
         assert_eq!(shown(&directives), "1:a() 2:http() {1:first() 1:second() 2:b()}");
-        let first = &directives[1].block[0];
+        let first = &directives[1].directives()[0];
         assert_eq!(first.place.file, folder.path().join("other").to_string_lossy().into());
+        Ok(())
+    }
+
+    #[test]
+    fn output_of_nginx_has_the_included_files() {
+        const DUMP: &str = "nginx: the configuration file /srv/nginx.conf syntax is ok\n\
+            # configuration file /srv/nginx.conf:\na;\ninclude sites/*;\ninclude /other;\n\n\
+            # configuration file /srv/sites/2:\nsecond;\n\n\
+            # configuration file /srv/sites/1:\n\nfirst;\n\n\
+            # configuration file /srv/sites/.hidden:\nhidden;\n\n\
+            # configuration file /other:\nother;\n\n";
+        let changed = |old: &str, new: &str| parsed(&DUMP.replace(old, new));
+        assert_eq!(changed("", ""), Ok("1:a() 2:first() 1:second() 1:other()".to_owned()));
+        for (old, new, expected) in [
+            (
+                "first;",
+                "first",
+                "/srv/sites/1:2: directive \"first\" is not terminated by \";\": unexpected end of file",
+            ),
+            (
+                "file /other:",
+                "file /others:",
+                "/srv/nginx.conf:3: cannot read \"/other\": not in the output of nginx -T",
+            ),
+            // Behind a directive, such a line is a comment, and the files are those on disk.
+            (
+                "nginx: the",
+                "the;",
+                "nginx.conf:5: cannot read \"/other\": No such file or directory (os error 2)",
+            ),
+        ] {
+            assert_eq!(changed(old, new), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn written_directives_are_read_as_the_same() -> Result<(), Box<dyn std::error::Error>> {
+        let text = r#"
+            a 'b "c" \' \\ \d	e' "" ${b} \.php$ "x;{y}" '#' $d;
+            map $a $b { "" 1; ~*\.(a|b)$ 'c d'; default 2; }
+            if ($a = "b") { return 301 https://$host$request_uri; }
+            location / { }
+            content_by_lua_block { if a then { b } end } 
+            modsecurity_rules '
+                SecRule ARGS "@rx \\d{2}" "id:1"
+            ';
+        "#;
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("nginx.conf");
+        fs::write(&path, text)?;
+        let first = read(&path)?.directives;
+        assert_eq!(first.len(), 6);
+        fs::write(&path, Directives(&first).to_string())?;
+        let second = read(&path)?.directives;
+        let without_lines = |directives: &[Directive]| {
+            let shown = shown(directives);
+            let digits = |word: &str| word.split(':').skip(1).collect::<Vec<_>>().join(":");
+            shown.split(' ').map(digits).collect::<Vec<_>>()
+        };
+        assert_eq!(without_lines(&first), without_lines(&second));
         Ok(())
     }
 }
