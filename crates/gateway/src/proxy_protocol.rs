@@ -1,9 +1,11 @@
 //! Headers of the PROXY protocol, with which proxies begin connections to say whose they are.
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use proxy_header::{Error, ParseConfig, ProxyHeader};
+use proxy_header::{Error, ParseConfig, ProxiedAddress, ProxyHeader};
+
+use crate::config::ProxyVersion;
 
 /// Longest accepted header. The addresses of version 2 have up to 216 bytes; the rest are TLVs.
 pub(crate) const HEADER_BYTES_MAX: usize = 4 << 10;
@@ -40,6 +42,32 @@ pub(crate) fn read(input: &[u8]) -> Result<Option<ReceivedHeader>, InvalidHeader
         Err(Error::BufferTooShort) if input.len() < HEADER_BYTES_MAX => Ok(None),
         Err(_) => Err(InvalidHeader),
     }
+}
+
+/// The header of a connection of `client`, which has connected to `destination`. Without a client, the connection is the
+/// gateway's own. Addresses of different families are both written as IPv6.
+pub(crate) fn write(
+    version: ProxyVersion,
+    client: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+) -> Vec<u8> {
+    let header = client.map_or_else(ProxyHeader::with_local, |client| {
+        // That of a Unix domain socket is not an address.
+        let destination = destination.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        let is_v6 = client.is_ipv6() || destination.is_ipv6();
+        let [client, destination] = [client, destination].map(|address| match address.ip() {
+            IpAddr::V4(ip) if is_v6 => (ip.to_ipv6_mapped(), address.port()).into(),
+            _ => address,
+        });
+        ProxyHeader::with_address(ProxiedAddress::stream(client, destination))
+    });
+    let mut out = Vec::new();
+    let written = match version {
+        ProxyVersion::V1 => header.encode_v1(&mut out),
+        ProxyVersion::V2 => header.encode_v2(&mut out),
+    };
+    written.expect("the addresses have one family, and there are no TLVs");
+    out
 }
 
 #[cfg(test)]
@@ -85,6 +113,32 @@ mod tests {
                 assert_eq!(read(&input[..end]), Ok(None), "{}", input[..end].escape_ascii());
             }
         }
+    }
+
+    #[test]
+    fn headers_are_written_in_both_versions() {
+        let address = |text: &str| -> Option<SocketAddr> { Some(text.parse().unwrap()) };
+        let v1 = |client, destination| {
+            String::from_utf8(write(ProxyVersion::V1, client, destination)).unwrap()
+        };
+        let client = address("192.0.2.7:12345");
+        assert_eq!(
+            v1(client, address("10.0.0.1:443")),
+            "PROXY TCP4 192.0.2.7 10.0.0.1 12345 443\r\n"
+        );
+        assert_eq!(
+            v1(client, address("[2001:db8::1]:443")),
+            "PROXY TCP6 ::ffff:192.0.2.7 2001:db8::1 12345 443\r\n"
+        );
+        assert_eq!(
+            v1(address("[2001:db8::2]:1"), None),
+            "PROXY TCP6 2001:db8::2 ::ffff:0.0.0.0 1 0\r\n"
+        );
+        assert_eq!(v1(None, client), "PROXY UNKNOWN\r\n");
+        let v2 = write(ProxyVersion::V2, client, address("10.0.0.1:443"));
+        let body = b"\x21\x11\x00\x0c\xc0\x00\x02\x07\x0a\x00\x00\x01\x30\x39\x01\xbb";
+        assert_eq!(v2, self::v2(body));
+        assert_eq!(write(ProxyVersion::V2, None, None), self::v2(b"\x20\x00\x00\x00"));
     }
 
     #[test]

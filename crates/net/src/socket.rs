@@ -68,6 +68,11 @@ impl Socket {
         Ok(received)
     }
 
+    /// The address at which a connection over TCP was accepted, or from which it was made.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(rustix::net::getsockname(&self.fd)?.try_into()?)
+    }
+
     /// Sends as many bytes as there is room for, and returns their number.
     ///
     /// # Errors

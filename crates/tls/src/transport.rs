@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tollgate_net::{Address, Interest, PollEvent, Poller, Socket, try_io};
@@ -243,6 +244,16 @@ impl Transport {
                 Received::Nothing
             }
         })
+    }
+
+    /// The address of this end of a connection over TCP.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_address()
+    }
+
+    /// Sends bytes in front of a TLS session or other bytes that follow at once. Returns how many fit into the socket.
+    pub fn send_ahead(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.count_sent(try_io(|| self.socket.send_more(bytes)))
     }
 
     /// Reads bytes in front of a TLS session, which are received again.

@@ -16,9 +16,9 @@ use tollgate_net::{Events, Interest, Poller, SendBuffer, Waker};
 use tollgate_tls::{HttpProtocol, Received, TlsClient, Transport, describe_failure};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
-use crate::config::{Address, Backend, HealthCheck, HealthRequest, Pool, Protocol};
+use crate::config::{Address, Backend, HealthCheck, HealthRequest, Pool, Protocol, ProxyVersion};
 use crate::connect_error::{exhausted_resource, is_connect_error};
-use crate::{LOG_INTERVAL, log};
+use crate::{LOG_INTERVAL, log, proxy_protocol};
 
 /// The health checks of a configuration. Dropping it stops them.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ struct CheckedBackend {
     address: Address,
     tls: Option<TlsClient>,
     protocol: Protocol,
+    proxy_protocol: Option<ProxyVersion>,
     host: String,
     check: HealthCheck,
     results: CheckResults,
@@ -146,6 +147,7 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
                 address: backend.address.clone(),
                 tls: backend.tls.clone(),
                 protocol: pool.protocol,
+                proxy_protocol: pool.proxy_protocol,
                 host: host(backend, check),
                 check: check.clone(),
                 results: CheckResults::new(check, is_up),
@@ -316,6 +318,8 @@ enum CheckError {
 #[derive(Debug)]
 struct Probe {
     transport: Transport,
+    /// Header of the PROXY protocol that is to be sent first.
+    preface: Vec<u8>,
     /// Bytes to send. They are retained, as a connection on which some were sent was established.
     out: SendBuffer,
     exchange: Exchange,
@@ -369,11 +373,22 @@ impl Probe {
                 Exchange::Http2(Box::new(Http2Exchange { framing, fields, scheme, host, request }))
             }
         };
-        Self { transport, out, exchange }
+        let header = |version| proxy_protocol::write(version, None, None);
+        let preface = backend.proxy_protocol.map(header).unwrap_or_default();
+        Self { transport, preface, out, exchange }
     }
 
     /// Continues as far as possible without blocking. Returns the result once there is one.
     fn advance(&mut self) -> Option<Result<(), CheckError>> {
+        if !self.preface.is_empty() {
+            match self.transport.send_ahead(&self.preface) {
+                Ok(count) => drop(self.preface.drain(..count)),
+                Err(error) => return Some(Err(CheckError::Connect(error))),
+            }
+            if !self.preface.is_empty() {
+                return None;
+            }
+        }
         match self.transport.handshake() {
             Ok(true) => {}
             Ok(false) => return None,

@@ -27,6 +27,7 @@ pub use crate::resolve::{AddressFamily, Resolve};
 pub use networks::Networks;
 pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
+    ProxyVersion,
 };
 pub use route::{
     Action, FixedResponse, Forwarded, ForwardedHeader, HeaderEdits, HostPattern, PathForm,

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tollgate_net::Address;
 use tollgate_tls::TlsClient;
 
@@ -27,6 +29,8 @@ pub struct Pool {
     pub keepalive_max: usize,
     /// Time for which they are kept. `None`: `timeouts.idle`.
     pub keepalive_timeout: Option<Duration>,
+    /// Each connection begins with a header that has the address of the client, and serves one request.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Connections, or requests with HTTP/2, per backend and thread. `None`: unlimited.
     pub connections_max: Option<NonZeroU32>,
     /// Longest request body of known length that is received before a backend is chosen.
@@ -59,6 +63,7 @@ impl Pool {
             declared: Vec::new(),
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
             keepalive_timeout: None,
+            proxy_protocol: None,
             connections_max: None,
             buffer_request: Self::DEFAULT_BUFFER_REQUEST,
             queue_max: Self::DEFAULT_QUEUE_MAX,
@@ -69,6 +74,17 @@ impl Pool {
             retries: Self::DEFAULT_RETRIES,
         }
     }
+}
+
+/// Version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(title = "version of the PROXY protocol")]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// Protocol with the backends of a pool.

@@ -279,6 +279,15 @@ fn invalid_values_are_reported_with_line() {
             "g.yaml:7:63: `content-length` is written by the gateway itself; remove it",
         ),
         (
+            "    proxy_protocol: v1\n    protocol: h2\n",
+            "g.yaml:7:21: connections with `protocol: h2` serve several clients, and a header of the PROXY protocol has \
+             one; remove one of the keys",
+        ),
+        (
+            "    proxy_protocol: v2\n    keepalive_max: 1\n",
+            "g.yaml:8:20: connections with `proxy_protocol` serve one request, and none is kept; remove it",
+        ),
+        (
             "forwarded: { trust_client: true, trusted: [10.0.0.1] }\n",
             "g.yaml:7:43: `trust_client` trusts every client; remove it, or `trusted`",
         ),

@@ -11,6 +11,7 @@ use crate::cluster::{BackendId, Choice};
 use crate::config::{PoolId, Protocol, Timeouts};
 use crate::connect_error::exhausted_resource;
 use crate::local_response::{LocalResponse, Reason};
+use crate::proxy_protocol;
 
 impl Turn<'_> {
     /// Chooses a backend of a pool, and a connection to it or a place in a queue. Ends with an error response if there is
@@ -99,13 +100,21 @@ impl Turn<'_> {
                 {
                     return Ok(at);
                 }
-                self.shared.connect(place)
+                let at = self.shared.connect(place)?;
+                let Self { client, shared, .. } = self;
+                if let Some(version) =
+                    shared.upstreams[place.generation].pool(place.pool).proxy_protocol
+                {
+                    let destination = client.destination(&shared.http2);
+                    shared.upstreams[at].preface =
+                        proxy_protocol::write(version, client.source(), destination);
+                }
+                Ok(at)
             }
         }
     }
 
-    /// Continues the TLS handshake of a new connection to a backend. Returns the step that follows, unless the
-    /// handshake is complete.
+    /// Continues the start of a new connection to a backend. Returns the step that follows, unless the TLS handshake is complete.
     pub(super) fn continue_handshake(&mut self, at: UpstreamKey) -> Option<Flow> {
         if !self.shared.upstreams[at].is_connecting {
             return None;

@@ -180,6 +180,21 @@ impl Client {
         Some(Box::new(LoggedRequest::new(&head)))
     }
 
+    /// The client of the current request, with port 0 if only a header has its address.
+    pub(super) fn source(&self) -> Option<SocketAddr> {
+        let ip = self.ip?;
+        Some(self.peer.filter(|peer| peer.ip() == ip).unwrap_or(SocketAddr::new(ip, 0)))
+    }
+
+    /// The address at which its connection over TCP was accepted.
+    pub(super) fn destination(&self, http2: &Connections) -> Option<SocketAddr> {
+        let address = match &self.link {
+            Link::Connection(transport) => transport.local_address().ok(),
+            Link::Stream(stream) => http2[stream.connection].local,
+        };
+        address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+
     /// Its address for the access log.
     pub(super) fn logged_ip(&self) -> String {
         self.ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())

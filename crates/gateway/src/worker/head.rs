@@ -153,8 +153,10 @@ impl Exchange {
             ..Limits::default()
         };
         let connection = shared.http2.insert(Carrier::Client(self.id.key), limits, shared.now);
-        shared.http2[connection].tls =
-            client.transport().and_then(|transport| TlsFacts::of(transport));
+        if let Some(transport) = client.transport() {
+            shared.http2[connection].tls = TlsFacts::of(transport);
+            shared.http2[connection].local = transport.local_address().ok();
+        }
         self.stage = Stage::Http2(connection);
     }
 

@@ -40,10 +40,20 @@ impl Shared {
         Ok(self.upstreams.connections_mut().insert(upstream))
     }
 
-    /// Continues the TLS handshake of a connection. Returns true if none is in progress.
+    /// Sends the header of the PROXY protocol and continues the TLS handshake of a connection. Returns true if neither is in
+    /// progress.
     pub(super) fn advance_handshake(&mut self, at: UpstreamKey) -> Result<bool, Reason> {
         let upstream = &mut self.upstreams[at];
         let Link::Connection(transport) = &mut upstream.link else { return Ok(true) };
+        if !upstream.preface.is_empty() {
+            match transport.send_ahead(&upstream.preface) {
+                Ok(count) => drop(upstream.preface.drain(..count)),
+                Err(_) => return Err(Reason::ConnectFailed),
+            }
+            if !upstream.preface.is_empty() {
+                return Ok(false);
+            }
+        }
         if !transport.is_handshaking() {
             return Ok(true);
         }

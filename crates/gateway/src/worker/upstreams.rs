@@ -28,6 +28,8 @@ pub(super) struct Upstream {
     pub(super) is_reused: bool,
     /// No byte of a request or a response was sent or received yet.
     pub(super) is_connecting: bool,
+    /// Header of the PROXY protocol that is to be sent first.
+    pub(super) preface: Vec<u8>,
     /// Cause of a failed TLS handshake or HTTP/2 connection.
     pub(super) failure: Option<String>,
     /// The received part of an incomplete response head.
@@ -56,6 +58,7 @@ impl Upstream {
             work: Work::Idle,
             is_reused: false,
             is_connecting: true,
+            preface: Vec::new(),
             failure: None,
             partial_head: Vec::new(),
             idle_since: now,

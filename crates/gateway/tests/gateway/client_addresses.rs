@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
 
 use tempfile::TempDir;
 use tollgate_gateway::Config;
 
+use crate::support::http2::{GET_FIELDS, Http2Peer};
 use crate::support::{Backend, GET, OK, Peer, TestGateway};
 use crate::tls::{certificate_file, secure};
 
@@ -271,4 +272,121 @@ fn scheme_of_a_trusted_proxy_decides_on_redirects() {
     assert!(upstream.head().unwrap().contains("X-Forwarded-Proto: https\r\n"));
     upstream.send(OK);
     client.expect(OK);
+}
+
+/// A pool with these keys.
+fn parse_pool(pool: &str, backend: &Backend) -> Config {
+    let mut config = parse("http2: true", backend, "");
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:1' }}]\n\
+         pools: [{{ name: p, {pool}, backends: [{{ address: '{}' }}] }}]\n",
+        backend.addr()
+    );
+    let parsed = Config::parse(&text, &certificate_file("gateway.yaml"));
+    config.pools = parsed.unwrap_or_else(|error| panic!("{error}")).pools;
+    config.forwarded.x_forwarded = false;
+    config
+}
+
+/// The header of version 1 of a connection to the gateway.
+fn v1_of(client: SocketAddr, gateway: &TestGateway) -> String {
+    let (from, to) = (client.port(), gateway.addr().port());
+    format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {to}\r\n")
+}
+
+#[test]
+fn backends_get_the_address_of_the_client_on_each_connection() {
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&parse_pool("proxy_protocol: v1", &backend));
+    for _ in 0..2 {
+        let mut client = gateway.client();
+        let header = v1_of(client.stream().local_addr().unwrap(), &gateway);
+        for _ in 0..2 {
+            client.send(GET);
+            let mut upstream = backend.accept();
+            upstream.expect(&header);
+            upstream.expect(GET);
+            upstream.send(OK);
+            client.expect(OK);
+            upstream.expect_closed();
+        }
+    }
+    let mut client = Http2Peer::connect(gateway.address());
+    let header = v1_of(client.tcp().local_addr().unwrap(), &gateway);
+    client.request(1, true, GET_FIELDS);
+    let mut upstream = backend.accept();
+    upstream.expect(&header);
+    upstream.head().unwrap();
+    upstream.send(OK);
+
+    let gateway = TestGateway::start(&parse_pool("proxy_protocol: v2", &backend));
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    let from = client.stream().local_addr().unwrap().port().to_be_bytes();
+    let to = gateway.addr().port().to_be_bytes();
+    let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\x7f\0\0\x01\x7f\0\0\x01";
+    assert_eq!(upstream.read(28), [&start[..], &from, &to].concat());
+    upstream.expect(GET);
+    upstream.send(OK);
+    client.expect(OK);
+}
+
+#[test]
+fn backends_get_the_client_that_other_proxies_name() {
+    let backend = Backend::start();
+    let mut config = parse_pool("proxy_protocol: v1", &backend);
+    config.listeners = parse("proxy_protocol: [127.0.0.1]", &backend, "").listeners;
+    let gateway = TestGateway::start(&config);
+    let mut client = gateway.client();
+    client.send(format!("{V1}{GET}"));
+    let mut upstream = backend.accept();
+    let to = gateway.addr().port();
+    upstream.expect(format!("PROXY TCP4 192.0.2.7 127.0.0.1 12345 {to}\r\n{GET}"));
+    upstream.send(OK);
+    client.expect(OK);
+
+    config.listeners[0].proxy_protocol = None;
+    config.forwarded.trust =
+        parse("http2: true", &backend, "forwarded: { trusted: [127.0.0.1] }\n").forwarded.trust;
+    gateway.reload(config.clone());
+    let mut client = gateway.client();
+    client.send(GET.replace("\r\n\r\n", "\r\nX-Forwarded-For: 2001:db8::1\r\n\r\n"));
+    let mut upstream = backend.accept();
+    upstream.expect(format!("PROXY TCP6 2001:db8::1 ::ffff:127.0.0.1 0 {to}\r\n"));
+
+    let gateway = TestGateway::on_unix_socket(config);
+    let mut client = gateway.client();
+    client.send(GET);
+    backend.accept().expect("PROXY UNKNOWN\r\n");
+    client.finish();
+}
+
+#[test]
+fn header_precedes_tls_with_a_backend_and_begins_health_checks() {
+    let backend = Backend::start();
+    let tls = "proxy_protocol: v1, tls: { verify: false }";
+    let gateway = TestGateway::start(&parse_pool(tls, &backend));
+    let mut client = gateway.client();
+    let header = v1_of(client.stream().local_addr().unwrap(), &gateway);
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(header);
+    // A ClientHello.
+    assert_eq!(upstream.read(2), b"\x16\x03");
+    drop(gateway);
+
+    for (version, header) in [("v1", &b"PROXY UNKNOWN\r\n"[..]), ("v2", V2_LOCAL)] {
+        let check = "health: { path: /up, interval: 1h }";
+        let gateway = TestGateway::start(&parse_pool(
+            &format!("proxy_protocol: {version}, {check}"),
+            &backend,
+        ));
+        let mut upstream = backend.accept();
+        assert_eq!(upstream.read(header.len()), header);
+        assert!(upstream.head().unwrap().starts_with("GET /up HTTP/1.1\r\n"));
+        upstream.send(OK);
+        upstream.expect_closed();
+        drop(gateway);
+    }
 }

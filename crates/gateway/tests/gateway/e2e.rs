@@ -15,7 +15,8 @@ use tollgate_gateway::config::{Address, Backend as ConfigBackend, Listener, Pool
 use crate::smuggling::responses::{self, ResponseOutcome};
 use crate::smuggling::{self, Origin, RequestOutcome};
 use crate::support::{
-    Backend, Peer, Response, TestGateway, ThreadedBackend, any_port, config, path, poll, tcp,
+    Backend, Peer, Response, TestGateway, ThreadedBackend, any_port, closed_port, config, path,
+    poll, tcp,
 };
 use crate::tls::{certificate_file, default_listener, echo_body_once, long_body, tls_config};
 
@@ -502,4 +503,39 @@ fn responses_rejected_by_nginx_and_haproxy_are_rejected() {
         (case.name, !is_rejected)
     }));
     assert_forwarded_elsewhere(&forwarded, &nginx, &haproxy);
+}
+
+#[test]
+fn proxy_protocol_passes_between_haproxy_and_nginx() {
+    for (version, sends) in [("v1", "send-proxy"), ("v2", "send-proxy-v2")] {
+        let server = closed_port();
+        let nginx = format!(
+            "server {{ listen {server} proxy_protocol; \
+             location / {{ return 200 \"$proxy_protocol_addr $http_x_forwarded_for\\n\"; }} }}"
+        );
+        let _nginx = ForeignServer::nginx_with(&nginx, "return 200;");
+        let text = format!(
+            "listeners: [{{ address: '127.0.0.1:0', proxy_protocol: [127.0.0.1] }}]\nadmin: 127.0.0.1:0\n\
+             pools: [{{ name: p, proxy_protocol: {version}, health: {{ path: /, interval: 100ms }},\n\
+             backends: [{{ address: '{server}' }}] }}]\n"
+        );
+        let gateway = TestGateway::start(&Config::parse(&text, Path::new("g.yaml")).unwrap());
+        // The second hop writes the client that the first one gets from a header.
+        let haproxy = ForeignServer::start("haproxy", &["-db", "-q", "-f", "{config}"], |dir| {
+            format!(
+                "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 10s\n  timeout server 10s\n\
+                 frontend front\n  bind unix@{dir}/socket accept-proxy\n  default_backend back\n\
+                 backend back\n  server gateway {} {sends}\n",
+                gateway.addr()
+            )
+        });
+        for client in ["192.0.2.7", "198.51.100.9"] {
+            let mut peer = Peer::connect(&haproxy.address);
+            peer.send(format!("PROXY TCP4 {client} 10.0.0.1 1234 443\r\n"));
+            let response = peer.get("/").unwrap();
+            assert_eq!(response.text(), format!("{client} {client}\n"), "{version}");
+        }
+        gateway.expect_metric(&format!("backend_up{{pool=\"p\",backend=\"{server}\"}}"), 1);
+        drop(haproxy);
+    }
 }

@@ -12,6 +12,7 @@ use serde_saphyr::Spanned;
 use tollgate_firewall::config::file::WafFile;
 use tollgate_firewall::config::{HumanDuration, Located};
 
+use super::pool::ProxyVersion;
 use super::route::{Forwarded, ForwardedHeader, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
@@ -206,7 +207,11 @@ pub(super) struct PoolFile {
     /// Load balancing. Default: `round-robin`.
     pub(super) balance: Option<BalanceFile>,
     /// Idle connections per backend that are kept open, for all threads together; 0 keeps none. Default: 1024.
-    pub(super) keepalive_max: Option<usize>,
+    pub(super) keepalive_max: Option<Located<usize>>,
+    /// Version of the PROXY protocol, `v1` or `v2`, with whose header each connection begins, in front of TLS: it has the addresses of the
+    /// client and of the listener; in health checks, none. Then each request has a connection of its own. Not with `protocol: h2`.
+    /// Default: none.
+    pub(super) proxy_protocol: Option<Located<ProxyVersion>>,
     /// Time for which an idle connection is kept. One shorter than that of the backends avoids that these close a
     /// connection just when a request is sent on it. A request that cannot be repeated, such as POST, gets a new connection
     /// if half of the time has passed after which the backend closes idle ones, as it has announced by `Keep-Alive`

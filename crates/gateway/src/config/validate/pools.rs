@@ -63,7 +63,7 @@ fn pool(
         let message = "the name of a pool must not be empty or contain control characters";
         return Err(InvalidValue::at(&file.name, message));
     }
-    let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
+    let keepalive_max = keepalive_max(file)?;
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
     let protocol = protocol(file)?;
     let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, protocol, resources));
@@ -84,6 +84,7 @@ fn pool(
             .is_some()
             .then(|| duration(&file.keepalive_timeout, Duration::ZERO))
             .transpose()?,
+        proxy_protocol: file.proxy_protocol.as_deref().copied(),
         connections_max: file
             .connections_max
             .as_ref()
@@ -102,6 +103,24 @@ fn pool(
         eject: file.eject.as_ref().map(ejection).transpose()?,
         retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
     })
+}
+
+/// With the PROXY protocol, a connection belongs to one client, and is not kept.
+fn keepalive_max(file: &PoolFile) -> Result<usize, InvalidValue> {
+    let Some(version) = &file.proxy_protocol else {
+        return Ok(file.keepalive_max.as_deref().copied().unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX));
+    };
+    if file.protocol.is_some_and(|protocol| matches!(protocol, ProtocolFile::Http2)) {
+        let message = "connections with `protocol: h2` serve several clients, and a header of the PROXY protocol has one; \
+                       remove one of the keys";
+        return Err(InvalidValue::at(version, message));
+    }
+    if let Some(kept) = file.keepalive_max.as_ref().filter(|kept| ***kept > 0) {
+        let message =
+            "connections with `proxy_protocol` serve one request, and none is kept; remove it";
+        return Err(InvalidValue::at(kept, message));
+    }
+    Ok(0)
 }
 
 fn protocol(file: &PoolFile) -> Result<Protocol, InvalidValue> {

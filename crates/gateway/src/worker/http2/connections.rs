@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::{Index, IndexMut};
 use std::time::Instant;
 
@@ -77,6 +78,8 @@ pub(in crate::worker) struct Connection {
     pub(super) last_received: Instant,
     /// Of a client.
     pub(in crate::worker) tls: Option<TlsFacts>,
+    /// The address at which that of a client was accepted, over TCP.
+    pub(in crate::worker) local: Option<SocketAddr>,
 }
 
 /// Facts of the TLS session of a client, for the access log of its streams.
@@ -317,6 +320,7 @@ impl Connections {
             is_ready: false,
             last_received: now,
             tls: None,
+            local: None,
         });
         self.schedule_flush(at);
         at
