@@ -183,18 +183,7 @@ impl Described {
 
     /// The head for the rules; `list` is that of [`of`](Self::of).
     pub(crate) fn head<'a>(&'a self, list: &'a [u8]) -> InspectedHead<'a> {
-        let mut fields = FieldList::new(list);
-        let mut start_line = || fields.next_field().map_or(&b""[..], |field| field.value);
-        let (method, target) = (start_line(), start_line());
-        InspectedHead {
-            method,
-            target,
-            protocol: &self.protocol,
-            headers: Headers::of_fields(fields),
-            body: self.body,
-            bytes: list,
-            is_list: true,
-        }
+        InspectedHead::of_list(list, &self.protocol, self.body)
     }
 }
 

@@ -43,6 +43,8 @@ pub struct VerdictRules {
     /// Response if the inspection takes longer than `timeouts.response` of the route.
     pub(crate) late: FixedResponse,
     pub(crate) passes_late: bool,
+    /// Rules that inspect each request again, after its answer.
+    pub(crate) out_of_band: Option<Arc<Waf>>,
 }
 
 impl Route {

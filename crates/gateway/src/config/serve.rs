@@ -10,6 +10,9 @@ use subtle::{Choice, ConstantTimeEq as _};
 
 use super::route::RouteId;
 
+#[cfg(test)]
+mod tests;
+
 /// Meaning of the requests of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {

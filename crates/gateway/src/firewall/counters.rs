@@ -197,6 +197,14 @@ impl RouteCounters {
         }
     }
 
+    /// Counts what a limit dropped.
+    pub(super) fn count_dropped(&self, thread: usize, limit: &'static str) {
+        if let Some(counters) = self.threads.get(thread) {
+            let mut dropped = counters.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            *dropped.entry(limit).or_default() += 1;
+        }
+    }
+
     fn limits(&self) -> BTreeMap<&'static str, u64> {
         let mut sums = BTreeMap::new();
         for counters in &self.threads {

@@ -4,57 +4,21 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Weak};
 use std::thread;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tollgate_firewall::Rules;
 use tollgate_http1::{ParseError, ResponseHead};
 use tollgate_net::Waker;
-use tollgate_waf::{Direction, Extent, Next, Transaction, Worker};
+use tollgate_waf::{Direction, Extent, Next};
 
 use super::audit::{AuditFile, AuditWriter};
+use super::engines::Engines;
 use super::inspection::Inspection;
+use super::out_of_band::OutOfBand;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};
-
-/// Transactions kept per rule set and thread, so that their memory is reused. A new one for each request would cost some
-/// microseconds; each keeps about 100 kB at most.
-const SPARE_TRANSACTIONS: usize = 256;
-
-/// Workers and memory for the rule sets that a thread runs.
-#[derive(Debug, Default)]
-struct Engines(Vec<Engine>);
-
-#[derive(Debug)]
-struct Engine {
-    /// Of a configuration in use, or of one that has ended.
-    rules: Weak<Rules>,
-    worker: Worker,
-    #[expect(clippy::vec_box, reason = "inspections own their transactions as boxes")]
-    spare: Vec<Box<Transaction>>,
-}
-
-impl Engines {
-    fn of(&mut self, rules: &Arc<Rules>) -> &mut Engine {
-        // While there is a weak reference, the address is that of no other rules.
-        let is_same = |engine: &Engine| std::ptr::eq(engine.rules.as_ptr(), Arc::as_ptr(rules));
-        let at = self.0.iter().position(is_same).unwrap_or_else(|| {
-            self.drop_unused();
-            let worker = rules.warm_worker().unwrap_or_default();
-            self.0.push(Engine { rules: Arc::downgrade(rules), worker, spare: Vec::new() });
-            self.0.len() - 1
-        });
-        &mut self.0[at]
-    }
-
-    /// Drops the engines of configurations that have ended, and whose transactions have.
-    fn drop_unused(&mut self) {
-        self.0.retain(|engine| engine.rules.strong_count() > 0);
-    }
-}
 
 /// Inspects the traffic of one thread.
 #[derive(Debug)]
@@ -65,6 +29,7 @@ pub(crate) struct Inspector {
     engines: Engines,
     inspections: HashMap<TransactionId, Slot>,
     helper: Option<Helper>,
+    out_of_band: OutOfBand,
     audit: Option<AuditWriter>,
     /// Bytes that inspections of messages with bodies hold.
     held_bytes: usize,
@@ -137,6 +102,7 @@ impl Inspector {
             engines: Engines::default(),
             inspections: HashMap::new(),
             helper: None,
+            out_of_band: OutOfBand::new(thread),
             audit: None,
             held_bytes: 0,
             random,
@@ -149,11 +115,13 @@ impl Inspector {
     pub(crate) fn reload(&mut self, file: Option<&AuditFile>) {
         self.audit = file.map(AuditWriter::new);
         self.engines.drop_unused();
+        self.out_of_band.reload(file);
     }
 
     /// Hands collected lines of the audit log to their writer. Returns the number of lines that it dropped.
     pub(crate) fn flush(&mut self) -> u64 {
-        self.audit.as_mut().map_or(0, AuditWriter::flush)
+        let dropped = self.audit.as_mut().map_or(0, AuditWriter::flush);
+        dropped + self.out_of_band.take_dropped_lines()
     }
 
     /// Takes back finished inspections from the helper, with their verdicts: the transactions continue.
@@ -216,8 +184,7 @@ impl Inspector {
 
     fn run_here(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else { return MISSING };
-        let engine = self.engines.of(inspection.rules());
-        let next = inspection.run(direction, &mut engine.worker);
+        let next = inspection.run(direction, self.engines.worker(&inspection.firewall));
         count_held(&mut self.held_bytes, inspection);
         self.go_on(id, direction, next)
     }
@@ -225,8 +192,8 @@ impl Inspector {
     fn lend(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         if self.helper.is_none() {
             let run = |engines: &mut Engines, job: &mut Job| {
-                let engine = engines.of(job.inspection.rules());
-                job.inspection.run(job.direction, &mut engine.worker)
+                let worker = engines.worker(&job.inspection.firewall);
+                job.inspection.run(job.direction, worker)
             };
             self.helper = Helper::start(self.thread, self.waker.clone(), run).ok();
         }
@@ -249,6 +216,9 @@ impl Inspector {
         direction: Direction,
         piece: &[u8],
     ) -> FirewallVerdict {
+        if direction == Direction::Request {
+            self.out_of_band.body(id, piece);
+        }
         let inspection = match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => inspection,
             // The rest of the bytes with which the inspected part of a body became complete.
@@ -264,21 +234,9 @@ impl Inspector {
         self.go_on(id, direction, next)
     }
 
-    pub(super) fn end(&mut self, mut inspection: Inspection, outcome: &Outcome) {
+    pub(super) fn end(&mut self, inspection: Inspection, outcome: &Outcome) {
         self.held_bytes -= inspection.counted_bytes;
-        let engine = self.engines.of(inspection.rules());
-        if self.audit.is_some() || inspection.rules().set.keeps_state_when_logging() {
-            inspection.run_logging(&mut engine.worker);
-        }
-        inspection.count(self.thread);
-        if let Some(audit) = &mut self.audit {
-            audit.add(&inspection, outcome);
-        }
-        if engine.spare.len() < SPARE_TRANSACTIONS {
-            let mut transaction = inspection.session.into_transaction();
-            transaction.reset();
-            engine.spare.push(transaction);
-        }
+        self.engines.end(inspection, outcome, self.audit.as_mut(), self.thread);
     }
 
     /// Begins an inspection. `None`: the request is not in the sample of those that are inspected.
@@ -293,15 +251,10 @@ impl Inspector {
             return None;
         }
         self.last_number = self.last_number.wrapping_add(1);
-        let engine = self.engines.of(&firewall.waf.rules);
-        let transaction = engine.spare.pop().unwrap_or_else(|| {
-            let mut transaction = Transaction::new(Arc::clone(&firewall.waf.rules.set));
-            transaction.collections(&firewall.collections);
-            Box::new(transaction)
-        });
+        let (transaction, worker) = self.engines.begin(firewall);
         let number = (self.series, self.last_number);
-        let (inspection, next) =
-            Inspection::begin(firewall, transaction, &mut engine.worker, request, number);
+        let (inspection, next) = Inspection::begin(firewall, transaction, worker, request, number);
+        self.out_of_band.copy(id, request, &inspection.name);
         self.inspections.insert(id, Slot::Here(Box::new(inspection)));
         Some(self.go_on(id, Direction::Request, next))
     }
@@ -325,8 +278,7 @@ impl Inspector {
         head: &InspectedResponse<'_>,
     ) -> FirewallVerdict {
         let Some(Slot::Here(inspection)) = self.inspections.get_mut(&id) else { return MISSING };
-        let engine = self.engines.of(inspection.rules());
-        let next = inspection.response_head(head, &mut engine.worker);
+        let next = inspection.response_head(head, self.engines.worker(&inspection.firewall));
         self.go_on(id, Direction::Response, next)
     }
 
@@ -379,6 +331,7 @@ impl Inspector {
 
     /// Ends an inspection, unless it was lost by a bug.
     pub(crate) fn finish(&mut self, id: TransactionId, outcome: &Outcome) {
+        self.out_of_band.inspect(id, outcome);
         match self.inspections.remove(&id) {
             Some(Slot::Here(inspection)) => self.end(*inspection, outcome),
             // The helper has it: it ends when that gives it back.
@@ -402,6 +355,9 @@ fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tollgate_firewall::Rules;
     use tollgate_http1::parse_request_head;
     use tollgate_net::Serial;
     use tollgate_waf::{Compression, EngineMode, RuleSet};
@@ -432,6 +388,7 @@ mod tests {
             audit: None,
             held_bytes_max: 100_000,
             collections: Arc::default(),
+            out_of_band: None,
         });
         let waker = Waker::new().unwrap();
         let mut inspector = Inspector::new(0, waker.clone());
@@ -463,25 +420,5 @@ mod tests {
         assert_eq!(verdicts, [(id(0), FirewallVerdict::Bug("the engine panicked"))]);
         assert_eq!((inspector.held_bytes, inspector.inspections.len()), (0, 0));
         assert_eq!(inspector.body(id(1), Direction::Request, b"a"), MISSING);
-    }
-
-    #[test]
-    fn engines_of_ended_configurations_are_dropped() {
-        let (old, new) = (rules(), rules());
-        let set = Arc::downgrade(&old.set);
-        let mut threads = [Engines::default(), Engines::default()];
-        for engines in &mut threads {
-            let engine = engines.of(&old);
-            engine.spare.push(Box::new(Transaction::new(Arc::clone(&old.set))));
-        }
-        for engines in &mut threads {
-            engines.of(&new);
-            assert_eq!(engines.0.len(), 2, "a configuration in use keeps its engine");
-        }
-        drop(old);
-        let [with_traffic, without] = &mut threads;
-        with_traffic.of(&rules());
-        without.drop_unused();
-        assert_eq!(set.strong_count(), 0);
     }
 }

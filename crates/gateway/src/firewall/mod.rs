@@ -6,12 +6,14 @@
 //!
 //! An [`Inspection`](inspection::Inspection) is the state of one request and its response. Short messages are inspected at
 //! once, on the thread of their client; long ones on a helper thread, while the transaction is suspended, so that other
-//! clients are served.
+//! clients are served. Rules [out of band](out_of_band) inspect copies of requests after their answers.
 
 mod audit;
 mod counters;
+mod engines;
 mod inspection;
 mod inspector;
+mod out_of_band;
 mod route;
 mod verdict;
 mod waiting;

@@ -15,6 +15,8 @@ pub(crate) struct Firewall {
     pub(super) audit: Option<Arc<AuditLog>>,
     pub(super) held_bytes_max: usize,
     pub(super) collections: Arc<Collections>,
+    /// Inspects each request again, after its answer.
+    pub(super) out_of_band: Option<Arc<Self>>,
 }
 
 impl Firewall {
@@ -25,16 +27,25 @@ impl Firewall {
     ) -> Vec<Option<Arc<Self>>> {
         let audit = config.audit_log.clone().map(Arc::new);
         counters.collections.set_limits(config.limits.collections);
-        let routes = config.routes.iter().enumerate().map(|(at, route)| {
-            let waf = Arc::clone(route.waf.as_ref()?);
-            waf.rules.warm_up(config.threads.get());
-            Some(Arc::new(Self {
-                counters: counters.route(&label(config, RouteId(at)), config.threads.get()),
+        let threads = config.threads.get();
+        let firewall = |waf: &Arc<Waf>, label: &str, out_of_band| {
+            waf.rules.warm_up(threads);
+            Arc::new(Self {
+                waf: Arc::clone(waf),
+                counters: counters.route(label, threads),
                 audit: audit.clone(),
                 held_bytes_max: config.limits.held_body_bytes,
                 collections: Arc::clone(&counters.collections),
-                waf,
-            }))
+                out_of_band,
+            })
+        };
+        let routes = config.routes.iter().enumerate().map(|(at, route)| {
+            let waf = route.waf.as_ref()?;
+            let label = label(config, RouteId(at));
+            let out_of_band = route.verdicts.as_ref().and_then(|rules| rules.out_of_band.as_ref());
+            let out_of_band =
+                out_of_band.map(|waf| firewall(waf, &format!("{label} out-of-band"), None));
+            Some(firewall(waf, &label, out_of_band))
         });
         routes.collect()
     }

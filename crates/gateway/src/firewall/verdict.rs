@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_http1::{BodyFraming, Headers, RequestHead, ResponseHead, Version};
+use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead, ResponseHead, Version};
 use tollgate_net::Serial;
 
 use super::route::Firewall;
@@ -37,6 +37,15 @@ impl<'a> InspectedHead<'a> {
             bytes,
             is_list: head.version == Version::Http2,
         }
+    }
+
+    /// `list` is a [`FieldList`] that begins with method and target.
+    pub(crate) fn of_list(list: &'a [u8], protocol: &'a str, body: BodyFraming) -> Self {
+        let mut fields = FieldList::new(list);
+        let mut start_line = || fields.next_field().map_or(&b""[..], |field| field.value);
+        let (method, target) = (start_line(), start_line());
+        let headers = Headers::of_fields(fields);
+        Self { method, target, protocol, headers, body, bytes: list, is_list: true }
     }
 }
 

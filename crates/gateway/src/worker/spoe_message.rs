@@ -1,6 +1,6 @@
 //! Messages of HAProxy's SPOE: the requests and responses that they describe, shown to the firewall.
 
-use tollgate_http1::{BodyFraming, FieldList, Headers, header_lines};
+use tollgate_http1::{FieldList, Headers, header_lines};
 use tollgate_spop as spop;
 use tollgate_spop::{BodyExtent, Message, MessageError, NotifyId};
 
@@ -96,7 +96,7 @@ fn ask_request(
     });
     push_headers(request.headers, list)?;
     let body = whole_body(shared, request.body.bytes, request.body_extent());
-    let described = Described::new(protocol, body_framing(body), request.src_ip);
+    let described = Described::new(protocol, body.framing(), request.src_ip);
     let config = shared.upstreams.current_config();
     let Some(firewall) = config.firewalls[route.0].clone() else {
         return Ok(Asked::NotInspected);
@@ -139,7 +139,7 @@ fn ask_response(
         protocol,
         status: response.status,
         headers: Headers::of_fields(FieldList::new(list)),
-        body: body_framing(body),
+        body: body.framing(),
     };
     let verdict = shared.inspector.whole_response(transaction, &head, body);
     let notify = Notify {
@@ -191,12 +191,4 @@ fn whole_body<'a>(shared: &mut Shared, bytes: &'a [u8], extent: BodyExtent) -> W
         }
     }
     WholeBody { bytes, is_truncated: extent != BodyExtent::Whole }
-}
-
-fn body_framing(body: WholeBody<'_>) -> BodyFraming {
-    match body {
-        WholeBody { is_truncated: true, .. } => BodyFraming::Chunked,
-        WholeBody { bytes: b"", .. } => BodyFraming::Empty,
-        WholeBody { bytes, .. } => BodyFraming::Length(bytes.len() as u64),
-    }
 }

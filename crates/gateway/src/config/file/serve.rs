@@ -43,8 +43,8 @@ pub(in crate::config) struct ServeListenerFile {
     pub(in crate::config) keys: Option<Located<Vec<String>>>,
     /// File with keys of bouncers, one per line.
     pub(in crate::config) key_file: Option<Located<String>>,
-    /// Configurations of CrowdSec's AppSec component, such as `/etc/crowdsec/appsec-configs/appsec-default.yaml`: rules in-band,
-    /// statuses and remediations. Hooks are errors.
+    /// Configurations of CrowdSec's AppSec component, such as `/etc/crowdsec/appsec-configs/appsec-default.yaml`: rules in-band and
+    /// out of band, statuses and remediations. Hooks are errors.
     pub(in crate::config) appsec_configs: Option<Located<Vec<Located<String>>>>,
     /// Folder with the rules that these name. Default: `../appsec-rules` beside each.
     pub(in crate::config) appsec_rules: Option<Located<String>>,

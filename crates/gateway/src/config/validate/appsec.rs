@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
-use tollgate_firewall::config::file::{RequestBodyFile, WafFile};
+use tollgate_firewall::config::file::{ModeFile, RequestBodyFile, WafFile};
 use tollgate_firewall::config::{InvalidValue, Located};
 
 use crate::config::file::ServeListenerFile;
@@ -41,8 +41,7 @@ struct AppSecConfig {
     post_eval: Vec<Hook>,
     on_match: Vec<Hook>,
     inband_options: BandOptions,
-    #[serde(rename = "outofband_options")]
-    _outofband_options: IgnoredAny,
+    outofband_options: BandOptions,
     // For CrowdSec's alerts and its log.
     #[serde(rename = "variables_tracking")]
     _variables_tracking: IgnoredAny,
@@ -66,6 +65,13 @@ struct BandOptions {
     _request_body_in_memory_limit: IgnoredAny,
 }
 
+impl BandOptions {
+    /// Adds those of an earlier file.
+    fn add(&mut self, before: &Self) {
+        self.disable_body_inspection |= before.disable_body_inspection;
+    }
+}
+
 /// A rule file, but for its rules.
 #[derive(Deserialize)]
 struct NamedRules {
@@ -77,27 +83,21 @@ pub(super) struct AppSec {
     config: AppSecConfig,
     /// Rules and settings for the firewall; `None` without files.
     pub(super) waf: Option<Located<WafFile>>,
-    pub(super) warnings: Vec<InvalidValue>,
+    /// Those out of band; `None` without such rules.
+    pub(super) out_of_band: Option<Located<WafFile>>,
 }
 
 impl AppSec {
     /// Reads the files. As in CrowdSec, their rules add up, and of other keys the last file counts.
     pub(super) fn read(file: &ServeListenerFile, folder: &Path) -> Result<Self, InvalidValue> {
         let Some(names) = &file.appsec_configs else {
-            return Ok(Self { config: AppSecConfig::default(), waf: None, warnings: Vec::new() });
+            return Ok(Self { config: AppSecConfig::default(), waf: None, out_of_band: None });
         };
-        let (mut config, mut in_band, mut warnings) =
+        let (mut config, mut in_band, mut out_of_band) =
             (AppSecConfig::default(), Vec::new(), Vec::new());
         for name in names.iter() {
             let next: AppSecConfig = parse(&folder.join(&**name), name)?;
             check_hooks(&next, name)?;
-            if !next.outofband_rules.is_empty() {
-                let message = format!(
-                    "`outofband_rules` of `{}` are not run; only rules in-band give verdicts",
-                    **name
-                );
-                warnings.push(InvalidValue::at(name, message));
-            }
             let rules = match &file.appsec_rules {
                 Some(rules) => PathBuf::from(&**rules),
                 // As in /etc/crowdsec.
@@ -106,24 +106,42 @@ impl AppSec {
                     parent.join("../appsec-rules")
                 }
             };
-            for pattern in &next.inband_rules {
-                in_band.extend(rule_files(pattern, &rules, folder, name)?);
+            for (found, patterns) in
+                [(&mut in_band, &next.inband_rules), (&mut out_of_band, &next.outofband_rules)]
+            {
+                for pattern in patterns {
+                    found.extend(rule_files(pattern, &rules, folder, name)?);
+                }
             }
-            let skips = config.inband_options.disable_body_inspection;
+            let before = config;
             config = next;
-            config.inband_options.disable_body_inspection |= skips;
+            config.inband_options.add(&before.inband_options);
+            config.outofband_options.add(&before.outofband_options);
         }
         let at = names.0.referenced;
-        let located = |path: String| Located(Spanned::new(path, at, at));
-        let mut waf = WafFile {
-            rules: Some(Located(Spanned::new(in_band.into_iter().map(located).collect(), at, at))),
-            ..WafFile::default()
+        let waf = |paths: Vec<String>, options: &BandOptions, mode| {
+            let located = |path: String| Located(Spanned::new(path, at, at));
+            let rules = paths.into_iter().map(located).collect();
+            let skips_bodies = options.disable_body_inspection;
+            let skipped = RequestBodyFile { inspect: Some(false), ..RequestBodyFile::default() };
+            let file = WafFile {
+                rules: Some(Located(Spanned::new(rules, at, at))),
+                request_body: skips_bodies.then_some(skipped),
+                mode,
+                ..WafFile::default()
+            };
+            Located(Spanned::new(file, at, at))
         };
-        if config.inband_options.disable_body_inspection {
-            waf.request_body =
-                Some(RequestBodyFile { inspect: Some(false), ..RequestBodyFile::default() });
-        }
-        Ok(Self { config, waf: Some(Located(Spanned::new(waf, at, at))), warnings })
+        // Without rules, those for the parsing of bodies do not block either.
+        let mode = in_band.is_empty().then_some(ModeFile::DetectionOnly);
+        let runs_later = !out_of_band.is_empty();
+        Ok(Self {
+            waf: Some(waf(in_band, &config.inband_options, mode)),
+            out_of_band: runs_later.then(|| {
+                waf(out_of_band, &config.outofband_options, Some(ModeFile::DetectionOnly))
+            }),
+            config,
+        })
     }
 
     pub(super) fn answers(&self, at: &Located<ServeListenerFile>) -> Result<Answers, InvalidValue> {

@@ -259,14 +259,21 @@ fn route(
         String::new()
     };
     let waf = rules.waf(&layers, &defaults, folder)?;
+    let layers = [appsec.out_of_band.as_ref(), listener.waf.as_ref(), file.waf.as_ref()];
+    let runs_later = waf.is_some() && appsec.out_of_band.is_some();
+    let out_of_band = runs_later.then(|| rules.waf(&layers, &defaults, folder)).transpose()?;
     let of_waf = waf.as_ref().map_or_else(Block::default, |waf| waf.block.clone());
     let (passed, block) = kind.answers(&appsec, &of_waf)?;
-    rules.warnings.extend(appsec.warnings);
     let waf = waf.map(|waf| Arc::new(Waf { block: block.clone(), ..Waf::clone(&waf) }));
     let passes_late = listener.late == Some(LateFile::Pass);
     let late = if passes_late { passed.clone() } else { FixedResponse::to_blocked(&block, 403) };
     let body_time = duration(&listener.body_time, APPSEC_BODY_TIME)?;
-    let verdicts = VerdictRules { body_time: is_appsec.then_some(body_time), late, passes_late };
+    let verdicts = VerdictRules {
+        body_time: is_appsec.then_some(body_time),
+        late,
+        passes_late,
+        out_of_band: out_of_band.flatten(),
+    };
     // A deadline is noticed up to a quarter late.
     let response = duration(&listener.budget, BUDGET)? * 4 / 5;
     Ok(Route {

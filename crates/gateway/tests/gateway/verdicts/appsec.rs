@@ -1,8 +1,11 @@
 //! The protocol of CrowdSec's AppSec component.
 
+use serde_json::{Value, json};
+use tollgate_gateway::Config;
+
 use super::Scene;
 use crate::support::http2::Http2Peer;
-use crate::support::poll;
+use crate::support::{TestGateway, poll};
 
 const LISTENER: &str = "appsec: '127.0.0.1:0', keys: [other, secret]";
 const ALLOW: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 36\r\n\r\n\
@@ -83,6 +86,64 @@ SecRule &REQUEST_HEADERS:User-Agent "@eq 0" "id:6,phase:1,deny"
         (&version("zz"), ALLOW),
         (&version("200"), ALLOW),
     ]);
+}
+
+#[test]
+fn rules_out_of_band_inspect_all_requests_after_their_answers_and_block_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let seclang = |file: &str| format!("name: org/{file}\nseclang_files_rules: [{file}.conf]\n");
+    write("in.yaml", &seclang("in"));
+    write("later.yaml", &seclang("later"));
+    write("in.conf", "SecRule REQUEST_URI \"@beginsWith /old\" \"id:1,phase:1,deny\"");
+    let later = "SecRequestBodyAccess On\n\
+                 SecRule ARGS \"@contains attack\" \"id:2,phase:2,deny,log,msg:'Attack'\"\n\
+                 SecRule REMOTE_ADDR \"@ipMatch 198.51.100.7\" \"id:3,phase:1,pass,log,chain\"\n\
+                 SecRule REQUEST_HEADERS:Host \"@streq shop.example\"\n";
+    write("later.conf", later);
+    write("mine.yaml", "inband_rules: [org/in]\noutofband_rules: [org/later]\n");
+    let listener = format!("{LISTENER}, appsec-configs: [mine.yaml], appsec-rules: .");
+    let config = format!(
+        "listeners: [{{ {listener} }}]\nadmin: 127.0.0.1:0\naudit_log: {{ to: audit.json }}\n"
+    );
+    let config = Config::parse_serve(&config, &folder.path().join("waf.yaml")).unwrap();
+    let scene = Scene { gateway: TestGateway::start(&config), folder };
+    let long = format!("q=attack&{}", "x".repeat(20_000));
+    scene.expect(&[
+        (&ask("GET", "/a?q=attack", ""), ALLOW),
+        (&(ask_with_form(long.len()) + &long), ALLOW),
+        // Also of a request that is blocked in-band.
+        (&ask("GET", "/old?q=attack", ""), BAN),
+        (&ask("GET", "/a?q=fine", ""), ALLOW),
+    ]);
+    for (name, labels, expected) in [
+        ("waf_inspected_total", "", 4),
+        ("waf_blocked_total", "", 0),
+        ("waf_detected_total", "", 4),
+        ("waf_partial_total", "", 0),
+        ("waf_rule_matches_total", ",rule=\"2\",action=\"detected\"", 3),
+        ("waf_rule_matches_total", ",rule=\"3\",action=\"detected\"", 4),
+    ] {
+        let sample = format!("{name}{{route=\"127.0.0.1:0 out-of-band\"{labels}}} {expected}\n");
+        poll(|| {
+            let page = scene.gateway.admin("/metrics");
+            let page = page.text();
+            if page.contains(&sample) { Ok(()) } else { Err(format!("{sample} {page}")) }
+        });
+    }
+    assert_eq!(scene.gateway.metric("waf_blocked_total{route=\"127.0.0.1:0\"}"), 1);
+    let Scene { gateway, folder } = scene;
+    drop(gateway);
+    let log = std::fs::read_to_string(folder.path().join("audit.json")).unwrap();
+    let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of =
+        |label: &str| entries.iter().filter(|entry| entry["route"] == label).collect::<Vec<_>>();
+    let (in_band, later) = (of("127.0.0.1:0"), of("127.0.0.1:0 out-of-band"));
+    assert_eq!(in_band.len(), 1, "{log}");
+    let of_blocked = later.iter().find(|entry| entry["target"] == "/old?q=attack").unwrap();
+    assert_eq!(of_blocked["id"], in_band[0]["id"]);
+    assert_eq!((&of_blocked["status"], &of_blocked["action"]), (&json!(403), &json!("detected")));
+    assert_eq!(of_blocked["matches"][1]["message"], "Attack");
 }
 
 #[test]
