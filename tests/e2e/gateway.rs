@@ -68,7 +68,7 @@ impl GatewayProcess {
     }
 
     /// Waits for a message.
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.messages.recv_timeout(PATIENCE).expect("a line")
     }
 

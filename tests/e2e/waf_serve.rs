@@ -152,6 +152,26 @@ pub(crate) fn start_daemon(workspace: &Workspace) -> GatewayProcess {
 }
 
 #[test]
+fn messages_name_the_command_and_the_protocol_of_each_listener() {
+    let workspace = Workspace::concurrent();
+    workspace.write("a.conf", "SecAction \"id:1,pass,nolog\"");
+    workspace.write(
+        "waf.yaml",
+        "listeners: [{ forward-auth: '127.0.0.1:0', proxy: caddy }, { spoe: '127.0.0.1:0' }]\n\
+         waf: { rules: [a.conf] }\nlimits: { connections: 100 }\n",
+    );
+    let daemon = start_daemon(&workspace);
+    let spoe = daemon.printed.recv_timeout(PATIENCE).expect("a second listener");
+    assert!(spoe.starts_with("listening on spoe://127.0.0.1:"), "{spoe}");
+    let warning = daemon.message();
+    assert!(warning.starts_with("tollgate waf serve: "), "{warning}");
+    assert!(warning.contains("Caddy sends no bodies"), "{warning}");
+    daemon.signal(Signal::SIGHUP);
+    let warning = daemon.message();
+    assert!(warning.starts_with("tollgate waf serve: "), "{warning}");
+}
+
+#[test]
 fn nginx_asks_by_auth_request() {
     let scene = Scene::start("nginx");
     let folder = scene.workspace.path("nginx");

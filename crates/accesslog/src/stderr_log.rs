@@ -8,10 +8,12 @@ use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
 const QUEUE_MAX_BYTES: usize = 64 << 10;
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
+static PROGRAM: OnceLock<&str> = OnceLock::new();
 
-/// Starts the thread that writes; before that, [`write()`] blocks. `program` names the program in the message about
-/// dropped messages.
+/// Starts the thread that writes; before that, [`write()`] blocks. `program` names the program in messages, unless an earlier
+/// call has named it.
 pub fn start(program: &'static str) -> io::Result<()> {
+    let program = *PROGRAM.get_or_init(|| program);
     if QUEUE.get().is_some() {
         return Ok(());
     }
@@ -27,6 +29,11 @@ pub fn start(program: &'static str) -> io::Result<()> {
     // If another thread was first, its queue stays.
     QUEUE.get_or_init(|| queue);
     Ok(())
+}
+
+/// The name of the program in messages: that of the first [`start`].
+pub fn program() -> &'static str {
+    PROGRAM.get().copied().unwrap_or("tollgate")
 }
 
 /// Writes a message as one line. Drops it if the queue is full; the queue reports that later.

@@ -44,5 +44,5 @@ const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Writes a message on standard error.
 fn log(message: impl std::fmt::Display) {
-    stderr_log::write(&format!("tollgate gateway: {message}"));
+    stderr_log::write(&format!("{}: {message}", stderr_log::program()));
 }

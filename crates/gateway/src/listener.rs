@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tollgate_accesslog::stderr_log;
 use tollgate_net::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
 use crate::config::{Address, Listener, Networks, Service};
@@ -74,7 +75,7 @@ impl BoundListener {
             }
             Address::Unix(path) => {
                 let (sockets, file) =
-                    UnixSocket::listen(path, threads, backlog, "tollgate gateway")?;
+                    UnixSocket::listen(path, threads, backlog, stderr_log::program())?;
                 let sockets = sockets.into_iter().map(Arc::new).collect();
                 (Address::Unix(path.clone()), sockets, Some(file))
             }

@@ -15,7 +15,7 @@ use crate::admin::AdminState;
 use crate::cluster::PoolHealth;
 use crate::cluster::health_check::HealthChecks;
 use crate::command::{Command, CommandQueue};
-use crate::config::{AccessLog, Address, AuditLog, Config, LogFormat, LogTarget};
+use crate::config::{AccessLog, Address, AuditLog, Config, LogFormat, LogTarget, Service};
 use crate::counters::Counters;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::{BoundListener, ThreadListener};
@@ -126,12 +126,16 @@ impl Gateway {
         self.listeners.iter().map(|listener| &listener.actual)
     }
 
-    /// True if the listener on one of the [`addresses`](Self::addresses) uses TLS.
-    pub fn is_tls(&self, address: &Address) -> bool {
-        let bound = self.listeners.iter().find(|listener| listener.actual == *address);
-        self.generation.config.listeners.iter().any(|listener| {
-            bound.is_some_and(|bound| bound.configured == listener.address)
-                && listener.tls.is_some()
+    /// The protocol on one of the [`addresses`](Self::addresses), as in a URL.
+    pub fn scheme(&self, address: &Address) -> &'static str {
+        // Both lists have the order of the configuration.
+        let at = self.listeners.iter().position(|listener| listener.actual == *address);
+        let configured = at.and_then(|at| self.generation.config.listeners.get(at));
+        configured.map_or("http", |listener| match (&listener.service, listener.tls.is_some()) {
+            (Service::Spoe(_), false) => "spoe",
+            (Service::Spoe(_), true) => "spoes",
+            (_, false) => "http",
+            (_, true) => "https",
         })
     }
 
@@ -303,7 +307,7 @@ impl Background {
         let new_admin = config.admin.filter(|_| moves_admin);
         let new_admin = new_admin
             .map(|address| {
-                AdminServer::start("tollgate gateway", address, self.state.pages())
+                AdminServer::start(stderr_log::program(), address, self.state.pages())
                     .map_err(|source| Error::Admin { address, source })
             })
             .transpose()?;
@@ -421,7 +425,7 @@ fn open_log(
     name: &'static str,
     previous: Option<&LogFile>,
 ) -> Result<LogFile, Error> {
-    LogFile::open(to, format, "tollgate gateway", name, previous).map_err(|source| Error::Log {
+    LogFile::open(to, format, stderr_log::program(), name, previous).map_err(|source| Error::Log {
         name,
         path: to.path().to_owned(),
         source,

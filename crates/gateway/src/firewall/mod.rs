@@ -26,6 +26,6 @@ pub(crate) use route::Firewall;
 pub(crate) use tollgate_waf::Direction;
 pub(crate) use verdict::{
     FirewallVerdict, InspectedHead, InspectedResponse, Outcome, RequestContext, TransactionId,
+    WholeBody,
 };
 pub(crate) use waiting::Waiting;
-pub(crate) use whole::WholeBody;

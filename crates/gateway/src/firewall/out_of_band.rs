@@ -15,8 +15,7 @@ use super::audit::{AuditFile, AuditWriter};
 use super::engines::Engines;
 use super::inspection::{Inspection, TransactionName};
 use super::route::Firewall;
-use super::verdict::{InspectedHead, Outcome, RequestContext, TransactionId};
-use super::whole::WholeBody;
+use super::verdict::{InspectedHead, Outcome, RequestContext, TransactionId, WholeBody};
 use crate::log;
 
 /// Copies of one thread. A request beyond it is not inspected out of band, and counted.

@@ -69,6 +69,24 @@ impl<'a> InspectedResponse<'a> {
     }
 }
 
+/// The part of a body that the proxy has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WholeBody<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// More follows, or may follow.
+    pub(crate) is_truncated: bool,
+}
+
+impl WholeBody<'_> {
+    pub(crate) fn framing(self) -> BodyFraming {
+        match self {
+            Self { is_truncated: true, .. } => BodyFraming::Chunked,
+            Self { bytes: b"", .. } => BodyFraming::Empty,
+            Self { bytes, .. } => BodyFraming::Length(bytes.len() as u64),
+        }
+    }
+}
+
 fn protocol(version: Version) -> &'static str {
     match version {
         Version::Http10 => "HTTP/1.0",

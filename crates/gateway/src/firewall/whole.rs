@@ -2,30 +2,13 @@
 
 use std::time::Instant;
 
-use tollgate_http1::BodyFraming;
 use tollgate_waf::Direction;
 
 use super::inspector::Inspector;
-use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
+use super::verdict::{
+    FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId, WholeBody,
+};
 use super::waiting::{Waiting, WaitingLimits, WaitingRequest};
-
-/// The part of a body that the proxy has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WholeBody<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// More follows, or may follow.
-    pub(crate) is_truncated: bool,
-}
-
-impl WholeBody<'_> {
-    pub(crate) fn framing(self) -> BodyFraming {
-        match self {
-            Self { is_truncated: true, .. } => BodyFraming::Chunked,
-            Self { bytes: b"", .. } => BodyFraming::Empty,
-            Self { bytes, .. } => BodyFraming::Length(bytes.len() as u64),
-        }
-    }
-}
 
 /// Findings of rules in a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

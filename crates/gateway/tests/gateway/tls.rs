@@ -210,13 +210,13 @@ fn long_bodies_pass_in_both_directions_and_versions() {
 }
 
 #[test]
-fn gateway_reports_which_listeners_use_tls() {
+fn gateway_reports_the_protocols_of_listeners() {
     let backend = Backend::start();
     let mut config = tls_config(&backend, any_port());
     config.listeners.push(Listener::new(Address::Tcp(([127, 0, 0, 2], 0).into())));
     let gateway = TestGateway::start(&config);
-    let uses_tls: Vec<bool> = gateway.addresses().iter().map(|at| gateway.is_tls(at)).collect();
-    assert_eq!(uses_tls, [true, false]);
+    let schemes: Vec<_> = gateway.addresses().iter().map(|at| gateway.scheme(at)).collect();
+    assert_eq!(schemes, ["https", "http"]);
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Service<'_> {
         }
         process::raise_file_limit().context("cannot raise the limit on open files")?;
         let events = signal_events().context("cannot handle signals")?;
+        stderr_log::start(self.name).context("cannot start a thread")?;
         let mut gateway = Gateway::start(config)?;
         console::print(&addresses(&gateway))?;
         self.notify(&[NotifyState::Ready]);
@@ -249,8 +250,7 @@ fn log(name: &str, message: &str) {
 fn addresses(gateway: &Gateway) -> String {
     let clients = gateway.addresses().map(|address| match address {
         Address::Tcp(tcp) => {
-            let scheme = if gateway.is_tls(address) { "https" } else { "http" };
-            format!("listening on {scheme}://{tcp}\n")
+            format!("listening on {}://{tcp}\n", gateway.scheme(address))
         }
         Address::Unix(path) => format!("listening on unix:{}\n", path.display()),
     });

@@ -94,8 +94,8 @@ impl TestGateway {
         self.with(|gateway| gateway.addresses().cloned().collect())
     }
 
-    pub(crate) fn is_tls(&self, address: &Address) -> bool {
-        self.with(|gateway| gateway.is_tls(address))
+    pub(crate) fn scheme(&self, address: &Address) -> &'static str {
+        self.with(|gateway| gateway.scheme(address))
     }
 
     /// Opens a connection to its first listener.
