@@ -9,6 +9,7 @@ use tollgate_admin::DURATION_BOUNDS_US;
 use crate::config::{Address, Config};
 use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
 use crate::firewall::{FirewallCounters, Waiting};
+use crate::limiter::Limiter;
 
 /// Statuses of local responses that are counted each, with the usual ones of routes.
 pub(crate) const LOCAL_STATUSES: [u16; 24] = [
@@ -334,6 +335,8 @@ pub(crate) struct Counters {
     pub(crate) firewall: FirewallCounters,
     /// Requests of SPOE that wait for their responses.
     pub(crate) waiting: Waiting,
+    /// Clients of routes that limit them.
+    pub(crate) limiter: Limiter,
     /// Of listeners with TLS, by address and thread. Locked as `pools`.
     handshakes: Mutex<BTreeMap<(String, usize), Arc<HandshakeCounters>>>,
     /// Locked by readers and on reload, never on the data path.
@@ -356,6 +359,7 @@ impl Counters {
             clients,
             firewall: FirewallCounters::default(),
             waiting: Waiting::default(),
+            limiter: Limiter::default(),
             handshakes,
             pools,
         }

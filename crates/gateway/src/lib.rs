@@ -17,6 +17,7 @@ mod forwarder;
 pub mod fuzzing;
 mod generation;
 mod headers;
+mod limiter;
 mod listener;
 mod local_response;
 mod metrics;

@@ -90,6 +90,8 @@ reasons! {
     TlsOnPlainPort 400 "tls-on-plain-port",
     PlainOnTlsPort 400 "plain-on-tls-port",
     ApiKey 401 "api-key",
+    /// The route does not allow the address of the client.
+    ClientAddress 403 "client-address",
     NoRoute 404 "no-route",
     Trace 405 "trace",
     HeadTimeout 408 "head-timeout",
@@ -97,6 +99,8 @@ reasons! {
     BodyTooLarge 413 "body-too-large",
     TargetTooLong 414 "target-too-long",
     Expectation 417 "expectation",
+    /// The client has sent too many requests, or has too many at once.
+    ClientLimit 429 "client-limit",
     HeadTooLarge 431 "head-too-large",
     TooManyHeaders 431 "too-many-headers",
     /// The request does not describe the one to inspect.
@@ -164,12 +168,14 @@ impl LocalResponse {
         let text = match (status, reason) {
             (_, Reason::PlainOnTlsPort) => "A plain HTTP request was sent to a port for HTTPS.\n",
             (401, _) => "The key is unknown.\n",
+            (403, _) => "This address is not allowed.\n",
             (404, _) => "No route matches this host and path.\n",
             (405, _) => "TRACE is not allowed.\n",
             (408, _) => "The request did not arrive in time.\n",
             (413, _) => "The request body is too large.\n",
             (414, _) => "The request target is too long.\n",
             (417, _) => "The only supported expectation is 100-continue.\n",
+            (429, _) => "Too many requests; try again later.\n",
             (431, _) => "The request head is too large.\n",
             (500, _) => "The headers that describe the request are missing, repeated or invalid.\n",
             (501, _) => "The method or the transfer coding is not supported.\n",
@@ -202,7 +208,7 @@ impl LocalResponse {
         Self { content_type: None, body: Body::Static(b""), ..Self::error(reason) }
     }
 
-    /// All backends are busy or down.
+    /// The request may pass later.
     pub(crate) fn unavailable(reason: Reason, retry_after: Duration) -> Self {
         Self { retry_after: Some(retry_after), ..Self::error(reason) }
     }

@@ -34,6 +34,11 @@ pub(crate) fn render<'a>(
     handshake_metrics(&mut page, counters, &totals, pools);
     response_metrics(&mut page, counters, &totals);
     duration_metrics(&mut page, &totals);
+    page.family("limited_clients", "Clients with recent requests on routes with `per_client`.");
+    page.sample("limited_clients", &[], counters.limiter.len() as u64);
+    let (name, help) = ("limited_clients_evicted_total", "Clients forgotten by `limits.clients`.");
+    page.family(name, help);
+    page.sample(name, &[], counters.limiter.evictions());
     backend_metrics(&mut page, &totals);
     health_metrics(&mut page, pools, now);
     spoe_metrics(&mut page, counters);

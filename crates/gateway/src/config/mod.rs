@@ -30,8 +30,8 @@ pub use pool::{
     ProxyVersion,
 };
 pub use route::{
-    Action, FixedResponse, Forwarded, ForwardedHeader, HeaderEdits, HostPattern, PathForm,
-    Redirect, Requests, Route, Scheme, Trust, TrustedProxies,
+    Action, ClientLimits, FixedResponse, Forwarded, ForwardedHeader, Guard, HeaderEdits,
+    HostPattern, PathForm, Rate, Redirect, Requests, Route, Scheme, Trust, TrustedProxies,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Routes, and what requests may contain and backends get.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Route {
     pub rewrite: Option<String>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
+    /// Clients and requests that pass. `None`: all.
+    pub guard: Option<Box<Guard>>,
     /// `None`: those of the gateway.
     pub timeouts: Option<Timeouts>,
     /// `None`: nothing is inspected.
@@ -57,16 +60,57 @@ impl Route {
             rewrite: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
+            guard: None,
             timeouts: None,
             waf: None,
             verdicts: None,
         }
     }
 
+    pub(crate) fn client_limits(&self) -> Option<&ClientLimits> {
+        self.guard.as_ref()?.per_client.as_ref()
+    }
+
     /// Its timeouts, or those of the gateway.
     pub(crate) fn timeouts<'a>(&'a self, of_gateway: &'a Timeouts) -> &'a Timeouts {
         self.timeouts.as_ref().unwrap_or(of_gateway)
     }
+}
+
+/// Clients and requests that pass to a route's action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guard {
+    /// `None`: all addresses.
+    pub allow: Option<Networks>,
+    /// They precede `allow`.
+    pub deny: Networks,
+    pub per_client: Option<ClientLimits>,
+}
+
+impl Guard {
+    /// True if requests of this address pass. Clients of Unix sockets have none.
+    pub(crate) fn allows(&self, client: Option<IpAddr>) -> bool {
+        let is_in = |networks: &Networks| client.is_some_and(|client| networks.contain(client));
+        self.allow.as_ref().is_none_or(is_in) && !is_in(&self.deny)
+    }
+}
+
+/// Limits on the requests of one client: of an IPv4 address or an IPv6 network of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Hash of the host and path of the route, under which its clients are remembered across reloads.
+    pub id: u64,
+    pub rate: Option<Rate>,
+    /// Requests at once.
+    pub concurrent: Option<NonZeroU32>,
+}
+
+/// Rate of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub interval: Duration,
+    /// Requests at once after a pause.
+    pub burst: NonZeroU32,
 }
 
 /// Action of a route on its requests.

@@ -169,6 +169,8 @@ pub struct Limits {
     pub connections: usize,
     /// Connections per client network and thread. `None`: unlimited.
     pub connections_per_client: Option<usize>,
+    /// Clients that are remembered for the limits of routes, for all threads.
+    pub clients: usize,
     /// Requests at once of a client's connection over HTTP/2.
     pub http2_streams: u32,
     /// Bytes of a request body that a client may send ahead of the backend, on a stream and on a connection of HTTP/2.
@@ -189,6 +191,7 @@ impl Default for Limits {
             body_bytes: None,
             connections: 16_384,
             connections_per_client: None,
+            clients: 100_000,
             http2_streams: 100,
             http2_stream_window: 64 << 10,
             http2_connection_window: 1 << 20,

@@ -288,6 +288,22 @@ fn invalid_values_are_reported_with_line() {
             "g.yaml:8:20: connections with `proxy_protocol` serve one request, and none is kept; remove it",
         ),
         (
+            "routes: [{ pool: site, per_client: { burst: 2 } }]\n",
+            "g.yaml:7:36: `per` and `burst` have no effect without `requests`",
+        ),
+        (
+            "routes: [{ pool: site, per_client: {} }]\n",
+            "g.yaml:7:36: missing key `requests` or `concurrent`",
+        ),
+        (
+            "routes: [{ pool: site, per_client: { requests: 0 } }]\n",
+            "g.yaml:7:48: 0 is out of range: expected 1 to 1000000",
+        ),
+        (
+            "routes: [{ pool: site, allow: [everyone] }]\n",
+            "g.yaml:7:32: `everyone` is not an IP address or a network such as 10.0.0.0/8 or 2001:db8::/32",
+        ),
+        (
             "forwarded: { trust_client: true, trusted: [10.0.0.1] }\n",
             "g.yaml:7:43: `trust_client` trusts every client; remove it, or `trusted`",
         ),

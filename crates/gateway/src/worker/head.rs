@@ -1,6 +1,7 @@
 //! Request heads: reading, parsing and checking them, and the start of their transactions.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tollgate_http1::{BodyFraming, ParseError, RequestHead};
 use tollgate_http2::{FieldLimits, Limits};
@@ -35,6 +36,9 @@ const PSEUDO_FIELDS: usize = 5;
 const COOKIE_CRUMBS: usize = 180;
 /// Size of a field besides name and value (RFC 9113, section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
+
+/// `Retry-After` of a client that has too many requests at once.
+const CLIENT_LIMIT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A request whose transaction begins.
 struct NewRequest {
@@ -410,6 +414,10 @@ impl Exchange {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::MaxForwards));
             }
         }
+        let guard = config.routes[route_id.0].guard.as_deref();
+        if guard.is_some_and(|guard| !guard.allows(client.ip)) {
+            return local(LocalResponse::error(Reason::ClientAddress));
+        }
         let client_info = ClientInfo { ip: peer, is_tls, default_host };
         let route = &config.routes[route_id.0];
         let responder = Responder::of(route, &url, config.requests.path);
@@ -427,6 +435,14 @@ impl Exchange {
         );
         if client.link.websocket_key().is_some() && !request.wants_upgrade {
             return local(LocalResponse::error(Reason::Connect));
+        }
+        let limits = route.client_limits();
+        if let (Some(limits), Some(ip)) = (limits, client.ip) {
+            let limiter = &shared.counters.limiter;
+            if let Err(exceeded) = limiter.enter(limits, ip, config.limits.clients, shared.now) {
+                let wait = exceeded.retry_after.unwrap_or(CLIENT_LIMIT_RETRY_AFTER);
+                return local(LocalResponse::unavailable(Reason::ClientLimit, wait));
+            }
         }
         let firewall = generation.firewalls[route_id.0].as_ref();
         let cached = CachedRequest {
@@ -448,7 +464,10 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            if let Responder::Pool(pool) = responder {
+            // Each request of a client counts.
+            if limits.is_none()
+                && let Responder::Pool(pool) = responder
+            {
                 let value = (cached, pool);
                 shared.scratch.requests.insert(
                     head_bytes,

@@ -1,9 +1,8 @@
-//! Limits per client.
+//! Numbers of connections per client.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
 
 /// Numbers of what clients have open at once. Zeros take no memory.
 #[derive(Debug)]
@@ -39,25 +38,9 @@ impl<K: Eq + Hash> ClientCounts<K> {
     }
 }
 
-/// Returns the address that identifies a client: an IPv4 address, or the /64 network that an IPv6 client usually owns.
-pub(super) fn network(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ipv6_clients_of_one_network_count_as_one() {
-        let network = |text: &str| network(text.parse().unwrap());
-        assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-        assert_ne!(network("2001:db8:1:2::3"), network("2001:db8:1:3::3"));
-        assert_eq!(network("192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
-    }
 
     #[test]
     fn counts_end_at_their_maximum_and_are_forgotten_at_zero() {

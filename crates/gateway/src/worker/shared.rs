@@ -10,7 +10,7 @@ use tollgate_net::Serial;
 
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
-use super::per_client::{ClientCounts, network};
+use super::per_client::ClientCounts;
 use super::scratch::Scratch;
 use super::transaction::Transaction;
 use super::upstreams::{BackendPlace, Upstreams};
@@ -18,6 +18,7 @@ use crate::config::{PoolId, Timeouts};
 use crate::counters::{BackendCounters, ClientCounters, Counters, PoolCounters};
 use crate::firewall::Inspector;
 use crate::generation::ConfigGeneration;
+use crate::limiter::network;
 use crate::listener::ThreadListener;
 use crate::{LOG_INTERVAL, log};
 

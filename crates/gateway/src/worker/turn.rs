@@ -417,6 +417,11 @@ impl Turn<'_> {
                 shared.pool_counters(transaction.generation, pool).request_durations.add_us(us);
             }
         }
+        let config = &shared.upstreams[transaction.generation].shared.config;
+        let limits = config.routes[transaction.route.0].client_limits();
+        if let (Some(limits), Some(ip)) = (limits, client.ip) {
+            shared.counters.limiter.leave(limits, ip);
+        }
         shared.upstreams.end_transaction(transaction.generation);
     }
 

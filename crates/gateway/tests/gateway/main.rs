@@ -31,6 +31,7 @@ mod backends;
 mod names;
 // Clients behind other proxies.
 mod client_addresses;
+mod guards;
 // Peers that stop, leave, never finish, or do not read.
 mod clients;
 mod timeouts;

@@ -125,6 +125,12 @@ pub(super) struct RouteFile {
     /// whose route depends on whether `%2F` and `\` count as slashes, `;` or `%00` as an end, a `..` behind them as the
     /// parent, or on whether escapes are decoded twice, is answered with 400. Default: `/`.
     pub(super) path: Option<Located<String>>,
+    /// Addresses and networks of clients, as `[10.0.0.0/8, 192.0.2.1]`; others get 403. Default: all clients.
+    pub(super) allow: Option<Vec<Located<String>>>,
+    /// Addresses and networks of clients that get 403, also those in `allow`. Default: none.
+    pub(super) deny: Option<Vec<Located<String>>>,
+    /// Limits on the requests of one client, by its IPv4 address or IPv6 network of 64 bits; further ones get 429. Default: none.
+    pub(super) per_client: Option<Located<PerClientFile>>,
     /// Name of the pool.
     pub(super) pool: Option<Located<String>>,
     /// In place of `pool`: the same response to every request.
@@ -143,6 +149,21 @@ pub(super) struct RouteFile {
     pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Web application firewall of this route; each key replaces that of the gateway.
     pub(super) waf: Option<Located<WafFile>>,
+}
+
+/// Limits on the requests of one client, for all threads together.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "per client")]
+pub(super) struct PerClientFile {
+    /// Requests in `per`, evenly. `Retry-After` of a response with 429 says when the next one may pass. Default: unlimited.
+    pub(super) requests: Option<Located<u32>>,
+    /// Default: 1s.
+    pub(super) per: Option<Located<HumanDuration>>,
+    /// Requests at once after a pause. Default: `requests`.
+    pub(super) burst: Option<Located<u32>>,
+    /// Requests in progress, with their responses and tunnels. Default: unlimited.
+    pub(super) concurrent: Option<Located<u32>>,
 }
 
 /// The same response to every request.
@@ -460,6 +481,9 @@ pub(super) struct LimitsFile {
     /// Connections of one client address, in each thread; an IPv6 network of 64 bits counts as one address. Default:
     /// unlimited.
     pub(super) connections_per_client: Option<Located<usize>>,
+    /// Clients that `per_client` of routes remembers, for all threads together, about 100 bytes each; beyond, the one whose last
+    /// request is the oldest is forgotten. Default: 100000.
+    pub(super) clients: Option<Located<usize>>,
     /// Requests at once of a client's connection over HTTP/2, from 1 to 1000. Default: 100.
     pub(super) http2_streams: Option<Located<u32>>,
     /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216.

@@ -255,6 +255,7 @@ fn limits(
             .as_ref()
             .map(|count| number(count, 1, None, 0))
             .transpose()?,
+        clients: number(&file.clients, 1, None, default.clients)?,
         http2_streams: number(
             &file.http2_streams,
             1,

@@ -1,21 +1,29 @@
 //! Routes: hosts, paths, and their actions.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tollgate_firewall::config::{InvalidValue, Located, number, suggestion};
 
 use super::requests::{header_edits, headers};
-use super::scalars::{duration, path};
-use crate::config::file::{ConfigFile, RedirectFile, RequestTimeoutsFile, RespondFile, RouteFile};
+use super::scalars::{duration, networks, path};
+use crate::config::file::{
+    ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile, RespondFile, RouteFile,
+};
 use crate::config::pool::{Pool, PoolId};
-use crate::config::route::{Action, FixedResponse, HeaderEdits, HostPattern, Redirect, Route};
+use crate::config::route::{
+    Action, ClientLimits, FixedResponse, Guard, HeaderEdits, HostPattern, Rate, Redirect, Route,
+};
 use crate::config::timeouts::Timeouts;
 use crate::path::other_reading;
 
 /// Longest body of a fixed response. A client of HTTP/2 may ask for it on all of its streams.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// Most requests that a limit per client may allow.
+const PER_CLIENT_MAX: u32 = 1_000_000;
 
 /// Without routes, the only pool receives all requests.
 pub(super) fn routes(
@@ -82,15 +90,55 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
         request_headers: edits(&file.request_headers)?,
         response_headers: edits(&file.response_headers)?,
+        guard: None,
         timeouts: None,
         waf: None,
         verdicts: None,
     };
+    let route = Route { guard: guard(file, &route)?, ..route };
     if pool.is_none() && file.request_headers.is_some() {
         let message = "`request_headers` has no effect without `pool`; remove it";
         return Err(InvalidValue::at(file, message));
     }
     Ok(route)
+}
+
+/// The addresses and limits of the clients of a route.
+fn guard(file: &RouteFile, route: &Route) -> Result<Option<Box<Guard>>, InvalidValue> {
+    let guard = Guard {
+        allow: file.allow.as_deref().map(networks).transpose()?,
+        deny: networks(file.deny.as_deref().unwrap_or_default())?,
+        per_client: file
+            .per_client
+            .as_ref()
+            .map(|limits| client_limits(limits, route))
+            .transpose()?,
+    };
+    Ok((guard != Guard::default()).then(|| Box::new(guard)))
+}
+
+fn client_limits(
+    file: &Located<PerClientFile>,
+    route: &Route,
+) -> Result<ClientLimits, InvalidValue> {
+    let count = |count: &Located<u32>| number(count, 1, Some(PER_CLIENT_MAX), 1);
+    let requests = file.requests.as_ref().map(count).transpose()?;
+    let burst = file.burst.as_ref().map(count).transpose()?;
+    let concurrent = file.concurrent.as_ref().map(count).transpose()?;
+    let per = duration(&file.per, Duration::from_secs(1))?;
+    if requests.is_none() && (burst.is_some() || file.per.is_some()) {
+        return Err(InvalidValue::at(file, "`per` and `burst` have no effect without `requests`"));
+    }
+    if requests.is_none() && concurrent.is_none() {
+        return Err(InvalidValue::at(file, "missing key `requests` or `concurrent`"));
+    }
+    let rate = requests.and_then(|requests| {
+        let burst = NonZeroU32::new(burst.unwrap_or(requests))?;
+        Some(Rate { interval: per / requests, burst })
+    });
+    let mut hasher = DefaultHasher::new();
+    (&route.host, &route.path_prefix).hash(&mut hasher);
+    Ok(ClientLimits { id: hasher.finish(), rate, concurrent: concurrent.and_then(NonZeroU32::new) })
 }
 
 fn pool(name: &Located<String>, pools: &[Pool]) -> Result<PoolId, InvalidValue> {
