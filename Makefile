@@ -1,12 +1,15 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run install deb packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch site clean
+.PHONY: run help install deb crates packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch site clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
 	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' Makefile | while read -r target text; do printf 'make %-14s %s\n' "$$target" "$$text"; done
 
 install: ## the program with completions, manual pages, unit and configuration, in PREFIX (/usr/local), below DESTDIR
 	@scripts/setup
@@ -23,6 +26,11 @@ site: ## static pages of the committed results, in target/site
 	@cargo build --quiet --release --locked -p tollgate
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" report --site records --out target/site
 
+# What they depend on is published with them.
+crates: ## the libraries tollgate-waf, tollgate-load and tollgate-stats as packages for crates.io, each built from its package, in target/package
+	@scripts/setup
+	@cargo package --quiet --locked $(addprefix -p tollgate-,http1 http2 net tls traffic stats load waf)
+
 packages: ## the Debian packages of all systems under test
 	@scripts/setup
 	@cargo build --quiet --locked -p tollgate
@@ -35,7 +43,7 @@ lint: format circles documentation ## formatting, lints and documentation, where
 	cargo clippy --workspace --all-targets --features e2e --locked -- -D warnings
 	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
 
-format:
+format: ## the part of lint that concerns formatting
 	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -44,7 +52,7 @@ circles: ## files of a crate that use each other in a circle
 	@scripts/setup python3
 	@scripts/check-circles
 
-documentation:
+documentation: ## that of rustdoc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 systems: packages ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all

@@ -47,7 +47,15 @@ fn links_lead_to_files_and_headings() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = fs::canonicalize(root).expect("the workspace");
     let mut documents: BTreeMap<PathBuf, Document> = BTreeMap::new();
-    for folder in ["", "docs", "records", "benches", "crates/waf", "crates/gateway/src/worker"] {
+    for folder in [
+        "",
+        "docs",
+        "docs/tutorials",
+        "records",
+        "benches",
+        "crates/waf",
+        "crates/gateway/src/worker",
+    ] {
         for entry in fs::read_dir(root.join(folder)).expect("a folder") {
             let path = entry.expect("a file").path();
             if path.extension().is_some_and(|extension| extension == "md") {

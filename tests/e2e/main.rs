@@ -77,6 +77,10 @@ mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
 #[cfg(feature = "e2e")]
 mod tuning; // On logs of ModSecurity in Debian's nginx, as docs/tuning.md tells.
 
+// The manual.
+#[cfg(feature = "e2e")]
+mod tutorials; // Each command of docs/tutorials/.
+
 // The library for ModSecurity's connectors.
 #[cfg(feature = "e2e")]
 mod drop_in; // In Debian's nginx, beside libmodsecurity.

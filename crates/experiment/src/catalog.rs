@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tollgate_records::error::{BadInput, bad_input, io_error, suggestion};
 use tollgate_records::files::hash_file;
-use tollgate_traffic::{ListError, Mix, MixFile, MixTree, RequestList};
+use tollgate_traffic::{Class, IncludeFile, ListError, Mix, MixFile, MixTree, RequestList};
 
 /// Folders on disk, the first one taking precedence. All take precedence over the binary.
 #[derive(Debug, Clone)]
@@ -183,6 +183,38 @@ impl Catalog {
     pub fn mix(&self, name: &str, folder: &Path) -> anyhow::Result<(Mix, Vec<NamedText>)> {
         let mut sources = Vec::new();
         let (mix, _) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
+        Ok((mix, sources))
+    }
+
+    /// As [`Catalog::mix`]; a list without attacks, such as one from an access log, gets the attacks by which the probe sees that the rules of
+    /// a firewall are active. They are not part of the load.
+    pub(crate) fn probed_mix(
+        &self,
+        name: &str,
+        folder: &Path,
+    ) -> anyhow::Result<(Mix, Vec<NamedText>)> {
+        let mut sources = Vec::new();
+        let (mix, tree) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
+        let has_attack = || mix.templates().iter().any(|one| one.class == Class::Malicious);
+        if !matches!(tree, MixTree::List(_)) || has_attack() {
+            return Ok((mix, sources));
+        }
+        let (_, attacks) = self.mix_tree(PROBE_MIX, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
+        let include = |mix: &str, weight, only: &[&str]| IncludeFile {
+            mix: mix.to_owned(),
+            weight,
+            only: only.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let file = MixFile {
+            title: mix.title().to_owned(),
+            headers: Vec::new(),
+            variable: BTreeMap::new(),
+            open: false,
+            include: vec![include(name, None, &[]), include(PROBE_MIX, Some(0), &PROBE_ATTACKS)],
+            template: Vec::new(),
+        };
+        let mix = Mix::try_from(&MixTree::File { file, included: vec![tree, attacks] })
+            .with_context(|| format!("{name} with attacks for the probe"))?;
         Ok((mix, sources))
     }
 
@@ -384,6 +416,10 @@ pub fn read(path: &Path) -> anyhow::Result<NamedText> {
     Ok(NamedText { name: path.display().to_string(), text })
 }
 
+/// Attacks for lists without any.
+const PROBE_MIX: &str = "parts/attacks-get";
+const PROBE_ATTACKS: [&str; 2] = ["sql-tautology", "xss-script"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -556,6 +592,14 @@ mod tests {
         let hash = hash_file(&folder.path().join("a.mix")).unwrap();
         assert_eq!(sources[0].text, format!("list of requests: recorded, sha256 {hash}\n"));
         assert_eq!(load("all.toml").unwrap().0.listed().count(), 1);
+        // In an experiment, it gets attacks, which are not sent with the load.
+        let (probed, sources) = catalog.probed_mix("a.mix", folder.path()).unwrap();
+        let templates = probed.templates().iter().map(|one| (one.name.as_str(), one.weight));
+        let expected = [("a", 1), ("sql-tautology", 0), ("xss-script", 0)];
+        assert_eq!(templates.collect::<Vec<_>>(), expected);
+        assert!(probed.title() == "recorded" && sources[0].text.contains(&hash));
+        let (probed, _) = catalog.probed_mix("all.toml", folder.path()).unwrap();
+        assert_eq!(probed.templates().len(), 1);
         let error = load("b.mix").unwrap_err().to_string();
         assert!(error.contains("b.mix:2:16: missing field `path`"), "{error}");
         let error = load("c.mix").unwrap_err().to_string();
