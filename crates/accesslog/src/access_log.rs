@@ -63,6 +63,7 @@ pub struct LoggedRequest {
     host: Option<Box<[u8]>>,
     referer: Option<Box<[u8]>>,
     agent: Option<Box<[u8]>>,
+    id: Option<Box<str>>,
 }
 
 /// One line of an access log: a request and its response.
@@ -369,7 +370,13 @@ impl LoggedRequest {
             host: head.target_parts.authority.or(head.host).map(|host| host.as_bytes().into()),
             referer: header("Referer"),
             agent: header("User-Agent"),
+            id: None,
         }
+    }
+
+    /// Sets the identifier that a backend gets, too.
+    pub fn set_id(&mut self, id: &str) {
+        self.id = Some(id.into());
     }
 
     /// The request line of an invalid head, behind empty lines; `None` if it is incomplete or invalid too.
@@ -390,7 +397,7 @@ impl LoggedRequest {
             return None;
         }
         let (method, target) = (method.into(), target.into());
-        Some(Self { method, target, version, host: None, referer: None, agent: None })
+        Some(Self { method, target, version, host: None, referer: None, agent: None, id: None })
     }
 
     /// A request over HTTP/2. `header` returns the first header of a name in lower case.
@@ -407,6 +414,7 @@ impl LoggedRequest {
             host: host.map(|host| host.as_bytes().into()),
             referer: header(b"referer").map(Box::from),
             agent: header(b"user-agent").map(Box::from),
+            id: None,
         }
     }
 }
@@ -471,6 +479,9 @@ impl Serialize for JsonEntry<'_> {
             json.serialize_entry("host", &request.host.as_deref().map(ClientText))?;
             json.serialize_entry("referer", &request.referer.as_deref().map(ClientText))?;
             json.serialize_entry("agent", &request.agent.as_deref().map(ClientText))?;
+            if let Some(id) = &request.id {
+                json.serialize_entry("request_id", id)?;
+            }
         }
         json.serialize_entry("status", &entry.status)?;
         json.serialize_entry("body_bytes", &entry.body_bytes)?;

@@ -197,8 +197,11 @@ fn edited_headers_are_dropped_from_trailers() {
     assert!(body.take(&mut section, |_| {}).unwrap().done);
     body.edit_trailers(&HeaderEdits::default());
     assert_eq!(lines(body.trailers()), "X-User: evil\nX-Sum: 9:9\nx-debug: a\n");
-    let edits =
-        HeaderEdits { set: vec![("x-user".into(), "me".into())], remove: vec!["x-debug".into()] };
+    let edits = HeaderEdits {
+        templates: Vec::new(),
+        set: vec![("x-user".into(), "me".into())],
+        remove: vec!["x-debug".into()],
+    };
     body.edit_trailers(&edits);
     assert_eq!(lines(body.trailers()), "X-Sum: 9:9\n");
 }

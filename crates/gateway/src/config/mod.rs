@@ -6,6 +6,7 @@ mod pool;
 mod route;
 mod serve;
 mod settings;
+mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -39,6 +40,8 @@ pub(crate) use serve::AskingProxy;
 pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
 pub use serve::{Service, Spoe, Verdicts};
 pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
+pub use template::Template;
+pub(crate) use template::{Variables, written_request_id};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
 use validate::Validated;

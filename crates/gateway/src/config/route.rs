@@ -11,6 +11,7 @@ use tollgate_firewall::{Block, BlockResponse, Waf};
 
 use super::networks::Networks;
 use super::pool::PoolId;
+use super::template::Template;
 use super::timeouts::Timeouts;
 
 /// Index of a route in the configuration.
@@ -196,15 +197,23 @@ pub enum HostPattern {
 pub struct HeaderEdits {
     /// Names and values to set; each replaces all headers of that name.
     pub set: Vec<(String, String)>,
+    /// Names and values with variables. Only of requests.
+    pub templates: Vec<(String, Template)>,
     /// Names to remove, in lower case.
     pub remove: Vec<String>,
 }
 
 impl HeaderEdits {
+    /// True if a value has the identifier of its request.
+    pub(crate) fn need_request_id(&self) -> bool {
+        self.templates.iter().any(|(_, template)| template.has_request_id())
+    }
+
     /// True if headers of this name are removed or replaced.
     pub(crate) fn affect(&self, name: &str) -> bool {
         self.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
             || self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
+            || self.templates.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
     }
 }
 

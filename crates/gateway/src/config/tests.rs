@@ -292,6 +292,14 @@ fn invalid_values_are_reported_with_line() {
             "g.yaml:7:36: `per` and `burst` have no effect without `requests`",
         ),
         (
+            "routes: [{ pool: site, request_headers: { set: { X-A: '${clients}' } } }]\n",
+            "g.yaml:7:55: `${clients}` has an unknown variable: expected ${client}, ${host}, ${request_id} or ${scheme}",
+        ),
+        (
+            "routes: [{ pool: site, response_headers: { set: { X-A: '${client}' } } }]\n",
+            "g.yaml:7:56: variables are available only in `request_headers`",
+        ),
+        (
             "routes: [{ pool: site, per_client: {} }]\n",
             "g.yaml:7:36: missing key `requests` or `concurrent`",
         ),

@@ -9,7 +9,7 @@ use super::{
     ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
     is_streaming,
 };
-use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route, Variables};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct ClientInfo<'a> {
     pub(crate) is_tls: bool,
     /// `Host` for a request without one: the listener's address.
     pub(crate) default_host: &'a str,
+    /// For edits.
+    pub(crate) variables: Variables<'a>,
 }
 
 /// Properties of a request that the gateway itself needs.
@@ -141,6 +143,9 @@ pub(crate) fn render_request(
     }
     push_forwarded(&mut writer, head, host, forwarded, edits, client);
     writer.push_edits(edits);
+    for (name, template) in &edits.templates {
+        writer.push(name, template.render(&client.variables).as_bytes());
+    }
     if let Some(protocol) = upgrade {
         writer.push("Connection", b"upgrade");
         writer.push("Upgrade", protocol);

@@ -1,12 +1,18 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route, Trust};
+use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route, Trust, Variables};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
     is_tls: false,
     default_host: "127.0.0.1:8080",
+    variables: Variables {
+        client: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 7))),
+        host: "h",
+        scheme: "https",
+        request_id: None,
+    },
 };
 
 const NO_FORWARDED: Forwarded =
@@ -154,6 +160,7 @@ fn path_prefix_is_rewritten() {
 fn request_headers_are_edited() {
     let route = Route {
         request_headers: HeaderEdits {
+            templates: Vec::new(),
             set: vec![("X-Set".into(), "new".into()), ("Host".into(), "inner".into())],
             remove: vec!["cookie".into()],
         },
@@ -387,6 +394,7 @@ fn upgrades_and_header_edits_in_responses() {
         "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nVia: 1.1 gate\r\n\r\n"
     );
     let edits = HeaderEdits {
+        templates: Vec::new(),
         set: vec![("Server".into(), "hidden".into())],
         remove: vec!["x-powered-by".into()],
     };
@@ -402,8 +410,13 @@ fn upgrades_and_header_edits_in_responses() {
 fn date_is_added_only_if_missing() {
     const NOW: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     let none = HeaderEdits::default();
-    let removed = HeaderEdits { set: Vec::new(), remove: vec!["date".into()] };
-    let set = HeaderEdits { set: vec![("DATE".into(), "s".into())], remove: Vec::new() };
+    let removed =
+        HeaderEdits { templates: Vec::new(), set: Vec::new(), remove: vec!["date".into()] };
+    let set = HeaderEdits {
+        templates: Vec::new(),
+        set: vec![("DATE".into(), "s".into())],
+        remove: Vec::new(),
+    };
     for (received, edits, sent) in [
         ("", &none, format!("Date: {NOW}\r\nVia: 1.1 gate\r\n")),
         ("Dated: d\r\n", &none, format!("Dated: d\r\nDate: {NOW}\r\nVia: 1.1 gate\r\n")),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rand::RngExt as _;
 use tollgate_http1::{BodyFraming, ParseError, RequestHead};
 use tollgate_http2::{FieldLimits, Limits};
 use tollgate_tls::{HttpProtocol, is_plain_http};
@@ -17,7 +18,7 @@ use super::transaction::{Transaction, exceeds_limit};
 use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
-use crate::config::{Balance, Config, HashBy, Service};
+use crate::config::{Balance, Config, HashBy, Service, Variables, written_request_id};
 use crate::described::Described;
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::forwarder::Forwarder;
@@ -47,6 +48,8 @@ struct NewRequest {
     id: TransactionId,
     /// Verdict on the head.
     verdict: FirewallVerdict,
+    /// In a header that the route sets.
+    request_id: Option<u128>,
 }
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
@@ -211,11 +214,15 @@ impl Exchange {
         start: usize,
         end: usize,
     ) -> Next {
-        let NewRequest { head, responder, id, verdict } = request;
+        let NewRequest { head, responder, id, verdict, request_id } = request;
         let client = &mut self.client;
         let body_start = start + head.request.head_bytes;
         let bytes = &shared.scratch.input[start..body_start];
-        let logged_request = shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
+        let mut logged_request =
+            shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
+        if let (Some(logged), Some(id)) = (&mut logged_request, request_id) {
+            logged.set_id(&written_request_id(id));
+        }
         let form = message_form(&responder, &shared.upstreams.current_config().config);
         let is_chunked = form == MessageForm::Text;
         let mut body = Body::new(head.request.body, client.link.form(), is_chunked);
@@ -279,7 +286,13 @@ impl Exchange {
             let (head, pool) = cached.value;
             client.ip = head.client;
             let (responder, verdict) = (Responder::Pool(pool), FirewallVerdict::Pass);
-            return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
+            return ParsedRequest::Request(NewRequest {
+                head,
+                responder,
+                id,
+                verdict,
+                request_id: None,
+            });
         }
         self.check_request(shared, start, end, id, request_key)
     }
@@ -382,7 +395,13 @@ impl Exchange {
                 };
                 let responder = Responder::of(route, &url, config.requests.path);
                 let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
-                return ParsedRequest::Request(NewRequest { head, responder, id, verdict });
+                return ParsedRequest::Request(NewRequest {
+                    head,
+                    responder,
+                    id,
+                    verdict,
+                    request_id: None,
+                });
             }
             // Connections accepted for SPOE are served as such, whatever a reload has made of their listener.
             Some(Service::Spoe(_)) | None => {
@@ -418,8 +437,13 @@ impl Exchange {
         if guard.is_some_and(|guard| !guard.allows(client.ip)) {
             return local(LocalResponse::error(Reason::ClientAddress));
         }
-        let client_info = ClientInfo { ip: peer, is_tls, default_host };
         let route = &config.routes[route_id.0];
+        let needs_id = route.request_headers.need_request_id();
+        let request_id = needs_id.then(|| rand::rng().random());
+        let scheme = if url.is_tls { "https" } else { "http" };
+        let host = host.unwrap_or(default_host);
+        let variables = Variables { client: client.ip, host, scheme, request_id };
+        let client_info = ClientInfo { ip: peer, is_tls, default_host, variables };
         let responder = Responder::of(route, &url, config.requests.path);
         let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
             hash_key(&config.pools[pool.0].balance, &head, client.ip)
@@ -464,8 +488,9 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            // Each request of a client counts.
+            // Each request of a client counts, and has its own identifier.
             if limits.is_none()
+                && request_id.is_none()
                 && let Responder::Pool(pool) = responder
             {
                 let value = (cached, pool);
@@ -480,7 +505,7 @@ impl Exchange {
         };
         let head = CachedRequest { is_inspected: verdict.is_some(), ..cached };
         let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
-        ParsedRequest::Request(NewRequest { head, responder, id, verdict })
+        ParsedRequest::Request(NewRequest { head, responder, id, verdict, request_id })
     }
 }
 

@@ -89,9 +89,12 @@ fn header_edits_of_a_route_apply_to_trailers() {
     let backend = Backend::start();
     let mut config = config(&[backend.addr()]);
     config.routes[0].request_headers =
-        HeaderEdits { set: Vec::new(), remove: vec!["x-user".to_owned()] };
-    config.routes[0].response_headers =
-        HeaderEdits { set: vec![("X-By".to_owned(), "g".to_owned())], remove: Vec::new() };
+        HeaderEdits { templates: Vec::new(), set: Vec::new(), remove: vec!["x-user".to_owned()] };
+    config.routes[0].response_headers = HeaderEdits {
+        templates: Vec::new(),
+        set: vec![("X-By".to_owned(), "g".to_owned())],
+        remove: Vec::new(),
+    };
     let gateway = TestGateway::start(&config);
     let trailer = "X-User: root\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n";
     let mut client = gateway.client();

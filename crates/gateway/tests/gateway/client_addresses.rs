@@ -390,3 +390,56 @@ fn header_precedes_tls_with_a_backend_and_begins_health_checks() {
         drop(gateway);
     }
 }
+
+#[test]
+fn headers_for_backends_have_variables() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let backend = Backend::start();
+    let more = format!(
+        "access_log: {{ to: {}, format: json }}\n\
+         routes:\n  - pool: p\n    request_headers: {{ set: {{ X-Real-IP: '${{client}}', X-Url: 'a ${{scheme}}://${{host}}' }} }}\n\
+         \x20 - path: /id\n    pool: p\n    request_headers: {{ set: {{ X-Request-ID: '${{request_id}}' }} }}\n",
+        log.display()
+    );
+    let mut config = parse("proxy_protocol: [127.0.0.1], http2: true", &backend, &more);
+    config.forwarded.x_forwarded = false;
+    let gateway = TestGateway::start(&config);
+    let mut upstream = None;
+    // Each second request has the head of the first one.
+    for ip in ["192.0.2.7", "192.0.2.7", "192.0.2.8"] {
+        let mut client = gateway.client();
+        client.send(format!(
+            "{}X-Real-IP: 198.51.100.1\r\n\r\n",
+            V1.replace("192.0.2.7", ip) + &GET[..GET.len() - 2]
+        ));
+        let upstream = upstream.get_or_insert_with(|| backend.accept());
+        upstream.expect(
+            GET.replace("\r\n\r\n", &format!("\r\nX-Real-IP: {ip}\r\nX-Url: a http://x\r\n\r\n")),
+        );
+        upstream.send(OK);
+        client.expect(OK);
+    }
+    let upstream = upstream.as_mut().unwrap();
+    let mut client = gateway.client();
+    client.send(V1);
+    let ids = [(); 2].map(|()| {
+        client.send(GET.replace("/a", "/id"));
+        let head = upstream.head().unwrap();
+        upstream.send(OK);
+        client.expect(OK);
+        head.split_once("X-Request-ID: ").unwrap().1.trim_end().to_owned()
+    });
+    assert_ne!(ids[0], ids[1]);
+    let is_id = |id: &String| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(ids.iter().all(is_id), "{ids:?}");
+    gateway.drain();
+    gateway.join();
+    let logged = fs::read_to_string(&log).unwrap();
+    let id_of = |line: &str| -> Option<String> {
+        let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+        Some(entry.get("request_id")?.as_str()?.to_owned())
+    };
+    let logged: Vec<_> = logged.lines().map(id_of).collect();
+    assert_eq!(logged, [None, None, None, Some(ids[0].clone()), Some(ids[1].clone())]);
+}

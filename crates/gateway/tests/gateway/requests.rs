@@ -116,8 +116,11 @@ fn response_headers_may_outgrow_the_space_before_a_received_body() {
     let backend = Backend::start();
     let value = "v".repeat(9_000);
     let mut config = config(&[backend.addr()]);
-    config.routes[0].response_headers =
-        HeaderEdits { set: vec![("X-Long".to_owned(), value.clone())], remove: Vec::new() };
+    config.routes[0].response_headers = HeaderEdits {
+        templates: Vec::new(),
+        set: vec![("X-Long".to_owned(), value.clone())],
+        remove: Vec::new(),
+    };
     let gateway = TestGateway::start(&config);
     let mut client = gateway.client();
     client.send(GET);

@@ -202,7 +202,9 @@ pub(super) struct RedirectFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "header edits")]
 pub(super) struct HeaderEditsFile {
-    /// Headers to set; each replaces all headers of that name.
+    /// Headers to set; each replaces all headers of that name. In values of `request_headers`, `${client}` is the address of the client,
+    /// `${scheme}` and `${host}` are those of its request, and `${request_id}` is a random identifier in hexadecimal, which a JSON access
+    /// log has, too.
     pub(super) set: Option<BTreeMap<String, Located<String>>>,
     /// Headers to remove.
     pub(super) remove: Option<Vec<Located<String>>>,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tollgate_firewall::config::{InvalidValue, Located, check_header_name};
 
 use super::scalars::networks;
+use crate::config::Template;
 use crate::config::file::{ForwardedFile, HeaderEditsFile, RequestsFile};
 use crate::config::route::{Forwarded, HeaderEdits, Requests, Trust, TrustedProxies};
 use tollgate_http1::is_token;
@@ -13,11 +14,28 @@ use tollgate_http1::is_token;
 const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
                            transfer-encoding upgrade via";
 
-pub(super) fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
+/// Changes to headers, of requests with variables in values.
+pub(super) fn header_edits(
+    file: &HeaderEditsFile,
+    has_variables: bool,
+) -> Result<HeaderEdits, InvalidValue> {
     let mut names = BTreeSet::new();
     let set = headers(file.set.as_ref(), &mut names)?;
     let remove = removed_headers(file.remove.as_deref().unwrap_or_default(), &mut names)?;
-    Ok(HeaderEdits { set, remove })
+    let mut edits = HeaderEdits { remove, ..HeaderEdits::default() };
+    for ((name, text), at) in set.into_iter().zip(file.set.iter().flat_map(BTreeMap::values)) {
+        let invalid = |message: String| InvalidValue::at(at, message);
+        match Template::parse(&text).map_err(invalid)? {
+            Some(template) if has_variables => edits.templates.push((name, template)),
+            Some(_) => {
+                return Err(invalid(
+                    "variables are available only in `request_headers`".to_owned(),
+                ));
+            }
+            None => edits.set.push((name, text)),
+        }
+    }
+    Ok(edits)
 }
 
 /// Headers of a message, whose lower names are added to `names`.

@@ -80,7 +80,10 @@ pub(super) fn routes(
 }
 
 fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValue> {
-    let edits = |file: &Option<_>| file.as_ref().map_or(Ok(HeaderEdits::default()), header_edits);
+    let edits = |file: &Option<_>, has_variables| {
+        let edits = |file| header_edits(file, has_variables);
+        file.as_ref().map_or(Ok(HeaderEdits::default()), edits)
+    };
     let host = file.host.as_ref().map_or(Ok(HostPattern::Any), host)?;
     let pool = file.pool.as_ref().map(|name| pool(name, pools)).transpose()?;
     let route = Route {
@@ -88,8 +91,8 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         host,
         path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
-        request_headers: edits(&file.request_headers)?,
-        response_headers: edits(&file.response_headers)?,
+        request_headers: edits(&file.request_headers, true)?,
+        response_headers: edits(&file.response_headers, false)?,
         guard: None,
         timeouts: None,
         waf: None,

@@ -1,0 +1,123 @@
+//! Values of headers with variables: `${client}`.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+/// A value with at least one variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Variable(Variable),
+}
+
+/// A property of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variable {
+    Client,
+    Host,
+    RequestId,
+    Scheme,
+}
+
+/// The values of variables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variables<'a> {
+    /// `None` over a Unix domain socket.
+    pub(crate) client: Option<IpAddr>,
+    /// With its port, if it has one.
+    pub(crate) host: &'a str,
+    pub(crate) scheme: &'static str,
+    /// `None`: no template has it.
+    pub(crate) request_id: Option<u128>,
+}
+
+impl Template {
+    /// Parses a value. Returns `None` without a variable, and an error that names an unknown one.
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some((before, from)) = rest.split_once("${") {
+            let variable = from.split_once('}').and_then(|(name, behind)| {
+                let variable = match name {
+                    "client" => Variable::Client,
+                    "host" => Variable::Host,
+                    "request_id" => Variable::RequestId,
+                    "scheme" => Variable::Scheme,
+                    _ => return None,
+                };
+                Some((variable, behind))
+            });
+            let Some((variable, behind)) = variable else {
+                return Err(format!(
+                    "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}} or ${{scheme}}"
+                ));
+            };
+            parts.extend([Part::Text(before.to_owned()), Part::Variable(variable)]);
+            rest = behind;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok((parts.len() > 1).then_some(Self(parts)))
+    }
+
+    pub(crate) fn has_request_id(&self) -> bool {
+        self.0.contains(&Part::Variable(Variable::RequestId))
+    }
+
+    pub(crate) fn render(&self, values: &Variables<'_>) -> String {
+        let mut out = String::new();
+        for part in &self.0 {
+            let written = match part {
+                Part::Text(text) => out.write_str(text),
+                Part::Variable(Variable::Client) => match values.client {
+                    Some(ip) => write!(out, "{ip}"),
+                    None => out.write_str("unix:"),
+                },
+                Part::Variable(Variable::Host) => out.write_str(values.host),
+                Part::Variable(Variable::RequestId) => {
+                    write!(out, "{}", written_request_id(values.request_id.unwrap_or_default()))
+                }
+                Part::Variable(Variable::Scheme) => out.write_str(values.scheme),
+            };
+            written.expect("writing to a string cannot fail");
+        }
+        out
+    }
+}
+
+/// The form of an identifier of a request in headers and logs.
+pub(crate) fn written_request_id(id: u128) -> String {
+    format!("{id:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_replaced_by_their_values() {
+        let values = Variables {
+            client: Some([192, 0, 2, 7].into()),
+            host: "a:80",
+            scheme: "https",
+            request_id: Some(0xabc),
+        };
+        let rendered = |text: &str| Template::parse(text).unwrap().unwrap().render(&values);
+        assert_eq!(rendered("${client}"), "192.0.2.7");
+        assert_eq!(rendered("a ${scheme}://${host} b"), "a https://a:80 b");
+        assert_eq!(rendered("${request_id}"), "00000000000000000000000000000abc");
+        let unix = Variables { client: None, ..values };
+        assert_eq!(Template::parse("${client}").unwrap().unwrap().render(&unix), "unix:");
+    }
+
+    #[test]
+    fn other_texts_are_plain_or_errors() {
+        for text in ["", "a", "$client", "{client}", "a$", "$$"] {
+            assert_eq!(Template::parse(text), Ok(None), "{text}");
+        }
+        for text in ["${", "${client", "${ client}", "${Client}", "${}", "${client}${x}"] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+}
