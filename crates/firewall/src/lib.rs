@@ -2,12 +2,13 @@
 //! what becomes of a blocked message. The gateway, libmodsecurity's interface and Envoy's module stand on it.
 
 pub mod config;
+mod engines;
 mod fault;
 mod rules;
 mod verdict;
-pub mod workers;
 
 pub use config::{Block, Waf};
+pub use engines::{Engine, Engines};
 pub use fault::{OnFault, guard};
 pub use rules::Rules;
 pub use verdict::{BlockResponse, blocked_phrase, inbound_score};

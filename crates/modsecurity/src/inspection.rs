@@ -10,7 +10,6 @@ use std::sync::{Arc, LazyLock};
 
 use jiff::Zoned;
 use tollgate_firewall::OnFault;
-use tollgate_firewall::workers::{Bound, with_bound};
 use tollgate_waf::{
     Collections, Connection, EngineMode, Intervention, Match, RuleInfo, Severity, Transaction,
     Worker,
@@ -20,6 +19,7 @@ use crate::audit_log::{AuditEntry, AuditLog, AuditMessage};
 use crate::debug_log::{DebugLog, Level, describe};
 use crate::error_log::{Cause, Effect, ErrorLine};
 use crate::rules::RuleSources;
+use crate::workers::{Bound, with_bound};
 
 /// End of a transaction.
 #[derive(Debug, PartialEq, Eq)]

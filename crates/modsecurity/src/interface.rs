@@ -19,11 +19,12 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use tollgate_firewall::{OnFault, workers};
+use tollgate_firewall::OnFault;
 
 use crate::NAME_WITH_NUL as NAME;
 use crate::inspection::{Decision, Inspection};
 use crate::rules::{NO_REMOTE_RULES, RuleSources};
+use crate::workers;
 
 /// Writes a line of text into the server's log. The first argument is the one given with the transaction.
 type LogCallback = unsafe extern "C" fn(*mut c_void, *const c_void);

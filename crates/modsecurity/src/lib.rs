@@ -1,8 +1,8 @@
 //! libmodsecurity's C interface on Tollgate's engine: a shared library that takes the place of `libmodsecurity.so.3` below nginx,
 //! Apache and other servers, whose connectors and configurations stay as they are.
 //!
-//! `interface` is the C side and the only place with `unsafe`; `rules` merges and shares rule sets, `inspection` is one
-//! transaction, and `error_log` the text that servers write into their logs. `check` says
+//! `interface` is the C side and the only place with `unsafe`; `rules` merges and shares rule sets, `workers` has what a
+//! thread keeps for them, `inspection` is one transaction, and `error_log` the text that servers write into their logs. `check` says
 //! what the library would do with an nginx configuration, which `tollgate_nginx_conf` reads.
 
 mod audit_log;
@@ -13,6 +13,7 @@ mod inspection;
 mod interface;
 mod log_file;
 mod rules;
+mod workers;
 
 /// Name and version of the library, for C.
 const NAME_WITH_NUL: &str =

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tollgate_firewall::workers::warm_up;
 use tollgate_waf::{AuditEngine, Builder, RuleSet};
 
 use crate::audit_log::{AuditLog, AuditTarget};
 use crate::debug_log::DebugLog;
 use crate::log_file::LogFile;
+use crate::workers::warm_up;
 
 /// Like libmodsecurity, the engine only detects unless a directive sets its mode.
 const DEFAULTS: &str = "SecRuleEngine DetectionOnly";

@@ -11,10 +11,10 @@ const SPARE_TRANSACTIONS_MAX: usize = 64;
 
 /// Caches of a thread for some compiled rules, and transactions to use again.
 #[derive(Debug)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// One of the sets that share them.
     rules: Arc<RuleSet>,
-    pub worker: Worker,
+    pub(crate) worker: Worker,
     spare: Vec<Transaction>,
 }
 
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// Runs a call with this thread's caches for a rule set, which are made at the first one.
-pub fn with_bound<R>(rules: &Arc<RuleSet>, call: impl FnOnce(&mut Bound) -> R) -> R {
+pub(crate) fn with_bound<R>(rules: &Arc<RuleSet>, call: impl FnOnce(&mut Bound) -> R) -> R {
     WORKERS.with_borrow_mut(|workers| {
         match workers.iter().position(|bound| bound.rules.shares_rules_with(rules)) {
             Some(position) if position + 1 < workers.len() => {
@@ -47,23 +47,23 @@ pub fn with_bound<R>(rules: &Arc<RuleSet>, call: impl FnOnce(&mut Bound) -> R) -
 }
 
 /// Prepares this thread, and the processes that it forks, for a rule set.
-pub fn warm_up(rules: &Arc<RuleSet>) {
+pub(crate) fn warm_up(rules: &Arc<RuleSet>) {
     with_bound(rules, |_| ());
 }
 
 /// Drops everything that this thread keeps, of which a panic may have left anything.
-pub fn discard() {
+pub(crate) fn discard() {
     WORKERS.with_borrow_mut(Vec::clear);
 }
 
 impl Bound {
     /// A transaction that was used before, if there is one, perhaps with another of the sets.
-    pub fn spare(&mut self) -> Option<Transaction> {
+    pub(crate) fn spare(&mut self) -> Option<Transaction> {
         self.spare.pop()
     }
 
     /// Keeps an empty transaction for another use.
-    pub fn keep(&mut self, transaction: Transaction) {
+    pub(crate) fn keep(&mut self, transaction: Transaction) {
         if self.spare.len() < SPARE_TRANSACTIONS_MAX {
             self.spare.push(transaction);
         }

@@ -1,0 +1,96 @@
+//! Configurations: of a filter, and of a route.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use tollgate_firewall::{OnFault, Waf};
+use tollgate_waf::Collections;
+
+use crate::abi::Level;
+use crate::host::{concurrency, log};
+
+/// Values that rules keep across requests: one store for all configurations, so that updates keep them.
+pub(crate) static COLLECTIONS: LazyLock<Arc<Collections>> = LazyLock::new(Arc::default);
+
+/// Configuration of a filter.
+#[derive(Debug)]
+pub(crate) struct FilterConfig {
+    /// `None`: nothing is inspected, unless the route has its own.
+    pub(crate) waf: Option<Arc<Waf>>,
+    pub(crate) counters: Counters,
+    pub(crate) on_fault: OnFault,
+}
+
+/// Configuration of a route, in place of that of the filter.
+#[derive(Debug)]
+pub(crate) struct RouteConfig {
+    pub(crate) waf: Option<Arc<Waf>>,
+}
+
+/// Number that Envoy gave a counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter(usize);
+
+impl Counter {
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counters {
+    /// Requests that were inspected.
+    pub(crate) inspected: Counter,
+    pub(crate) blocked: Counter,
+    /// Requests that were not blocked, in which a rule matched that is to be logged.
+    pub(crate) detected: Counter,
+    /// Messages of which a part passed without inspection.
+    pub(crate) partial: Counter,
+    /// Requests in which a limit was reached.
+    pub(crate) over_limit: Counter,
+    /// Time of the engine in microseconds.
+    pub(crate) engine_us: Counter,
+    /// Inspections on the helper thread.
+    pub(crate) lent: Counter,
+    /// Inspections that ended with a panic.
+    pub(crate) faults: Counter,
+}
+
+impl Counters {
+    /// `define` makes a counter.
+    pub(crate) fn define(define: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
+        let counter = |name| {
+            let number = define(name).ok_or_else(|| format!("cannot define the counter {name}"))?;
+            Ok::<_, String>(Counter(number))
+        };
+        Ok(Self {
+            inspected: counter("waf_inspected")?,
+            blocked: counter("waf_blocked")?,
+            detected: counter("waf_detected")?,
+            partial: counter("waf_partial")?,
+            over_limit: counter("waf_over_limit")?,
+            engine_us: counter("waf_engine_us")?,
+            lent: counter("waf_helper")?,
+            faults: counter("waf_faults")?,
+        })
+    }
+}
+
+/// Parses the keys of a `waf` block, and prepares its rules for each worker of Envoy. `place` is named in errors.
+pub(crate) fn parse(text: &[u8], place: &str) -> Result<Option<Arc<Waf>>, String> {
+    let text = std::str::from_utf8(text).map_err(|_utf8| format!("{place}: text is not UTF-8"))?;
+    let (waf, warnings) =
+        Waf::parse(text, place, Path::new("")).map_err(|error| with_causes(&error))?;
+    for warning in warnings {
+        log(Level::Info, &format!("tollgate: {warning}"));
+    }
+    if let Some(waf) = &waf {
+        waf.rules.warm_up(concurrency());
+    }
+    Ok(waf)
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

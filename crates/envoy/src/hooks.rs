@@ -1,0 +1,280 @@
+//! The functions that Envoy calls. A panic never reaches it: a stream in which the firewall panics is ended with status 500, or passes,
+//! as `TOLLGATE_WAF_ON_FAULT` says.
+//!
+//! A filter is a counted reference, since Envoy may destroy a stream, or show the filter another part of it, while it carries out
+//! what the filter asked for: sending a response or going on.
+
+#![expect(unsafe_code, reason = "functions for another program, with its pointers")]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tollgate_firewall::{OnFault, guard};
+use tollgate_waf::Direction;
+
+use crate::abi::{self, BODY, Bytes, HEAD, Level, Object, Statuses, TRAILERS};
+use crate::config::{Counters, FilterConfig, RouteConfig, parse};
+use crate::filter::{Answer, Filter};
+use crate::host::{Stream, define_counter, log};
+
+type Shared = RefCell<Filter>;
+
+// ---- the module and its configurations
+
+/// Returns the version of the interface, or null if this Envoy cannot run the module.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
+    match guard(abi::load) {
+        Some(Ok(version)) => CStr::as_ptr(version),
+        Some(Err(error)) => {
+            eprintln!("tollgate: {error}");
+            std::ptr::null()
+        }
+        None => std::ptr::null(),
+    }
+}
+
+/// Returns the result of `make` for Envoy, or null after logging its error.
+fn made<T>(make: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    let made = guard(make).unwrap_or_else(|| Err("bug in the firewall, see above".to_owned()));
+    made.map_err(|error| {
+        guard(|| log(Level::Error, &format!("tollgate: cannot use the configuration: {error}")));
+    })
+    .ok()
+}
+
+/// Reads the configuration of a filter, the keys of a `waf` block. Returns null if it is not valid; the reason is in Envoy's log.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    config: Object,
+    name: Bytes,
+    text: Bytes,
+) -> *const c_void {
+    let made = made(|| {
+        // SAFETY: Envoy's texts live until the end of the call.
+        let (name, text) = unsafe { (name.get(), text.get()) };
+        // SAFETY: Envoy makes the configuration in this call.
+        let counters = Counters::define(|name| unsafe { define_counter(config, name) })?;
+        let waf = parse(text, &place(name, "filter_config"))?;
+        Ok(FilterConfig { waf, counters, on_fault: OnFault::from_environment() })
+    });
+    made.map_or(std::ptr::null(), |made| Arc::into_raw(Arc::new(made)).cast())
+}
+
+/// Names a configuration in errors.
+fn place(filter: &[u8], field: &str) -> String {
+    format!("{field} of `{}`", String::from_utf8_lossy(filter))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
+    if !config.is_null() {
+        // SAFETY: the pointer is from `config_new`, and Envoy does not use it again.
+        guard(|| drop(unsafe { Arc::from_raw(config.cast::<FilterConfig>()) }));
+    }
+}
+
+/// Reads the configuration of a route.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
+    name: Bytes,
+    text: Bytes,
+) -> *const c_void {
+    let made = made(|| {
+        // SAFETY: Envoy's texts live until the end of the call.
+        let (name, text) = unsafe { (name.get(), text.get()) };
+        Ok(RouteConfig { waf: parse(text, &place(name, "filter_config of a route"))? })
+    });
+    made.map_or(std::ptr::null(), |made| Box::into_raw(Box::new(made)).cast_const().cast())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(config: *const c_void) {
+    if !config.is_null() {
+        // SAFETY: the pointer is from `per_route_config_new`, and Envoy does not use it again.
+        guard(|| drop(unsafe { Box::from_raw(config.cast::<RouteConfig>().cast_mut()) }));
+    }
+}
+
+// ---- streams
+
+/// Makes the filter of a stream.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_new(
+    config: *const c_void,
+    _stream: Object,
+) -> *const c_void {
+    let config = config.cast::<FilterConfig>();
+    // SAFETY: the pointer is from `config_new`, and a configuration lives as long as its filters.
+    let config = unsafe {
+        Arc::increment_strong_count(config);
+        Arc::from_raw(config)
+    };
+    Rc::into_raw(Rc::new(RefCell::new(Filter::new(config)))).cast()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *const c_void) {
+    if !filter.is_null() {
+        // SAFETY: the pointer is from `http_filter_new`, and Envoy does not use it again. A call that goes on has a reference of
+        // its own.
+        guard(|| drop(unsafe { Rc::from_raw(filter.cast::<Shared>()) }));
+    }
+}
+
+/// Runs a call on a filter. `None` if it panics.
+fn with_filter<R>(
+    filter: *const c_void,
+    call: impl FnOnce(&mut Filter) -> R,
+) -> (Rc<Shared>, Option<R>) {
+    let filter = filter.cast::<Shared>();
+    // SAFETY: the pointer is from `http_filter_new`, and not destroyed. Envoy uses a stream on one thread.
+    let filter = unsafe {
+        Rc::increment_strong_count(filter);
+        Rc::from_raw(filter)
+    };
+    let result = guard(|| call(&mut filter.borrow_mut()));
+    (filter, result)
+}
+
+/// Has a filter answer to a part of a message, and sends a response in place of the message. Returns the number of the answer.
+fn answer(
+    stream: Object,
+    filter: *const c_void,
+    statuses: &Statuses,
+    call: impl FnOnce(&mut Filter, Stream<'_>) -> Answer,
+) -> u32 {
+    // SAFETY: Envoy calls the module for this stream.
+    let stream = unsafe { Stream::new(stream) };
+    let (filter, answer) = with_filter(filter, |filter| call(filter, stream));
+    let answer = answer.or_else(|| guard(|| filter.borrow_mut().fault(stream)));
+    match carry_out(stream, answer.unwrap_or(Answer::Forward)) {
+        Some(Answer::Forward) => statuses.forward,
+        Some(Answer::Hold) => statuses.hold,
+        Some(Answer::Wait) => statuses.wait,
+        Some(Answer::Respond(_)) | None => statuses.responded,
+    }
+}
+
+/// Sends the response of an answer, while no filter is borrowed.
+fn carry_out(stream: Stream<'_>, answer: Answer) -> Option<Answer> {
+    match answer {
+        Answer::Respond(response) => {
+            stream.respond(response.status, &response.headers, &response.body, &response.details);
+            None
+        }
+        other => Some(other),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    stream: Object,
+    filter: *const c_void,
+    is_end: bool,
+) -> u32 {
+    answer(stream, filter, &HEAD, |filter, stream| filter.request_head(stream, is_end))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
+    stream: Object,
+    filter: *const c_void,
+    is_end: bool,
+) -> u32 {
+    answer(stream, filter, &BODY, |filter, stream| filter.body(stream, Direction::Request, is_end))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
+    stream: Object,
+    filter: *const c_void,
+) -> u32 {
+    answer(stream, filter, &TRAILERS, |filter, stream| filter.trailers(stream, Direction::Request))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    stream: Object,
+    filter: *const c_void,
+    is_end: bool,
+) -> u32 {
+    answer(stream, filter, &HEAD, |filter, stream| filter.response_head(stream, is_end))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    stream: Object,
+    filter: *const c_void,
+    is_end: bool,
+) -> u32 {
+    answer(stream, filter, &BODY, |filter, stream| filter.body(stream, Direction::Response, is_end))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
+    stream: Object,
+    filter: *const c_void,
+) -> u32 {
+    answer(stream, filter, &TRAILERS, |filter, stream| filter.trailers(stream, Direction::Response))
+}
+
+/// The helper is done with a message of the stream.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
+    stream: Object,
+    filter: *const c_void,
+    _event: u64,
+) {
+    // SAFETY: Envoy calls the module for this stream.
+    let stream = unsafe { Stream::new(stream) };
+    let (filter, resumed) = with_filter(filter, |filter| filter.resume(stream));
+    // After a panic on this thread the message is not known, and the stream ends.
+    let (direction, answer) = match resumed {
+        Some(Some(resumed)) => resumed,
+        Some(None) => return,
+        None => match guard(|| filter.borrow_mut().fault(stream)) {
+            Some(answer @ Answer::Respond(_)) => (Direction::Request, answer),
+            _ => return,
+        },
+    };
+    if let Some(Answer::Forward) = carry_out(stream, answer) {
+        match direction {
+            Direction::Request => stream.continue_request(),
+            Direction::Response => stream.continue_response(),
+        }
+    }
+}
+
+/// The stream has ended; its access log is not written yet.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
+    stream: Object,
+    filter: *const c_void,
+) {
+    // SAFETY: Envoy calls the module for this stream.
+    let stream = unsafe { Stream::new(stream) };
+    with_filter(filter, |filter| filter.end(stream));
+}
+
+// ---- functions that Envoy looks up, for what the module does not use
+
+macro_rules! unused {
+    ($($name:ident($($argument:ty),*);)*) => {
+        $(#[unsafe(no_mangle)]
+        extern "C" fn $name($(_: $argument),*) {})*
+    };
+}
+
+unused! {
+    envoy_dynamic_module_on_http_filter_http_callout_done(Object, *const c_void, u64, u32, *mut c_void, usize, *mut c_void, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_headers(Object, *const c_void, u64, *mut c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_data(Object, *const c_void, u64, *const c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_trailers(Object, *const c_void, u64, *mut c_void, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_complete(Object, *const c_void, u64);
+    envoy_dynamic_module_on_http_filter_http_stream_reset(Object, *const c_void, u64, u32);
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(Object, *const c_void);
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(Object, *const c_void);
+}
