@@ -91,6 +91,10 @@ mod drop_in_nginx; // Workers, HTTP/2, subrequests, bodies in files, error pages
 #[cfg(feature = "e2e")]
 mod drop_in_rules; // The Core Rule Set's tests, sent by go-ftw.
 
+// The module for Envoy.
+#[cfg(feature = "e2e")]
+mod envoy; // Parts of messages, limits, trailers, resets, routes, updates of listeners.
+
 // `tollgate waf serve`.
 #[cfg(feature = "e2e")]
 mod crowdsec; // Beside CrowdSec, for the same bouncers.

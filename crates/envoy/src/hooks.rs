@@ -135,7 +135,11 @@ fn with_filter<R>(
         Rc::increment_strong_count(filter);
         Rc::from_raw(filter)
     };
-    let result = guard(|| call(&mut filter.borrow_mut()));
+    let result = guard(|| {
+        #[cfg(test)]
+        tests::panic_if_planted();
+        call(&mut filter.borrow_mut())
+    });
     (filter, result)
 }
 
@@ -277,4 +281,87 @@ unused! {
     envoy_dynamic_module_on_http_filter_http_stream_reset(Object, *const c_void, u64, u32);
     envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(Object, *const c_void);
     envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(Object, *const c_void);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ptr::{dangling_mut, null, null_mut};
+
+    use super::*;
+    use crate::abi::Header;
+
+    thread_local! {
+        static PLANTED: Cell<bool> = const { Cell::new(false) };
+        /// Status of the last response, and calls that counted something.
+        static RESPONSE: Cell<u32> = const { Cell::new(0) };
+        static COUNTED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    pub(super) fn panic_if_planted() {
+        assert!(!PLANTED.take(), "planted");
+    }
+
+    extern "C" fn log(_: Level, _: Bytes) {}
+
+    extern "C" fn no_route(_: Object) -> *const c_void {
+        null()
+    }
+
+    extern "C" fn count(_: Object, _: usize, _: *mut Bytes, _: usize, _: u64) -> u32 {
+        COUNTED.set(COUNTED.get() + 1);
+        0
+    }
+
+    extern "C" fn respond(
+        stream: Object,
+        status: u32,
+        _: *mut Header,
+        _: usize,
+        _: Bytes,
+        _: Bytes,
+    ) {
+        RESPONSE.set(status);
+        // Envoy ends and destroys a stream within this call; the first word of this one is its filter.
+        // SAFETY: the object is one of `stream_with`.
+        let filter = unsafe { *stream.cast::<*const c_void>() };
+        envoy_dynamic_module_on_http_filter_stream_complete(stream, filter);
+        envoy_dynamic_module_on_http_filter_destroy(filter);
+    }
+
+    /// A stand-in for Envoy, with the functions that the test reaches.
+    fn find(name: &CStr) -> *mut c_void {
+        match name.to_bytes().strip_prefix(b"envoy_dynamic_module_callback_") {
+            Some(b"log") => log as *mut c_void,
+            Some(b"get_most_specific_route_config") => no_route as *mut c_void,
+            Some(b"http_filter_increment_counter") => count as *mut c_void,
+            Some(b"http_send_response") => respond as *mut c_void,
+            Some(_) => dangling_mut(),
+            None => null_mut(),
+        }
+    }
+
+    #[test]
+    fn panic_ends_the_stream_or_lets_it_pass_as_configured() {
+        abi::load_with(find).unwrap();
+        let counters = Counters::define(|_| Some(0)).unwrap();
+        for (on_fault, expected) in [(OnFault::Deny, (1, 500)), (OnFault::Pass, (0, 0))] {
+            let config = Arc::into_raw(Arc::new(FilterConfig { waf: None, counters, on_fault }));
+            let filter = envoy_dynamic_module_on_http_filter_new(config.cast(), null_mut());
+            let mut stream = filter;
+            let object: Object = (&raw mut stream).cast();
+            PLANTED.set(true);
+            RESPONSE.set(0);
+            let status = envoy_dynamic_module_on_http_filter_request_headers(object, filter, true);
+            assert_eq!((status, RESPONSE.get()), expected);
+            assert_eq!(COUNTED.take(), 1, "the fault");
+            if on_fault == OnFault::Pass {
+                // What follows passes, too.
+                let status = envoy_dynamic_module_on_http_filter_request_trailers(object, filter);
+                assert_eq!(status, 0);
+                envoy_dynamic_module_on_http_filter_destroy(filter);
+            }
+            envoy_dynamic_module_on_http_filter_config_destroy(config.cast());
+        }
+    }
 }
