@@ -7,7 +7,7 @@ use tollgate_firewall::{OnFault, Waf};
 use tollgate_waf::Collections;
 
 use crate::abi::Level;
-use crate::host::{concurrency, log};
+use crate::host::{Counter, concurrency, log};
 
 /// Values that rules keep across requests: one store for all configurations, so that updates keep them.
 pub(crate) static COLLECTIONS: LazyLock<Arc<Collections>> = LazyLock::new(Arc::default);
@@ -25,16 +25,6 @@ pub(crate) struct FilterConfig {
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
     pub(crate) waf: Option<Arc<Waf>>,
-}
-
-/// Number that Envoy gave a counter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counter(usize);
-
-impl Counter {
-    pub(crate) fn number(self) -> usize {
-        self.0
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +48,9 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// `define` makes a counter.
-    pub(crate) fn define(define: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
-        let counter = |name| {
-            let number = define(name).ok_or_else(|| format!("cannot define the counter {name}"))?;
-            Ok::<_, String>(Counter(number))
-        };
+    pub(crate) fn define(define: impl Fn(&str) -> Option<Counter>) -> Result<Self, String> {
+        let counter =
+            |name| define(name).ok_or_else(|| format!("cannot define the counter {name}"));
         Ok(Self {
             inspected: counter("waf_inspected")?,
             blocked: counter("waf_blocked")?,

@@ -11,7 +11,7 @@ use tollgate_firewall::{BlockResponse, Engine, Engines, OnFault, Rules};
 use tollgate_waf::{BodyLength, Direction, Extent, Intervention, Next};
 
 use crate::abi::{Attribute, Fields, Level, Received};
-use crate::config::FilterConfig;
+use crate::config::{FilterConfig, RouteConfig};
 use crate::helper::{self, WayBack};
 use crate::host::{Stream, log, logs};
 use crate::inspection::{Inspection, Request};
@@ -110,10 +110,14 @@ impl Filter {
     }
 
     /// Takes the head of a request. `is_end`: it has neither body nor trailers.
-    pub(crate) fn request_head(&mut self, stream: Stream<'_>, is_end: bool) -> Answer {
-        let of_route = stream.route().map(|route| route.waf.clone());
+    pub(crate) fn request_head(
+        &mut self,
+        stream: Stream<'_>,
+        route: Option<&RouteConfig>,
+        is_end: bool,
+    ) -> Answer {
         self.state = State::Ignored;
-        let Some(waf) = of_route.unwrap_or_else(|| self.config.waf.clone()) else {
+        let Some(waf) = route.map_or(&self.config.waf, |route| &route.waf).clone() else {
             return Answer::Forward;
         };
         if !THREAD.with_borrow_mut(|thread| thread.is_sampled(waf.sample)) {

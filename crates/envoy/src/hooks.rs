@@ -179,7 +179,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     filter: *const c_void,
     is_end: bool,
 ) -> u32 {
-    answer(stream, filter, &HEAD, |filter, stream| filter.request_head(stream, is_end))
+    answer(stream, filter, &HEAD, |filter, stream| {
+        // SAFETY: the pointer is null or from `per_route_config_new`, and the configuration outlives the call.
+        let route = unsafe { stream.route().cast::<RouteConfig>().as_ref() };
+        filter.request_head(stream, route, is_end)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -290,6 +294,7 @@ mod tests {
 
     use super::*;
     use crate::abi::Header;
+    use crate::host::Counter;
 
     thread_local! {
         static PLANTED: Cell<bool> = const { Cell::new(false) };
@@ -344,7 +349,7 @@ mod tests {
     #[test]
     fn panic_ends_the_stream_or_lets_it_pass_as_configured() {
         abi::load_with(find).unwrap();
-        let counters = Counters::define(|_| Some(0)).unwrap();
+        let counters = Counters::define(|_| Some(Counter::FIRST)).unwrap();
         for (on_fault, expected) in [(OnFault::Deny, (1, 500)), (OnFault::Pass, (0, 0))] {
             let config = Arc::into_raw(Arc::new(FilterConfig { waf: None, counters, on_fault }));
             let filter = envoy_dynamic_module_on_http_filter_new(config.cast(), null_mut());

@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use crate::abi::{Attribute, Bytes, Fields, Header, Level, Object, Received, functions};
-use crate::config::{Counter, RouteConfig};
 
 /// A header: name and value.
 pub(crate) type Field<'a> = (&'a [u8], &'a [u8]);
@@ -32,6 +31,15 @@ impl Bytes {
     }
 }
 
+/// Number that Envoy gave a counter without labels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter(usize);
+
+impl Counter {
+    #[cfg(test)]
+    pub(crate) const FIRST: Self = Self(0);
+}
+
 /// Writes a line into Envoy's log.
 pub(crate) fn log(level: Level, text: &str) {
     // SAFETY: Envoy copies the text.
@@ -50,11 +58,11 @@ pub(crate) fn concurrency() -> usize {
     unsafe { (functions().get_concurrency)() as usize }
 }
 
-/// Defines a counter of a filter's configuration. Returns its number.
+/// Defines a counter of a filter's configuration.
 ///
 /// # Safety
 /// `config` is Envoy's object of a configuration that is being made.
-pub(crate) unsafe fn define_counter(config: Object, name: &str) -> Option<usize> {
+pub(crate) unsafe fn define_counter(config: Object, name: &str) -> Option<Counter> {
     let mut number = 0;
     // SAFETY: the caller's; Envoy copies the name, and there are no labels.
     let result = unsafe {
@@ -66,7 +74,7 @@ pub(crate) unsafe fn define_counter(config: Object, name: &str) -> Option<usize>
             &raw mut number,
         )
     };
-    (result == 0).then_some(number)
+    (result == 0).then_some(Counter(number))
 }
 
 /// Envoy's side of a stream, during a call for it. What it lends lives as long as this call.
@@ -210,7 +218,7 @@ impl<'a> Stream<'a> {
         unsafe {
             (functions().http_filter_increment_counter)(
                 self.object,
-                counter.number(),
+                counter.0,
                 std::ptr::null_mut(),
                 0,
                 amount,
@@ -218,12 +226,10 @@ impl<'a> Stream<'a> {
         };
     }
 
-    /// The configuration of the stream's route, if it has one of its own.
-    pub(crate) fn route(self) -> Option<&'a RouteConfig> {
-        // SAFETY: the object is valid. The configuration is one that this module made for a route, which outlives the call.
-        unsafe {
-            (functions().get_most_specific_route_config)(self.object).cast::<RouteConfig>().as_ref()
-        }
+    /// The configuration that the module made for the stream's route, or null. It outlives the call.
+    pub(crate) fn route(self) -> *const c_void {
+        // SAFETY: the object is valid.
+        unsafe { (functions().get_most_specific_route_config)(self.object) }
     }
 
     pub(crate) fn continue_request(self) {
