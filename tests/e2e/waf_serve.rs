@@ -157,12 +157,12 @@ fn messages_name_the_command_and_the_protocol_of_each_listener() {
     workspace.write("a.conf", "SecAction \"id:1,pass,nolog\"");
     workspace.write(
         "waf.yaml",
-        "listeners: [{ forward-auth: '127.0.0.1:0', proxy: caddy }, { spoe: '127.0.0.1:0' }]\n\
+        "listeners: [{ forward-auth: '127.0.0.1:0', proxy: caddy }, { spoe: '127.0.0.2:0' }]\n\
          waf: { rules: [a.conf] }\nlimits: { connections: 100 }\n",
     );
     let daemon = start_daemon(&workspace);
     let spoe = daemon.printed.recv_timeout(PATIENCE).expect("a second listener");
-    assert!(spoe.starts_with("listening on spoe://127.0.0.1:"), "{spoe}");
+    assert!(spoe.starts_with("listening on spoe://127.0.0.2:"), "{spoe}");
     let warning = daemon.message();
     assert!(warning.starts_with("tollgate waf serve: "), "{warning}");
     assert!(warning.contains("Caddy sends no bodies"), "{warning}");

@@ -128,9 +128,11 @@ impl Gateway {
 
     /// The protocol on one of the [`addresses`](Self::addresses), as in a URL.
     pub fn scheme(&self, address: &Address) -> &'static str {
-        // Both lists have the order of the configuration.
-        let at = self.listeners.iter().position(|listener| listener.actual == *address);
-        let configured = at.and_then(|at| self.generation.config.listeners.get(at));
+        let bound = self.listeners.iter().find(|listener| listener.actual == *address);
+        let configured = bound.and_then(|bound| {
+            let mut listeners = self.generation.config.listeners.iter();
+            listeners.find(|listener| listener.address == bound.configured)
+        });
         configured.map_or("http", |listener| match (&listener.service, listener.tls.is_some()) {
             (Service::Spoe(_), false) => "spoe",
             (Service::Spoe(_), true) => "spoes",

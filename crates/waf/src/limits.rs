@@ -65,12 +65,14 @@ pub(crate) enum Limit {
     Operators,
     /// Bytes of a persistent collection, and of its key.
     Collections,
+    /// The caller needs no verdict any more.
+    Cancelled,
 }
 
 /// Dropped items, by limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reached {
-    counts: [usize; Limit::Collections as usize + 1],
+    counts: [usize; Limit::Cancelled as usize + 1],
 }
 
 impl Reached {
@@ -100,6 +102,7 @@ impl Reached {
             regexes: self.count(Limit::Regexes),
             operators: self.count(Limit::Operators),
             collections: self.count(Limit::Collections),
+            cancelled: self.has(Limit::Cancelled),
         }
     }
 }
@@ -127,6 +130,8 @@ pub struct LimitsReached {
     pub operators: usize,
     /// Values that did not fit into their persistent collection, and keys that were cut.
     pub collections: usize,
+    /// [`Transaction::cancel_by`](crate::Transaction::cancel_by): later rules did not run.
+    pub cancelled: bool,
 }
 
 impl LimitsReached {
@@ -142,6 +147,7 @@ impl LimitsReached {
             ("regexes", self.regexes),
             ("operators", self.operators),
             ("collections", self.collections),
+            ("cancelled", usize::from(self.cancelled)),
         ];
         all.into_iter().filter(|(_, count)| *count > 0)
     }
@@ -161,6 +167,7 @@ impl fmt::Display for LimitsReached {
                 "matches" => write!(f, "{count} matches not kept")?,
                 "regexes" => write!(f, "{count} regex searches given up")?,
                 "operators" => write!(f, "{count} operators without their service")?,
+                "cancelled" => f.write_str("inspection cancelled")?,
                 _ => write!(f, "{count} values not kept in collections")?,
             }
         }

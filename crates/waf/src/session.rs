@@ -1,5 +1,8 @@
 //! Sessions: a request and its response as a server handles them, whose bodies arrive in pieces.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use crate::body::content_coding::{ContentCoding, Decoded, decode};
 use crate::limits::LimitsReached;
 use crate::settings::LimitAction;
@@ -188,6 +191,11 @@ impl Session {
     /// The transaction, with its matches and limits.
     pub fn transaction(&self) -> &Transaction {
         &self.transaction
+    }
+
+    /// Runs no further rule once `flag` is true, as of [`Transaction::cancel_by`].
+    pub fn cancel_by(&mut self, flag: Arc<AtomicBool>) {
+        self.transaction.cancel_by(flag);
     }
 
     /// Ends the session. The transaction can be reset for another one.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -42,8 +44,8 @@ pub(crate) struct Inspector {
 #[derive(Debug)]
 enum Slot {
     Here(Box<Inspection>),
-    /// The helper has it.
-    Lent,
+    /// The helper has it. The flag cancels it.
+    Lent(Arc<AtomicBool>),
     /// The helper has it, and the transaction has ended.
     Ended(Outcome),
 }
@@ -151,7 +153,7 @@ impl Inspector {
     pub(super) fn inspection(&mut self, id: TransactionId) -> Option<&mut Inspection> {
         match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => Some(inspection),
-            Some(Slot::Lent | Slot::Ended(_)) | None => None,
+            Some(Slot::Lent(_) | Slot::Ended(_)) | None => None,
         }
     }
 
@@ -198,9 +200,12 @@ impl Inspector {
             self.helper = Helper::start(self.thread, self.waker.clone(), run).ok();
         }
         let Some(helper) = &self.helper else { return self.run_here(id, direction) };
-        let Some(Slot::Here(inspection)) = self.inspections.insert(id, Slot::Lent) else {
+        let flag = Arc::new(AtomicBool::new(false));
+        let lent = Slot::Lent(Arc::clone(&flag));
+        let Some(Slot::Here(mut inspection)) = self.inspections.insert(id, lent) else {
             return MISSING;
         };
+        inspection.session.cancel_by(flag);
         match helper.jobs.send(Job { id, direction, inspection }) {
             Ok(()) => FirewallVerdict::Suspend,
             Err(mpsc::SendError(job)) => {
@@ -222,7 +227,7 @@ impl Inspector {
         let inspection = match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => inspection,
             // The rest of the bytes with which the inspected part of a body became complete.
-            Some(Slot::Lent) => return FirewallVerdict::Pass,
+            Some(Slot::Lent(_)) => return FirewallVerdict::Pass,
             Some(Slot::Ended(_)) | None => return MISSING,
         };
         let mut next = inspection.body(direction, piece);
@@ -335,8 +340,12 @@ impl Inspector {
         match self.inspections.remove(&id) {
             Some(Slot::Here(inspection)) => self.end(*inspection, outcome),
             // The helper has it: it ends when that gives it back.
-            Some(Slot::Lent | Slot::Ended(_)) => {
+            Some(Slot::Lent(cancelled)) => {
+                cancelled.store(true, Ordering::Relaxed);
                 self.inspections.insert(id, Slot::Ended(*outcome));
+            }
+            Some(ended @ Slot::Ended(_)) => {
+                self.inspections.insert(id, ended);
             }
             None => {}
         }
@@ -355,8 +364,6 @@ fn count_held(held_bytes: &mut usize, inspection: &mut Inspection) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tollgate_firewall::Rules;
     use tollgate_http1::parse_request_head;
     use tollgate_net::Serial;

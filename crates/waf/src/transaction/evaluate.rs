@@ -1,5 +1,8 @@
 //! Evaluation of rules: the reference for their meaning. Gates only spare it values that cannot match.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::caches::Caches;
 use crate::condition::{Checksum, Condition, Pattern, TextOperator};
 use crate::libinjection::{detect_sqli, detect_xss};
@@ -24,7 +27,7 @@ impl Transaction {
         if self.state.engine == EngineMode::Off {
             return;
         }
-        let rules = std::sync::Arc::clone(&self.rules);
+        let rules = Arc::clone(&self.rules);
         worker.bind(&rules);
         let gated = worker.is_gated() && rules.plan.is_useful(phase);
         let (caches, buffers, gate) = worker.split();
@@ -118,7 +121,7 @@ impl Evaluation<'_> {
             let Some(step) = steps.get(next) else { return };
             at = next + 1;
             let &PhaseStep::Rule(index) = step else { continue };
-            if self.state.limits.has(Limit::Inspection) {
+            if self.state.limits.has(Limit::Inspection) || self.is_cancelled() {
                 return;
             }
             let matched = !self.state.exclusions.has_rule(index) && self.rule(index);
@@ -164,6 +167,16 @@ impl Evaluation<'_> {
             self.exceed(Limit::Inspection);
         }
         is_within
+    }
+
+    /// True if the caller needs no verdict any more.
+    fn is_cancelled(&mut self) -> bool {
+        let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        let is_cancelled = self.state.cancelled.as_ref().is_some_and(is_set);
+        if is_cancelled && !self.state.limits.has(Limit::Cancelled) {
+            self.exceed(Limit::Cancelled);
+        }
+        is_cancelled
     }
 
     /// True if no further rule of the phase runs.

@@ -13,6 +13,7 @@ mod worker;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use worker::Worker;
 
@@ -68,6 +69,8 @@ struct State {
     matches: Vec<Match>,
     /// Items that limits dropped.
     limits: Reached,
+    /// Ends the inspection once it is true.
+    cancelled: Option<Arc<AtomicBool>>,
     record_silent: bool,
     record_details: bool,
     /// Bytes that operators inspected.
@@ -319,6 +322,12 @@ impl Transaction {
         self.state.store.collections = Some(Arc::clone(collections));
     }
 
+    /// Runs no further rule once `flag` is true, until [`reset`](Self::reset): for a caller who gave up waiting on another thread. The
+    /// rule that runs goes on to its end.
+    pub fn cancel_by(&mut self, flag: Arc<AtomicBool>) {
+        self.state.cancelled = Some(flag);
+    }
+
     /// Sets the time of the request, in seconds since 1970. Timeouts of collections depend on it.
     pub fn time(&mut self, seconds: u64) {
         const VARIABLES: [Variable; 9] = [
@@ -474,6 +483,7 @@ impl State {
             intervention: None,
             matches: Vec::new(),
             limits: Reached::default(),
+            cancelled: None,
             record_silent: false,
             record_details: false,
             inspected: 0,
@@ -501,7 +511,11 @@ impl State {
                 (settings.request_body_limit_action, 413)
             }
             Limit::ResponseBody => (settings.response_body_limit_action, 403),
-            Limit::Matches | Limit::Regexes | Limit::Operators | Limit::Collections => return,
+            Limit::Matches
+            | Limit::Regexes
+            | Limit::Operators
+            | Limit::Collections
+            | Limit::Cancelled => return,
         };
         if action == LimitAction::Reject {
             self.reject(status);

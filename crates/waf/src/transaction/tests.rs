@@ -1,5 +1,7 @@
 //! Tests of transactions.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::Builder;
 
@@ -17,6 +19,27 @@ fn run(settings: &str, target: &str) -> (Option<u16>, LimitsReached, usize) {
     transaction.process_request_body(&mut worker);
     let status = transaction.intervention().map(|intervention| intervention.status);
     (status, transaction.limits_reached(), transaction.matches().len())
+}
+
+#[test]
+fn no_rule_runs_once_the_inspection_is_cancelled() {
+    let rules = "SecRuleEngine On\nSecRule ARGS \"@contains a\" \"id:1,phase:1,pass\"\n\
+                 SecRule ARGS \"@contains a\" \"id:2,phase:2,deny\"";
+    let rules = Arc::new(RuleSet::builder().text("t.conf", rules).build().unwrap());
+    let (mut worker, mut transaction) = (Worker::new(), Transaction::new(rules));
+    let flag = Arc::new(AtomicBool::new(false));
+    transaction.cancel_by(Arc::clone(&flag));
+    transaction.request_line(b"GET", b"/?q=a", b"HTTP/1.1");
+    transaction.process_request_headers(&mut worker);
+    flag.store(true, Ordering::Relaxed);
+    assert_eq!(transaction.process_request_body(&mut worker), None);
+    transaction.process_logging(&mut worker);
+    assert_eq!(transaction.matches().len(), 1);
+    assert_eq!(transaction.limits_reached().to_string(), "inspection cancelled");
+    transaction.reset();
+    transaction.request_line(b"GET", b"/?q=a", b"HTTP/1.1");
+    transaction.process_request_headers(&mut worker);
+    assert!(transaction.process_request_body(&mut worker).is_some());
 }
 
 #[test]

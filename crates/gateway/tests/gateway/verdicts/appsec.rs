@@ -241,6 +241,12 @@ fn inspection_beyond_its_budget_is_answered_as_configured_and_counted() {
         assert!(client.response().unwrap().text().contains(action), "{late}");
         let sample = format!("waf_late_total{{route=\"127.0.0.1:0\",action=\"{counted}\"}}");
         assert_eq!(scene.gateway.metric(&sample), 1);
+        // The inspection ends soon.
+        let sample = "waf_dropped_total{route=\"127.0.0.1:0\",limit=\"cancelled\"} 1\n";
+        poll(|| {
+            let page = scene.gateway.admin("/metrics");
+            if page.text().contains(sample) { Ok(()) } else { Err(page.text().to_owned()) }
+        });
     }
 }
 
