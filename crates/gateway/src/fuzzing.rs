@@ -2,17 +2,23 @@
 //! for tests and under `--cfg fuzzing`, which cargo-fuzz sets.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tollgate_http1::parse_request_head;
 use tollgate_net::Events;
 
 use crate::command::CommandQueue;
-use crate::config::{Address, Config, Forwarded, Listener, Protocol, Trust};
+use crate::config::{
+    Address, ApiKeys, AskingProxy, Config, Description, Forwarded, Listener, Protocol, Trust,
+};
 use crate::counters::Counters;
+use crate::described::Described;
+use crate::firewall::InspectedHead;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
 use crate::worker::Worker;
@@ -273,6 +279,35 @@ impl Sockets {
         let (backend, backend_path) = listen("backend")?;
         Ok(SOCKETS.get_or_init(|| Self { front, front_path, backend, backend_path }))
     }
+}
+
+/// The request that another describes.
+#[derive(Debug)]
+pub struct DescribedHead {
+    pub method: Vec<u8>,
+    pub target: Vec<u8>,
+    pub headers: Vec<(String, Vec<u8>)>,
+    pub client: Option<IpAddr>,
+}
+
+/// The requests that the one at the start of `bytes` describes: by nginx's `auth_request`, and by a bouncer of CrowdSec whose key
+/// is `key`; `None` for an invalid description. `None` if there is no valid head.
+pub fn describe(bytes: &[u8]) -> Option<[Option<DescribedHead>; 2]> {
+    let head = parse_request_head(bytes).ok()??;
+    let by_nginx = Description::ForwardAuth(AskingProxy::Nginx.headers());
+    let by_bouncer = Description::AppSec(ApiKeys::new(vec!["key".to_owned()]));
+    Some([by_nginx, by_bouncer].map(|description| {
+        let mut list = Vec::new();
+        let described = Described::of(&head, None, &description, &mut list).ok()?;
+        let InspectedHead { method, target, headers, .. } = described.head(&list);
+        let headers = headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec()));
+        Some(DescribedHead {
+            method: method.to_vec(),
+            target: target.to_vec(),
+            headers: headers.collect(),
+            client: described.client,
+        })
+    }))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub use route::{
     HostPattern, PathForm, Rate, Redirect, Requests, Route, Scheme, Trust, TrustedProxies,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use serve::AskingProxy;
 pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
 pub use serve::{Service, Spoe, Verdicts};
