@@ -1,10 +1,12 @@
 //! Responses that the gateway itself sends: errors, and those of the firewall.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_firewall::config::Page;
 use tollgate_http1::{ParseError, RequestHead, Version, reason_phrase};
 
 use crate::headers::{HeadWriter, MessageForm, Persistence, push_header};
@@ -220,6 +222,22 @@ impl LocalResponse {
             _ if input.first() == Some(&0x16) => Reason::TlsOnPlainPort,
             error => Reason::of_parse_error(error),
         })
+    }
+
+    /// As an error of the gateway with the operator's page for its status.
+    pub(crate) fn with_page(&self, pages: &BTreeMap<u16, Page>) -> Cow<'_, Self> {
+        let is_own = self.reason.is_some_and(|reason| reason.status() == self.status);
+        match pages.get(&self.status).filter(|_| is_own) {
+            Some(page) => Cow::Owned(Self {
+                content_type: Some(match page.media_type {
+                    Some(_) => "text/html; charset=utf-8",
+                    None => "text/plain; charset=utf-8",
+                }),
+                body: Body::Shared(Arc::clone(&page.body)),
+                ..self.clone()
+            }),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// Sets the reason of a response of the firewall.

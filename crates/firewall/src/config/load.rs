@@ -13,7 +13,7 @@ use super::file::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, W
 use super::located::Located;
 use super::rule_files::{CRS, InstalledCrs, body_rules};
 use super::scalars::{check_header_name, number};
-use super::{Block, Waf};
+use super::{Block, Page, Waf};
 use crate::rules::Rules;
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
@@ -360,18 +360,26 @@ fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
     let status =
         file.status.as_ref().map(|status| number(status, 400, Some(599), 403)).transpose()?;
     let Some(name) = &file.page else { return Ok(Block { status, ..Block::default() }) };
-    let path = folder.join(&**name);
-    let mut page = Vec::new();
-    let read = std::fs::File::open(&path)
-        .and_then(|file| file.take(PAGE_BYTES_MAX + 1).read_to_end(&mut page));
-    if let Err(source) = read {
-        let message = format!("cannot read the page `{}`", path.display());
-        return Err(InvalidValue::at(name, message).with_source(source));
+    let Page { body, media_type } = Page::read(name, folder)?;
+    Ok(Block { status, page: Some(body), media_type, ..Block::default() })
+}
+
+impl Page {
+    /// Reads a page of at most 1 MiB, whose type is that of its extension.
+    pub fn read(name: &Located<String>, folder: &Path) -> Result<Self, InvalidValue> {
+        let path = folder.join(&**name);
+        let mut page = Vec::new();
+        let read = std::fs::File::open(&path)
+            .and_then(|file| file.take(PAGE_BYTES_MAX + 1).read_to_end(&mut page));
+        if let Err(source) = read {
+            let message = format!("cannot read the page `{}`", path.display());
+            return Err(InvalidValue::at(name, message).with_source(source));
+        }
+        if page.len() as u64 > PAGE_BYTES_MAX {
+            let message = format!("the page `{}` is larger than 1 MiB", path.display());
+            return Err(InvalidValue::at(name, message));
+        }
+        let media_type = name.ends_with(".html").then_some("text/html");
+        Ok(Self { body: page.into(), media_type })
     }
-    if page.len() as u64 > PAGE_BYTES_MAX {
-        let message = format!("the page `{}` is larger than 1 MiB", path.display());
-        return Err(InvalidValue::at(name, message));
-    }
-    let media_type = name.ends_with(".html").then_some("text/html");
-    Ok(Block { status, page: Some(page.into()), media_type, ..Block::default() })
 }

@@ -34,6 +34,14 @@ pub struct Waf {
     pub transaction_header: Option<String>,
 }
 
+/// The body of a response, from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub body: Arc<[u8]>,
+    /// `None`: text.
+    pub media_type: Option<&'static str>,
+}
+
 /// Response to a blocked request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {

@@ -1,10 +1,12 @@
 //! The validated configuration of a gateway: listeners, timeouts and limits. Past this module nothing is checked again.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use tollgate_accesslog::{LogFormat, LogTarget};
+use tollgate_firewall::config::Page;
 use tollgate_net::Address;
 use tollgate_tls::TlsServer;
 use tollgate_waf::CollectionLimits;
@@ -28,6 +30,8 @@ pub struct Config {
     pub limits: Limits,
     pub requests: Requests,
     pub forwarded: Forwarded,
+    /// Bodies of the gateway's own errors, by status.
+    pub error_pages: BTreeMap<u16, Page>,
     pub access_log: Option<AccessLog>,
     pub audit_log: Option<AuditLog>,
     /// Address of the admin server: `/metrics` and `/healthz`.
@@ -50,6 +54,7 @@ impl Config {
             limits: Limits::default(),
             requests: Requests::default(),
             forwarded: Forwarded::default(),
+            error_pages: BTreeMap::new(),
             access_log: None,
             audit_log: None,
             admin: None,

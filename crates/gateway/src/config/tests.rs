@@ -79,7 +79,7 @@ pools:
     health: { tcp: true }
     backends: [{ address: unix:/b.sock }]
 resolve: { interval: 1m, family: all }
-timeouts: { connect: 1m 30s, body_rate: 0, abandoned: 2s, tunnel: 1h, drain: 5s }
+timeouts: { connect: 1m 30s, body_rate: 0, abandoned: 2s, tunnel: 1h, drain: 5s, drain_delay: 7s }
 limits: { response_headers: 256, body_bytes: 10, connections: 41, connections_per_client: 3 }
 requests: { path: raw, trace: true, upgrades: [WebSocket, a/1], half_close: true, underscores: true, remove_headers: [X-A] }
 forwarded: { via: null, forwarded: true }
@@ -140,6 +140,7 @@ admin: 127.0.0.1:9900
         abandoned: Duration::from_secs(2),
         tunnel: Duration::from_secs(3_600),
         drain: Duration::from_secs(5),
+        drain_delay: Duration::from_secs(7),
         ..Timeouts::default()
     };
     assert_eq!(config.timeouts, timeouts);
@@ -185,7 +186,7 @@ fn unknown_keys_are_reported_with_line_and_nearest_key() {
     assert_eq!(
         error_with("quite_another: 5\n"),
         "g.yaml:7:1: unknown key `quite_another`; expected one of `threads`, `listeners`, `routes`, `pools`, `resolve`, \
-         `timeouts`, `limits`, `requests`, `forwarded`, `access_log`, `waf`, `audit_log`, `admin`"
+         `timeouts`, `limits`, `requests`, `forwarded`, `error_pages`, `access_log`, `waf`, `audit_log`, `admin`"
     );
     assert_eq!(
         error_with("    balance: round_robin\n"),
@@ -299,6 +300,11 @@ fn invalid_values_are_reported_with_line() {
             "routes: [{ pool: site, response_headers: { set: { X-A: '${client}' } } }]\n",
             "g.yaml:7:56: variables are available only in `request_headers`",
         ),
+        (
+            "error_pages: { 302: a.html }\n",
+            "g.yaml:7:21: 302 is not the status of an error: expected 400 to 599",
+        ),
+        ("error_pages: { 502: absent.html }\n", "g.yaml:7:21: cannot read the page `absent.html`"),
         (
             "routes: [{ pool: site, per_client: {} }]\n",
             "g.yaml:7:36: missing key `requests` or `concurrent`",

@@ -20,6 +20,8 @@ pub struct Timeouts {
     pub idle: Duration,
     pub tunnel: Duration,
     pub drain: Duration,
+    /// Zero: listeners are closed at once.
+    pub drain_delay: Duration,
 }
 
 impl Default for Timeouts {
@@ -36,6 +38,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(60),
             tunnel: Duration::from_secs(60),
             drain: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
         }
     }
 }

@@ -25,8 +25,12 @@ impl Worker {
                         self.close_listener(listener)?;
                     }
                 }
-                Command::Drain if self.shared.stop_by.is_none() => self.drain()?,
-                Command::Drain => {}
+                Command::Drain if self.shared.stop_by.is_some() => {}
+                Command::Drain if self.shared.timeouts.drain_delay.is_zero() => self.drain()?,
+                Command::Drain => {
+                    let at = self.shared.now + self.shared.timeouts.drain_delay;
+                    self.drains_at.get_or_insert(at);
+                }
             }
         }
         for (id, verdict) in self.shared.inspector.take_back() {
@@ -85,7 +89,7 @@ impl Worker {
     }
 
     /// Closes listeners and idle connections.
-    fn drain(&mut self) -> io::Result<()> {
+    pub(super) fn drain(&mut self) -> io::Result<()> {
         self.shared.stop_by = Some(self.shared.now + self.shared.timeouts.drain);
         (0..self.shared.listeners.len())
             .try_for_each(|index| self.close_listener(ListenerKey::new(index)))?;

@@ -43,6 +43,8 @@ pub(crate) struct Worker {
     /// listed. Clients that are no longer idle are skipped.
     pub(super) reclaimable: VecDeque<(Instant, ExchangeId)>,
     pub(super) next_sweep: Sweep,
+    /// When a drain begins.
+    pub(super) drains_at: Option<Instant>,
     pub(super) acceptor: Acceptor,
     pub(super) coalescing: ArrivalCoalescing,
     memory: PeakMemory,
@@ -69,6 +71,7 @@ impl Worker {
             unwatched: VecDeque::new(),
             reclaimable: VecDeque::new(),
             next_sweep: Sweep::new([], now),
+            drains_at: None,
             acceptor: Acceptor::default(),
             coalescing: ArrivalCoalescing::new(now),
             memory: PeakMemory::default(),
@@ -145,7 +148,8 @@ impl Worker {
         let needs_sweep = !exchanges.is_empty() || !shared.upstreams.connections().is_empty();
         let watch_at = self.unwatched.front().map(|(at, _)| *at);
         let sweep_at = needs_sweep.then_some(self.next_sweep.at());
-        let times = [sweep_at, self.acceptor.resumes_at(), shared.stop_by, watch_at];
+        let times =
+            [sweep_at, self.acceptor.resumes_at(), shared.stop_by, watch_at, self.drains_at];
         time_until_first(times, shared.now)
     }
 
@@ -154,6 +158,10 @@ impl Worker {
         if self.next_sweep.is_due(now) {
             self.next_sweep = Sweep::new(self.timeouts_in_use(), now);
             self.sweep();
+        }
+        if self.drains_at.is_some_and(|at| at <= now) {
+            self.drains_at = None;
+            self.drain()?;
         }
         self.resume_accepting()?;
         while let Some((at, client)) = self.unwatched.front().copied()

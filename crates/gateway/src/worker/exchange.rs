@@ -203,6 +203,8 @@ impl Exchange {
         response: &LocalResponse,
         context: ResponseContext,
     ) {
+        let pages = &shared.upstreams.current_config().config.error_pages;
+        let response = &*response.with_page(pages);
         self.log_directly(shared, request, response, response.body_bytes(context));
         let after = send_local(&mut self.client, shared, response, context);
         self.go_on(after);

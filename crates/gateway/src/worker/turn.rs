@@ -350,6 +350,8 @@ impl Turn<'_> {
         self.drop_upstream();
         let refusal = self.client.link.websocket_key().map(|_| response.refusing_tunnel());
         let response = refusal.as_deref().unwrap_or(response);
+        let config = &self.shared.upstreams[self.transaction.generation].shared.config;
+        let response = &*response.with_page(&config.error_pages);
         let RequestSummary { is_head, version, keep_alive, .. } = self.transaction.summary;
         let is_received = self.transaction.request_body.is_done();
         let keep_alive = keep_alive && is_received && !response.closes();

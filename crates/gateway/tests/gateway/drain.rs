@@ -3,10 +3,11 @@
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use crate::support::{
-    Backend, GET, OK, OK_LAST, Peer, TestGateway, ThreadedBackend, config, expect_closed_to_new,
-    fill, is_echo,
+    Backend, DEADLINE, GET, OK, OK_LAST, Peer, TestGateway, ThreadedBackend, config,
+    expect_closed_to_new, fill, is_echo,
 };
 
 #[test]
@@ -83,4 +84,38 @@ fn drain_resets_silent_connections_of_a_listener_with_deferred_accept() {
     // It may have been reset already.
     let _already_reset = silent.try_send(GET);
     silent.expect_closed();
+}
+
+#[test]
+fn drain_serves_new_connections_until_its_delay_is_over() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.timeouts.drain_delay = 10 * DEADLINE;
+    let gateway = TestGateway::start(&config);
+    let mut old = gateway.client();
+    old.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    gateway.drain();
+    assert_eq!(gateway.admin("/healthz").status, 503);
+    upstream.send(OK);
+    old.expect(OK);
+    for client in [&mut old, &mut gateway.client()] {
+        client.send(GET);
+        upstream.expect(GET);
+        upstream.send(OK);
+        client.expect(OK);
+    }
+    config.timeouts.drain_delay = Duration::from_millis(100);
+    let gateway = TestGateway::start(&config);
+    let mut idle = gateway.client();
+    idle.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    idle.expect(OK);
+    gateway.drain();
+    idle.expect_to_end("");
+    gateway.join();
+    expect_closed_to_new(gateway.address());
 }

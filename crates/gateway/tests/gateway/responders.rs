@@ -174,3 +174,29 @@ fn gateway_without_pools_redirects() {
     );
     client.expect_closed();
 }
+
+#[test]
+fn own_errors_have_the_pages_of_the_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(file("down.html"), "<p>down</p>").unwrap();
+    std::fs::write(file("bad.txt"), "bad\n").unwrap();
+    let routes =
+        "\n  - { path: /a, pool: p }\n  - { path: /own, respond: { status: 502, body: own } }\n";
+    let pages =
+        format!("error_pages: {{ 502: {}, 400: {} }}\n", file("down.html"), file("bad.txt"));
+    let gateway = TestGateway::start(&config(routes, closed_port(), &pages));
+    let down = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 11\r\n\r\n";
+    let mut client = gateway.client();
+    client.send(GET);
+    client.expect_dated(&format!("{down}<p>down</p>"));
+    client.send(GET.replace("GET", "HEAD"));
+    client.expect_dated(down);
+    // Responses of routes, and errors without a page.
+    client.send(GET.replace("/a", "/own"));
+    assert_eq!(client.response().unwrap().text(), "own");
+    client.send(GET.replace("/a", "/b"));
+    assert_eq!(client.expect_local_response(404).text(), "No route matches this host and path.\n");
+    client.send("GET /a\r\n\r\n");
+    assert_eq!(client.expect_local_response(400).text(), "bad\n");
+}

@@ -43,6 +43,9 @@ pub(super) struct ConfigFile {
     pub(super) requests: Option<RequestsFile>,
     /// Headers that describe the client and this gateway to backends.
     pub(super) forwarded: Option<ForwardedFile>,
+    /// Files whose content is the body of the gateway's own errors, by status from 400 to 599, of at most 1 MiB: `{ 502: down.html }`.
+    /// `.html` is sent as HTML, others as text. Responses of backends, of `respond` and of the firewall keep their bodies. Default: a line of text.
+    pub(super) error_pages: Option<BTreeMap<u16, Located<String>>>,
     /// Access log. Default: none.
     pub(super) access_log: Option<AccessLogFile>,
     /// Web application firewall of all routes. Default: none.
@@ -435,7 +438,10 @@ pub(super) struct TimeoutsFile {
     pub(super) idle: Option<Located<HumanDuration>>,
     /// Between two reads of a tunnel (a WebSocket or another upgraded connection), in either direction. Default: 1m.
     pub(super) tunnel: Option<Located<HumanDuration>>,
-    /// For active requests and tunnels to finish after TERM; the rest are aborted. Default: 30s.
+    /// From TERM until listeners are closed, for balancers that see by `/healthz` (503) that the gateway is about to stop. Meanwhile
+    /// it serves as before. Default: none.
+    pub(super) drain_delay: Option<Located<HumanDuration>>,
+    /// For active requests and tunnels to finish after TERM, or after `drain_delay`; the rest are aborted. Default: 30s.
     pub(super) drain: Option<Located<HumanDuration>>,
 }
 

@@ -9,12 +9,13 @@ mod scalars;
 pub(super) mod serve;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
 use tollgate_accesslog::LogFormat;
-use tollgate_firewall::config::{InvalidValue, Located, RuleCache, number};
+use tollgate_firewall::config::{InvalidValue, Located, Page, RuleCache, number};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 use tollgate_net::Address;
 use tollgate_waf::CollectionLimits;
@@ -116,12 +117,31 @@ fn validate_values(
         limits: limits(file.limits.as_ref(), Limits::default(), threads)?,
         requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()))?,
         forwarded,
+        error_pages: error_pages(file.error_pages.as_ref(), resources)?,
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
         audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,
         admin,
         threads,
         warnings: Vec::new(),
     })
+}
+
+/// The pages of errors, by status.
+fn error_pages(
+    files: Option<&BTreeMap<u16, Located<String>>>,
+    resources: &mut Resources<'_>,
+) -> Result<BTreeMap<u16, Page>, InvalidValue> {
+    let mut pages = BTreeMap::new();
+    for (status, name) in files.into_iter().flatten() {
+        if !(400..=599).contains(status) {
+            let message = format!("{status} is not the status of an error: expected 400 to 599");
+            return Err(InvalidValue::at(name, message));
+        }
+        if let Some(page) = resources.collect(Page::read(name, resources.folder)) {
+            pages.insert(*status, page);
+        }
+    }
+    Ok(pages)
 }
 
 fn threads(file: Option<&Located<u16>>) -> Result<NonZeroUsize, InvalidValue> {
@@ -217,6 +237,7 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
         idle: duration(&file.idle, default.idle)?,
         tunnel: duration(&file.tunnel, default.tunnel)?,
         drain: duration(&file.drain, default.drain)?,
+        drain_delay: duration(&file.drain_delay, default.drain_delay)?,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Validates the configuration of `tollgate waf serve`: a gateway whose listeners give verdicts.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,7 @@ fn validate_values(
         // Nothing is forwarded. A proxy may end its side of a connection with its request.
         requests: Requests { upgrades: Vec::new(), half_close: true, ..Requests::default() },
         forwarded: Forwarded::default(),
+        error_pages: BTreeMap::new(),
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
         audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,
         threads,
