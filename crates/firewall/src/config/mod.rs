@@ -1,4 +1,4 @@
-//! The `waf` block: as written ([`file`]), its validation, which loads the rules ([`RuleCache`]), and the validated values.
+//! The `waf` block: as written ([`mod@file`]), its validation, which loads the rules ([`RuleCache`]), and the validated values.
 
 mod error;
 pub mod file;
