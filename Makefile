@@ -4,7 +4,7 @@
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
 
@@ -13,12 +13,12 @@ help: ## this list
 
 install: ## the program with completions, manual pages, unit and configuration, in PREFIX (/usr/local), below DESTDIR
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
 	@scripts/install "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 deb: ## the same as a Debian package, in target/
 	@scripts/setup dpkg-dev
-	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
 	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 site: ## static pages of the committed results, in target/site
@@ -63,6 +63,11 @@ systems: packages ## of that, the systems under test alone: Caddy, Coraza and Cr
 	cargo run --quiet --locked -p tollgate -- systems build envoy
 	cargo run --quiet --locked -p tollgate -- systems build traefik
 	cargo test -p tollgate --features e2e --locked --test e2e -- systems:: --test-threads=256
+
+envoy-releases: ## of that, the module for Envoy in each release that it is for
+	@scripts/setup python3 python3-pip curl nghttp2-client
+	cargo test -p tollgate --features e2e --locked --test e2e --no-run
+	@scripts/envoy-releases
 
 cluster-test: ## of that, the lab on a Slurm cluster inside this machine: root and network namespaces are needed
 	@scripts/setup iproute2 munge openssh-server slurm-client slurmctld slurmd nginx

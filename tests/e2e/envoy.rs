@@ -561,3 +561,39 @@ fn wrong_configurations_are_refused_with_their_reason() {
         assert_eq!(envoy.status(&get("/?q=attack", "")), "403", "the listener stays as it was");
     }
 }
+
+#[test]
+fn document_leads_from_nothing_to_a_blocked_attack() {
+    let workspace = Workspace::concurrent();
+    let document = include_str!("../../docs/envoy.md");
+    let (_, rest) = document.split_once("```yaml\n").expect("a configuration");
+    let (config, rest) = rest.split_once("```\n").expect("its end");
+    let [port, backend] = [free_port(), start_backend().port()].map(|port| port.to_string());
+    workspace.write("envoy.yaml", &config.replace("8080", &port).replace("8000", &backend));
+    let attack = rest.split_once("curl -i 'http://127.0.0.1:8080").expect("a request").1;
+    let attack = attack.split_once('\'').expect("its end").0;
+    let log = fs::File::create(workspace.path("access.log")).expect("a file");
+    let mut command = Command::new(envoy_program());
+    command
+        .args(["--disable-hot-restart", "--file-flush-interval-msec", "10", "--log-path"])
+        .arg(workspace.path("envoy.log"))
+        .arg("-c")
+        .arg(workspace.path("envoy.yaml"))
+        .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_folder())
+        .stdout(log);
+    let log = || workspace.read("envoy.log");
+    let server = ForeignServer::start(&mut command, port.parse().expect("a port"), log);
+    assert_eq!(
+        exchange(server.port, &get("/?q=ordinary", "User-Agent: a\r\nAccept: */*\r\n")).0,
+        "200"
+    );
+    assert_eq!(exchange(server.port, &get(attack, "User-Agent: a\r\nAccept: */*\r\n")).0, "403");
+    let expected = format!("GET {attack} 403 blocked score ");
+    let is_logged = || workspace.read("access.log").contains(&expected);
+    assert!(wait_until(PATIENCE, is_logged), "{}", workspace.read("access.log"));
+    assert!(workspace.read("access.log").contains("930100"), "{}", workspace.read("access.log"));
+    // What the document says of wrong keys, of metadata and of counters.
+    for name in ["action", "id", "score", "rule", "rules", "message", "refused"] {
+        assert!(document.contains(&format!("| `{name}` |")), "{name}");
+    }
+}

@@ -130,6 +130,7 @@ fn go_engines_and_those_beside_a_proxy_block_with_core_rule_set() {
         ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx"]),
         ("crowdsec-appsec", &["in_band=crs", "bouncer=nginx", "engine=tollgate"]),
         ("haproxy-spoe", &["rules=crs"]),
+        ("envoy-waf", &["rules=crs"]),
     ] {
         for mix in ["browse", "bodies.toml"] {
             assert_sound(&workspace, system, with, mix);
@@ -205,6 +206,23 @@ fn engines_with_same_rules_block_same_requests() {
             "{template}: {statuses:?} by {COMPARABLE_ENGINES:?}"
         );
     }
+}
+
+#[test]
+fn envoy_blocks_what_the_gateway_does_but_for_a_header_that_it_removes() {
+    let workspace = workspace();
+    let of = |system: &str| {
+        let with = ["rules=crs", "response_bodies=off"];
+        let output = check(&workspace, system, &with, "realistic");
+        assert_eq!(output.status.code(), Some(0), "{system}: {}", show(&output));
+        responses(&output)
+    };
+    let (envoy, gateway) = (of("envoy-waf"), of("tollgate-waf"));
+    assert_eq!(envoy.len(), gateway.len());
+    let differ = envoy.into_iter().zip(gateway).filter(|(one, other)| one != other);
+    // Envoy removes a Referer that is not a URL, so that neither rules nor the origin get it.
+    let name = "sql-referer".to_owned();
+    assert_eq!(differ.collect::<Vec<_>>(), [((name.clone(), 200), (name, 403))]);
 }
 
 #[test]
