@@ -47,15 +47,17 @@ impl Caches {
         matcher.is_match_with(cache(&mut self.caches, pattern, matcher), value, budget)
     }
 
-    /// False if no match lies within that part of the value.
+    /// False if no match lies within that part of the value, or begins where it begins if the part is anchored.
     pub(crate) fn may_match_within(
         &mut self,
         pattern: &Pattern,
         value: &[u8],
         part: Range<usize>,
+        is_anchored: bool,
     ) -> bool {
         let matcher = pattern.matcher();
-        matcher.may_match_within(cache(&mut self.caches, pattern, matcher), value, part)
+        let cache = cache(&mut self.caches, pattern, matcher);
+        matcher.may_match_within(cache, value, part, is_anchored)
     }
 
     /// Searches the first match and writes its groups, up to [`CAPTURES`].

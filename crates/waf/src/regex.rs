@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use fancy_regex::{BytesMode, RegexBuilder, RegexInput};
-use regex_automata::Input;
 use regex_automata::meta::{Cache, Config, Regex};
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input};
 use regex_syntax::hir::Hir;
 
 use crate::pcre::{portable, relaxed};
@@ -117,14 +117,17 @@ impl Matcher {
         backtracking.search(budget, |regex| regex.is_match_input(input.clone()))
     }
 
-    /// False if no match lies within that part of the value. Assertions at its ends see the bytes around it.
+    /// False if no match lies within that part of the value, or begins where it begins if the part is anchored. Assertions at
+    /// its ends see the bytes around it.
     pub(crate) fn may_match_within(
         &self,
         cache: &mut Cache,
         value: &[u8],
         part: Range<usize>,
+        is_anchored: bool,
     ) -> bool {
-        let input = Input::new(value).range(part).earliest(true);
+        let anchored = if is_anchored { Anchored::Yes } else { Anchored::No };
+        let input = Input::new(value).range(part).anchored(anchored).earliest(true);
         self.linear.search_half_with(cache, &input).is_some()
     }
 

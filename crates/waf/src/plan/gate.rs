@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::caches::Caches;
 use crate::condition::Condition;
-use crate::rule::{Phase, PhaseStep};
+use crate::rule::{Phase, PhaseStep, Test};
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
 use crate::transformation::{Transformation, UnicodeMap};
@@ -30,6 +30,7 @@ pub(crate) struct Gate {
     /// Entries that each test may match, in ascending order.
     candidates: Vec<Vec<u32>>,
     touched: Vec<usize>,
+    starts: Vec<Start>,
     tests: Vec<TestGate>,
     /// Steps of the phase that may match.
     runs: Bits,
@@ -46,6 +47,14 @@ pub(crate) struct Gate {
     memories: Vec<Memory>,
     row: Vec<u64>,
     texts: Texts,
+}
+
+/// Position in a value before which no match of a test begins.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    test: usize,
+    entry: u32,
+    from: usize,
 }
 
 /// Results by collapsed mask.
@@ -125,6 +134,7 @@ impl Gate {
         for test in self.touched.drain(..) {
             self.candidates[test].clear();
         }
+        self.starts.clear();
         if self.changed.take() {
             self.activate(&rules.plan);
         }
@@ -142,6 +152,8 @@ impl Gate {
             texts: &mut self.texts,
             candidates: &mut self.candidates,
             touched: &mut self.touched,
+            starts: &mut self.starts,
+            entry: 0,
         };
         let (mut name, mut lower) = (Vec::new(), Vec::new());
         for source in &plan.sources {
@@ -205,11 +217,14 @@ impl Gate {
         (is_gated && !self.idle[test]).then(|| self.candidates[test].as_slice())
     }
 
-    /// True if the operator of a test that visits all values cannot match an entry.
-    pub(crate) fn spares(&self, test: usize, entry: u32) -> bool {
-        self.tests[test] == TestGate::Visited
-            && !self.idle[test]
-            && self.candidates[test].binary_search(&entry).is_err()
+    /// Position in an entry before which no match of the operator of a test begins; `None` if there is no match at all.
+    pub(crate) fn first_match(&self, test: usize, entry: u32) -> Option<usize> {
+        let is_visited = self.tests[test] == TestGate::Visited && !self.idle[test];
+        if is_visited && self.candidates[test].binary_search(&entry).is_err() {
+            return None;
+        }
+        let start = self.starts.iter().find(|start| start.test == test && start.entry == entry);
+        Some(start.map_or(0, |start| start.from))
     }
 }
 
@@ -272,10 +287,13 @@ struct Run<'a> {
     texts: &'a mut Texts,
     candidates: &'a mut Vec<Vec<u32>>,
     touched: &'a mut Vec<usize>,
+    starts: &'a mut Vec<Start>,
+    entry: u32,
 }
 
 impl<'a> Run<'a> {
     fn value(&mut self, index: u32, value: &[u8]) {
+        self.entry = index;
         let plan = self.plan;
         let lengths = &plan.raw_lengths[value.len().min(LENGTHS)].0;
         let mut left = 0;
@@ -375,7 +393,7 @@ impl<'a> Run<'a> {
         }
         if needs.is_text && value.len() >= WINDOWED_LENGTH_MIN && needs.searched != 0 {
             // The operator finds a text faster than the gate.
-            return true;
+            return needs.spread.as_ref().is_none_or(|spread| spread.is_in(value));
         }
         let searched = self.texts.of_step(plan, value, needs.searched);
         if plain && self.texts.bytes(searched, value).len() > PLAIN_LENGTH_MAX {
@@ -394,26 +412,37 @@ impl<'a> Run<'a> {
         if self.texts.windows[windows].of(probe).next().is_none() {
             return false;
         }
-        let Some(condition) = self.condition(probe) else { return true };
+        let Some(test) = self.test(probe) else { return true };
         let text = self.texts.of_step(self.plan, value, self.plan.probes[probe].last);
         let text = self.texts.bytes(text, value);
         let caches = &mut *self.caches;
         let mut windows = self.texts.windows[windows].of(probe);
-        windows.any(|window| match condition {
-            Condition::Regex(pattern) => caches.may_match_within(pattern, text, window),
-            Condition::Phrases(set) => set.find(&text[window]).is_some(),
+        match &test.condition {
+            Condition::Regex(pattern) => windows.any(|(window, is_anchored)| {
+                caches.may_match_within(pattern, text, window, is_anchored)
+            }),
+            Condition::Phrases(set) => {
+                let matching =
+                    windows.filter(|(window, _)| set.find(&text[window.clone()]).is_some());
+                let Some(from) = matching.map(|(window, _)| window.start).min() else {
+                    return false;
+                };
+                if !test.multi_match {
+                    self.starts.push(Start { test: test.index, entry: self.entry, from });
+                }
+                true
+            }
             _ => true,
-        })
+        }
     }
 
-    /// Condition of the rule that a probe belongs to.
-    fn condition(&self, probe: usize) -> Option<&'a Condition> {
+    /// Test that a probe belongs to.
+    fn test(&self, probe: usize) -> Option<&'a Test> {
         let number = self.plan.probes[probe].test;
         let step = self.rules.plan.step_of_test[number];
         let PhaseStep::Rule(rule) = self.rules.steps[self.phase.index()][step] else { return None };
         let links = self.rules.rules[rule].links.iter();
-        let test = links.filter_map(|link| link.test.as_ref()).find(|test| test.index == number);
-        Some(&test?.condition)
+        links.filter_map(|link| link.test.as_ref()).find(|test| test.index == number)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Literals of many probes at once: each literal is looked for where its rarest three bytes occur.
+//! Literals of many probes at once: each literal is looked for where its rarest part occurs, which has four bytes, or all of a
+//! shorter literal.
 
 use std::collections::HashMap;
 
@@ -10,20 +11,26 @@ use super::node::NodeHash;
 use super::reach::{Anchor, Reach, Windows};
 
 /// Literals of two bytes whose entries the filter has: each has 256.
-const PAIRS_IN_FILTER_MAX: usize = 8;
+const PAIRS_IN_FILTER_MAX: usize = 4;
+/// Entries of a filter, a power of two. Both filters fit the first-level cache.
+const FILTER: usize = 1 << 14;
+/// Words of a text that are tested in a row.
+const BLOCK: usize = 8;
 /// Entries of a table, a power of two.
 const TABLE: usize = 1 << 16;
 
 /// Finds the probes one of whose literals a value contains, in any case.
 #[derive(Debug)]
 pub(crate) struct Grams {
-    /// Literals of three and more bytes, by a hash of their rarest three bytes.
+    /// Literals of four and more bytes, by a hash of their rarest four bytes.
+    quads: Table,
+    /// Literals of three bytes, by a hash of them.
     triples: Table,
     /// Literals of two bytes, by these bytes.
     pairs: Table,
-    /// Bitmap of the entries of three bytes that may belong to a literal. It fits the first-level cache.
-    filter: Box<[u64; TABLE / 64]>,
-    /// True if the filter has the entries of pairs, which would fill it if there were many.
+    /// By a hash of three bytes, and by a hash of four bytes: a word may have a literal if the entries have a bit in common.
+    filters: Box<[[u8; FILTER]; 2]>,
+    /// True if the filters have the entries of pairs, which would fill them if there were many.
     is_filter_complete: bool,
     literals: Vec<Placed>,
     /// Distances that give windows.
@@ -44,6 +51,11 @@ struct Placed {
     literal: Literal,
     end: usize,
 }
+
+/// Bit of literals of four and more bytes in the entries of both filters.
+const LONG: u8 = 1;
+/// Bit of shorter literals in the entries of the filter of three bytes. All entries of the other filter have it.
+const SHORT: u8 = 2;
 
 #[derive(Debug)]
 struct Table {
@@ -75,7 +87,9 @@ impl Grams {
     /// Builds the tables from the literals (in lower case, two and more bytes) of probes.
     pub(super) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Anchor])>) -> Self {
         let mut known: HashMap<&Literal, (u16, Occurrence), NodeHash> = HashMap::default();
-        let (mut pairs, mut triples, mut placed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pairs, mut triples, mut quads) = (Vec::new(), Vec::new(), Vec::new());
+        let mut placed = Vec::new();
+        let mut filters = Box::new([[0; FILTER], [SHORT; FILTER]]);
         let mut reaches = IndexSet::<Reach, NodeHash>::default();
         for (probe, literals) in probes {
             let probe = number(probe);
@@ -83,7 +97,7 @@ impl Grams {
                 let reach = reach.filter(Reach::is_limited);
                 let reach = reach.map_or(WHOLE, |reach| number(reaches.insert_full(reach).0));
                 let &mut (entry, occurrence) = known.entry(literal).or_insert_with(|| {
-                    let (entry, end) = rarest_part(literal);
+                    let (word, end) = rarest_part(literal);
                     let mask = mask_of_neighbours(literal.len(), end);
                     let neighbours = neighbours(literal, end) & mask;
                     let occurrence = Occurrence {
@@ -94,26 +108,38 @@ impl Grams {
                         reach,
                     };
                     placed.push(Placed { literal: *literal, end });
+                    let (entry, bit) = match literal.len() {
+                        2 => (pair(word), 0),
+                        3 => (triple(word), SHORT),
+                        _ => (quad(word), LONG),
+                    };
+                    let [three, four] = filtered(word);
+                    filters[0][three] |= bit;
+                    filters[1][four] |= bit;
                     (entry, occurrence)
                 });
-                let table = if literal.len() == 2 { &mut pairs } else { &mut triples };
+                let table = match literal.len() {
+                    2 => &mut pairs,
+                    3 => &mut triples,
+                    _ => &mut quads,
+                };
                 table.push((entry, Occurrence { probe, reach, ..occurrence }));
             }
         }
-        let (triples, pairs) = (Table::new(&triples), Table::new(&pairs));
-        let mut filter = triples.used.clone();
+        let [quads, triples, pairs] = [&quads, &triples, &pairs].map(|table| Table::new(table));
         let used = (0..=u16::MAX).filter(|&pair| pairs.is_used(pair));
         let is_filter_complete = used.clone().count() <= PAIRS_IN_FILTER_MAX;
         for pair in used.filter(|_| is_filter_complete) {
-            for before in 0..=u32::from(u8::MAX) {
-                let entry = triple(before << 16 | u32::from(pair));
-                filter[usize::from(entry / 64)] |= 1 << (entry % 64);
+            for behind in 0..=u32::from(u8::MAX) {
+                let [three, _] = filtered(behind << 16 | u32::from(pair));
+                filters[0][three] |= SHORT;
             }
         }
         Self {
+            quads,
             triples,
             pairs,
-            filter,
+            filters,
             is_filter_complete,
             literals: placed,
             reaches: reaches.into_iter().collect(),
@@ -123,19 +149,21 @@ impl Grams {
     /// Sets the bits of the probes whose literals the value contains, or, if `windows` are given, adds the windows of the literals
     /// unless a match may be anywhere. Probes whose bits are set before are not looked for.
     pub(super) fn find(&self, value: &[u8], lower: &mut Vec<u8>, found: Found<'_>) {
-        // A zero byte stands before the first byte, and one behind the last, so that each position has a word of four bytes.
+        // A zero byte stands before the first byte, and some behind the last, so that each position has a word of four bytes,
+        // and the words fill blocks.
         lower.clear();
         lower.push(0);
         lower.extend(value.iter().map(u8::to_ascii_lowercase));
-        lower.push(0);
+        let words = value.len().next_multiple_of(BLOCK);
+        lower.resize(words + 3, 0);
         if self.is_filter_complete {
             self.find_with(value, lower, found, |_| false);
         } else {
-            self.find_with(value, lower, found, |gram| self.pairs.is_used(gram as u16));
+            self.find_with(value, lower, found, |word| self.pairs.is_used(pair(word)));
         }
     }
 
-    /// Looks up the three bytes before each position that the filter or `is_pair` lets pass.
+    /// Looks up the words that the filters or `is_pair` let pass.
     #[inline]
     fn find_with(
         &self,
@@ -144,50 +172,69 @@ impl Grams {
         mut found: Found<'_>,
         is_pair: impl Fn(u32) -> bool,
     ) {
-        for (end, word) in (2..).zip(lower.windows(4)) {
-            let gram = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) >> 8;
-            let entry = triple(gram);
-            if self.filter[usize::from(entry / 64)] >> (entry % 64) & 1 == 1 || is_pair(gram) {
-                self.look_up(gram, value, end, &mut found);
+        let [threes, fours] = &*self.filters;
+        let mut end = 2;
+        let mut rest = lower;
+        // A block is an array, so that its loop has no condition but that of the filters.
+        while let Some(block) = rest.first_chunk::<{ BLOCK + 3 }>() {
+            for at in 0..BLOCK {
+                let word = block[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+                let [three, four] = filtered(word);
+                if threes[three] & fours[four] != 0 || is_pair(word) {
+                    self.look_up(word, value, end + at, &mut found);
+                }
             }
+            end += BLOCK;
+            rest = &rest[BLOCK..];
         }
     }
 
-    /// Looks up the three bytes before `end`.
+    /// Looks up a word whose third byte stands before `end`.
+    // A call keeps the loop over all words short.
     #[inline(never)]
-    fn look_up(&self, gram: u32, value: &[u8], end: usize, found: &mut Found<'_>) {
-        for (table, entry) in [(&self.triples, triple(gram)), (&self.pairs, gram as u16)] {
-            if table.is_used(entry) {
-                self.verify(table, entry, value, end, found);
-            }
+    fn look_up(&self, word: u32, value: &[u8], end: usize, found: &mut Found<'_>) {
+        if self.quads.is_used(quad(word)) {
+            self.compare(&self.quads, quad(word), value, end, found);
+        }
+        if self.triples.is_used(triple(word)) {
+            self.compare(&self.triples, triple(word), value, end, found);
+        }
+        if self.pairs.is_used(pair(word)) {
+            self.compare(&self.pairs, pair(word), value, end - 1, found);
         }
     }
 
-    /// Compares the literals whose rarest part ends at `end`.
-    fn verify(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut Found<'_>) {
+    /// Compares the bytes around the rarest part, which ends at `end`, with those of its literals.
+    fn compare(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut Found<'_>) {
         let neighbours = neighbours(value, end);
         for occurrence in table.occurrences(entry) {
-            if neighbours & occurrence.mask != occurrence.neighbours {
-                continue;
+            if neighbours & occurrence.mask == occurrence.neighbours {
+                self.verify(occurrence, value, end, found);
             }
-            let (word, bit) = ((occurrence.probe / 64) as usize, occurrence.probe % 64);
-            if found.probes[word] >> bit & 1 == 1 {
-                continue;
-            }
-            let Placed { literal, end: behind } = &self.literals[occurrence.literal as usize];
-            let Some(start) = end.checked_sub(*behind) else { continue };
-            let place = start..start + literal.len();
-            if !value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
-                continue;
-            }
-            let reach = self.reaches.get(occurrence.reach as usize);
-            let has_window =
-                found.windows.as_mut().zip(reach).is_some_and(|(windows, reach)| {
-                    windows.add(occurrence.probe, reach, value, place)
-                });
-            if !has_window {
-                found.probes[word] |= 1 << bit;
-            }
+        }
+    }
+
+    /// Compares all of a literal whose rarest part ends at `end`.
+    #[inline(never)]
+    fn verify(&self, occurrence: &Occurrence, value: &[u8], end: usize, found: &mut Found<'_>) {
+        let (word, bit) = ((occurrence.probe / 64) as usize, occurrence.probe % 64);
+        if found.probes[word] >> bit & 1 == 1 {
+            return;
+        }
+        let Placed { literal, end: behind } = &self.literals[occurrence.literal as usize];
+        let Some(start) = end.checked_sub(*behind) else { return };
+        let place = start..start + literal.len();
+        if !value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
+            return;
+        }
+        let reach = self.reaches.get(occurrence.reach as usize);
+        let has_window = found
+            .windows
+            .as_mut()
+            .zip(reach)
+            .is_some_and(|(windows, reach)| windows.add(occurrence.probe, reach, value, place));
+        if !has_window {
+            found.probes[word] |= 1 << bit;
         }
     }
 }
@@ -255,16 +302,16 @@ fn number(number: usize) -> u32 {
     u32::try_from(number).expect("fewer than 2^32 probes and literals")
 }
 
-/// Entry of the rarest part of a literal (two or more bytes), and the end of that part.
-fn rarest_part(literal: &[u8]) -> (u16, usize) {
-    if let [a, b] = *literal {
-        return (u16::from_be_bytes([a, b]), 2);
+/// Rarest part of a literal (two or more bytes) as a word of a text, and the end of the three bytes that the word begins with.
+fn rarest_part(literal: &[u8]) -> (u32, usize) {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+    if literal.len() == 2 {
+        return (word(literal), 2);
     }
-    let windows = literal.windows(3).map(share).enumerate();
+    let windows = literal.windows(4).map(share).enumerate();
     let rarest = windows.min_by(|(_, a), (_, b)| a.total_cmp(b));
     let at = rarest.map_or(0, |(at, _)| at);
-    let gram = literal[at..].iter().take(3).fold(0, |gram, &byte| gram << 8 | u32::from(byte));
-    (triple(gram), at + 3)
+    (word(&literal[at..literal.len().min(at + 4)]), at + 3)
 }
 
 /// Two bytes before and two behind the three bytes that end at `end`, of letters the lower case. Other bytes may become
@@ -289,10 +336,33 @@ fn mask_of_neighbours(length: usize, end: usize) -> u32 {
     u32::from_be_bytes(exist.map(|exists| if exists { u8::MAX } else { 0 }))
 }
 
-/// Entry of three bytes.
+/// Factor of the hashes, odd and near the golden ratio of 2^32.
+const FACTOR: u32 = 0x9e37_79b1;
+
+/// Entry of the four bytes of a word, of which the first is the lowest.
 #[inline]
-fn triple(gram: u32) -> u16 {
-    (gram.wrapping_mul(0x9e37_79b1) >> 16) as u16
+fn quad(word: u32) -> u16 {
+    (word.wrapping_mul(FACTOR) >> 16) as u16
+}
+
+/// Entry of the first three bytes of a word.
+#[inline]
+fn triple(word: u32) -> u16 {
+    quad(word << 8)
+}
+
+/// Entry of the first two bytes of a word.
+#[inline]
+fn pair(word: u32) -> u16 {
+    word as u16
+}
+
+/// Entries of a word in the filters: of its first three bytes, and of all four.
+#[inline]
+fn filtered(word: u32) -> [usize; 2] {
+    // The last byte leaves the first product.
+    [FACTOR << 8, FACTOR]
+        .map(|factor| (word.wrapping_mul(factor) >> (32 - FILTER.ilog2())) as usize)
 }
 
 #[cfg(test)]

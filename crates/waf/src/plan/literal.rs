@@ -5,6 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
+use super::bytes::{Bytes, share};
+
 /// Bytes of one literal.
 pub(super) const LITERAL_LENGTH_MAX: usize = 15;
 
@@ -49,6 +51,39 @@ impl Literal {
     }
 }
 
+/// Literal whose bytes stand in a text in this order, with only bytes of a set between them.
+#[derive(Debug)]
+pub(super) struct Spread {
+    pub(super) literal: Literal,
+    pub(super) removed: Bytes,
+}
+
+impl Spread {
+    /// True if the text contains it, in any case.
+    pub(super) fn is_in(&self, text: &[u8]) -> bool {
+        // The bytes of markup are rare in requests, but not in pages.
+        let share = |byte: u8| if byte.is_ascii_punctuation() { 1. } else { share(&[byte]) };
+        let bytes = self.literal.iter().enumerate();
+        let rarest = bytes.min_by(|(_, a), (_, b)| share(**a).total_cmp(&share(**b)));
+        let Some((rarest, &byte)) = rarest else { return true };
+        let (before, after) = (&self.literal[..rarest], &self.literal[rarest + 1..]);
+        memchr::memchr2_iter(byte, byte.to_ascii_uppercase(), text).any(|at| {
+            self.follows(text[..at].iter().rev(), before.iter().rev())
+                && self.follows(text[at + 1..].iter(), after.iter())
+        })
+    }
+
+    /// True if the bytes are the next ones of a text.
+    fn follows<'a>(
+        &self,
+        text: impl Iterator<Item = &'a u8>,
+        mut bytes: impl Iterator<Item = &'a u8>,
+    ) -> bool {
+        let mut kept = text.filter(|&&byte| !self.removed.contains(byte));
+        bytes.all(|byte| kept.next().is_some_and(|next| next.eq_ignore_ascii_case(byte)))
+    }
+}
+
 impl Hash for Literal {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key().hash(state);
@@ -78,5 +113,21 @@ impl Deref for Literal {
 impl fmt::Debug for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_between_those_of_a_literal_are_of_the_set() {
+        let spread = Spread { literal: Literal::lower(b"<a>key"), removed: Bytes::of(b" \n") };
+        for text in ["<a>key", "x<A> K\n e  Y.", "<a>kk < a > k e y"] {
+            assert!(spread.is_in(text.as_bytes()), "{text}");
+        }
+        for text in ["", "k", "<a>ke", "a>key", "<a>.key", "<a>k\0ey", "ke<a>y"] {
+            assert!(!spread.is_in(text.as_bytes()), "{text}");
+        }
     }
 }

@@ -36,8 +36,10 @@ use alphabet::{alphanumeric, quoting};
 use atoms::Atoms;
 use bytes::{Bits, Bytes};
 use grams::Grams;
+use literal::Spread;
 pub(crate) use node::Id;
 use node::NodeHash;
+use reach::Anchor;
 use requirement::Requirement;
 pub(crate) use requirement::Requirements;
 pub(crate) use structure::Structures;
@@ -152,6 +154,8 @@ struct Probe {
     not_one_word: bool,
     /// True for comparisons with one text.
     is_text: bool,
+    /// The text that a value contains before the chain removes bytes from it, if it does nothing but that and ignores case.
+    spread: Option<Spread>,
 }
 
 /// Transformation steps of all chains, as a tree. Step 0 is the value itself.
@@ -379,6 +383,7 @@ impl PhasePlan {
                 plain_bytes: plain.map_or(0, |plain| atoms.covering(plain.bytes)),
                 not_one_word: matches!(draft.test.condition, Condition::SqlInjection),
                 is_text: matches!(draft.test.condition, Condition::Text(..)),
+                spread: Spread::new(draft),
             });
         }
         Self {
@@ -474,6 +479,17 @@ fn sources(drafts: &[Draft<'_>]) -> Vec<SourceGate> {
         }
     }
     sources
+}
+
+impl Spread {
+    fn new(draft: &Draft<'_>) -> Option<Self> {
+        let [Anchor { literal, .. }] = *draft.requirement.literals.as_deref()? else { return None };
+        let mut removed = Bytes::default();
+        for transformation in draft.chain.iter().filter(|&&t| t != Transformation::Lowercase) {
+            removed = removed.union(Bytes(transformation.facts().removes?));
+        }
+        Some(Self { literal, removed })
+    }
 }
 
 /// The chain without lowering, where later steps and the search ignore case.
@@ -607,6 +623,33 @@ mod tests {
                 format!("/?q={filler}{value}{filler}"),
             ] {
                 assert_eq!(ids(&rules, &target), [expected.clone(), expected.clone()], "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn phrases_are_captured_as_without_gates() {
+        let text = "SecRuleEngine On\nSecRule ARGS \"@pm zebra-crossing-ahead crossing g-a\" \"id:1,phase:1,pass,capture,logdata:'%{tx.0}'\"\n\
+                    SecRule ARGS \"@pm zebra-crossing-ahead horse\" \"id:2,phase:1,pass,capture,multiMatch,t:lowercase,t:removeWhitespace,logdata:'%{tx.0}'\"";
+        let rules = Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap());
+        let filler = "x".repeat(400);
+        for (value, expected) in [
+            ("Zebra-Crossing-ahead", vec!["Crossing", "zebra-crossing-ahead"]),
+            ("ho+rse,zebra-crossing-ahead", vec!["crossing", "horse"]),
+            ("zebra-crossinG-ahea", vec!["crossinG"]),
+        ] {
+            for target in [format!("/?q={value}{filler}"), format!("/?q={filler}{value}{filler}")] {
+                for mut worker in [Worker::plain(), Worker::new()] {
+                    let mut transaction = Transaction::new(Arc::clone(&rules));
+                    transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+                    transaction.process_request_headers(&mut worker);
+                    let data: Vec<_> = transaction
+                        .matches()
+                        .iter()
+                        .map(|found| String::from_utf8_lossy(&found.log_data).into_owned())
+                        .collect();
+                    assert_eq!(data, expected, "{target}");
+                }
             }
         }
     }

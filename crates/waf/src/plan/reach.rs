@@ -96,6 +96,11 @@ impl Reach {
         Some(place.start - before..place.end + after)
     }
 
+    /// True if the literal is the start of a match that may be of any length.
+    pub(super) fn is_start(&self) -> bool {
+        self.before == Span::default() && !self.after.is_bounded()
+    }
+
     /// True if it may be a window smaller than the text.
     pub(super) fn is_limited(&self) -> bool {
         !self.before.is_unlimited() || !self.after.is_unlimited()
@@ -159,6 +164,8 @@ struct List {
 struct Window {
     start: u32,
     end: u32,
+    /// True if a match can only begin where the window begins. Its search mostly ends soon, however long the window is.
+    is_anchored: bool,
     /// Number of the window before it of the same probe.
     before: u32,
 }
@@ -167,6 +174,10 @@ struct Window {
 const SEARCH_COST: usize = 100;
 /// Cost of a byte that is tested for the end of a window, in bytes that are searched in the same time.
 const EXTENSION_COST: usize = 4;
+/// Share of a text that an anchored window costs: two of them at most are searched in place of the text.
+const ANCHORED_SHARE: usize = 4;
+/// Length up to which a window that can be anchored is measured.
+const ANCHORED_MEASURED: usize = 256;
 
 impl Windows {
     /// Removes all windows, for a text that is tested with that many probes.
@@ -188,13 +199,19 @@ impl Windows {
         let Some(left) = (text.len() / 2).checked_sub(list.cost as usize + SEARCH_COST) else {
             return false;
         };
-        let Some(window) = reach.window(text, &place, left / EXTENSION_COST) else { return false };
+        let limit = if reach.is_start() { ANCHORED_MEASURED } else { left / EXTENSION_COST };
+        let window = reach.window(text, &place, limit.min(left / EXTENSION_COST));
+        let is_anchored = window.is_none() && reach.is_start();
+        let window = if is_anchored { Some(place.start..text.len()) } else { window };
+        let Some(window) = window else { return false };
         let last = list.last.checked_sub(1).map(|last| &mut self.windows[last as usize]);
         let (Ok(from), Ok(to)) = (u32::try_from(window.start), u32::try_from(window.end)) else {
             return false;
         };
         match last {
-            Some(last) if from <= last.end && last.start <= to => {
+            Some(last)
+                if !(last.is_anchored || is_anchored) && from <= last.end && last.start <= to =>
+            {
                 let length = last.end - last.start;
                 last.start = last.start.min(from);
                 last.end = last.end.max(to);
@@ -202,19 +219,23 @@ impl Windows {
             }
             _ => {
                 let Ok(number) = u32::try_from(self.windows.len() + 1) else { return false };
-                self.windows.push(Window { start: from, end: to, before: list.last });
+                self.windows.push(Window { start: from, end: to, is_anchored, before: list.last });
                 list.last = number;
-                list.cost += to - from + SEARCH_COST as u32;
+                list.cost += if is_anchored {
+                    (text.len() / ANCHORED_SHARE) as u32
+                } else {
+                    to - from + SEARCH_COST as u32
+                };
             }
         }
         true
     }
 
-    /// Windows of a probe, the last one first.
-    pub(super) fn of(&self, probe: usize) -> impl Iterator<Item = Range<usize>> {
+    /// Windows of a probe, the last one first, and for each if a match can only begin where it begins.
+    pub(super) fn of(&self, probe: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
         let number = |number: u32| self.windows.get(number.checked_sub(1)? as usize);
         std::iter::successors(number(self.lists[probe].last), move |window| number(window.before))
-            .map(|window| window.start as usize..window.end as usize)
+            .map(|window| (window.start as usize..window.end as usize, window.is_anchored))
     }
 }
 
@@ -251,7 +272,19 @@ mod tests {
         // Three searches and 135 bytes cost more than half of the text.
         assert!(add(1, 700) && !add(1, 900));
         let found: Vec<_> = windows.of(1).collect();
-        assert_eq!(found, [690..725, 490..525, 0..55]);
-        assert_eq!((windows.of(0).next(), windows.of(0).count()), (Some(980..1000), 1));
+        assert_eq!(found, [(690..725, false), (490..525, false), (0..55, false)]);
+        assert_eq!((windows.of(0).next(), windows.of(0).count()), (Some((980..1000, false)), 1));
+    }
+
+    #[test]
+    fn two_starts_of_long_matches_have_windows() {
+        let text = [b'x'; 1000];
+        let any = Span::of_any_number(Bytes::default().complement());
+        let reach = Reach { before: Span::default(), after: any };
+        let mut windows = Windows::default();
+        windows.clear(1);
+        assert!(windows.add(0, &reach, &text, 5..9) && windows.add(0, &reach, &text, 7..11));
+        assert!(!windows.add(0, &reach, &text, 9..13));
+        assert_eq!(windows.of(0).collect::<Vec<_>>(), [(7..1000, true), (5..1000, true)]);
     }
 }

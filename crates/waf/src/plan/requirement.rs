@@ -219,14 +219,23 @@ mod tests {
         }
     }
 
-    /// Windows around the occurrences of a literal.
-    fn windows(anchor: &Anchor, value: &[u8]) -> Vec<std::ops::Range<usize>> {
+    /// Windows around the occurrences of a literal, and for each if it is anchored.
+    fn windows(anchor: &Anchor, value: &[u8]) -> Vec<(std::ops::Range<usize>, bool)> {
         let length = anchor.literal.len();
         let places = (0..value.len()).map(|start| start..start + length).filter(|place| {
             value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(&anchor.literal))
         });
         let reach = anchor.reach.unwrap_or_else(|| panic!("{anchor:?} has no reach"));
-        places.filter_map(|place| reach.window(value, &place, usize::MAX)).collect()
+        let window = |place: std::ops::Range<usize>| {
+            let is_start = reach.is_start();
+            let window = if is_start {
+                Some(place.start..value.len())
+            } else {
+                reach.window(value, &place, usize::MAX)
+            };
+            Some((window?, is_start))
+        };
+        places.filter_map(window).collect()
     }
 
     proptest! {
@@ -259,7 +268,7 @@ mod tests {
                 check(requirement, value, &context);
                 let Some(literals) = &requirement.literals else { continue };
                 let mut windows = literals.iter().flat_map(|anchor| windows(anchor, value));
-                let is_found = windows.any(|window| matcher.may_match_within(&mut cache, value, window));
+                let is_found = windows.any(|(window, is_anchored)| matcher.may_match_within(&mut cache, value, window, is_anchored));
                 prop_assert!(is_found, "windows: {}", context);
             }
         }

@@ -42,7 +42,7 @@ impl Transaction {
             caches,
             buffers,
             gate,
-            is_spared: false,
+            first_match: Some(0),
             phase,
         }
         .phase();
@@ -56,8 +56,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) caches: &'a mut Caches,
     pub(super) buffers: &'a mut Buffers,
     pub(super) gate: Option<&'a crate::plan::Gate>,
-    /// True while a value is compared that the operator cannot match, as the gate has proved.
-    pub(super) is_spared: bool,
+    /// Position in the value that is compared before which no match begins, as the gate has proved; `None` if there is none.
+    pub(super) first_match: Option<usize>,
     pub(super) phase: Phase,
 }
 
@@ -308,7 +308,7 @@ impl Evaluation<'_> {
         if !self.inspect(running, value) {
             return false;
         }
-        let captured = if self.is_spared { None } else { self.holds(running, value) };
+        let captured = self.first_match.and_then(|first| self.holds(running, value, first));
         let Some(captured) = captured else {
             if running.test.negated {
                 self.hit(running, key, value);
@@ -337,8 +337,8 @@ impl Evaluation<'_> {
         self.is_within_limit()
     }
 
-    /// Applies the operator without its negation.
-    fn holds(&mut self, running: &Running<'_>, value: &[u8]) -> Option<Captured> {
+    /// Applies the operator without its negation to a value without a match before `first`.
+    fn holds(&mut self, running: &Running<'_>, value: &[u8], first: usize) -> Option<Captured> {
         let when = |holds: bool| holds.then_some(Captured::Nothing);
         match &running.test.condition {
             Condition::Always => Some(Captured::Nothing),
@@ -356,7 +356,8 @@ impl Evaluation<'_> {
                 }
             },
             Condition::Phrases(set) => {
-                set.find(value).map(|range| Captured::Range(range.start, range.end))
+                let found = set.find(value.get(first..)?);
+                found.map(|range| Captured::Range(first + range.start, first + range.end))
             }
             Condition::Text(operator, _) => {
                 let argument = running.argument.as_slice();

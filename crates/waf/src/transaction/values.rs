@@ -52,10 +52,10 @@ impl Evaluation<'_> {
                         let name = entries.name(index, &mut buffer);
                         let key = Key { variable: target.variable, name, count: false };
                         if target.selector.accepts(name) && !is_excluded(running, key) {
-                            let spares = |gate: &Gate| gate.spares(running.test.index, index);
-                            self.is_spared = self.gate.is_some_and(spares);
+                            let first = |gate: &Gate| gate.first_match(running.test.index, index);
+                            self.first_match = self.gate.map_or(Some(0), first);
                             matched |= self.value(running, key, entries.value(index));
-                            self.is_spared = false;
+                            self.first_match = Some(0);
                         }
                     }
                 }

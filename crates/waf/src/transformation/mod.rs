@@ -83,6 +83,8 @@ pub(crate) struct Facts {
     pub(crate) decodes: Option<ByteSet>,
     /// Bytes that the result can have although the value does not, if nothing is decoded.
     pub(crate) adds: ByteSet,
+    /// Bytes of which all are removed, if nothing else changes.
+    pub(crate) removes: Option<ByteSet>,
     /// True if the result can be longer than the value.
     pub(crate) grows: bool,
     /// True if both cases of a letter are treated alike, so that a comparison that ignores case may lower the value before or
@@ -109,6 +111,7 @@ impl Facts {
             needles,
             decodes,
             adds: NONE,
+            removes: None,
             grows: false,
             caseless: false,
         }
@@ -118,6 +121,13 @@ impl Facts {
     const fn edits(name: &'static str, triggers: ByteSet, function: Function) -> Self {
         let mut facts = Self::new(name, Some(triggers), Some(NONE), function);
         facts.caseless = true;
+        facts
+    }
+
+    /// Removes all of these bytes.
+    const fn removes(name: &'static str, bytes: ByteSet, function: Function) -> Self {
+        let mut facts = Self::edits(name, bytes, function);
+        facts.removes = Some(bytes);
         facts
     }
 
@@ -245,9 +255,9 @@ transformations! {
     /// Removes comment delimiters but keeps the text: `a/*b*/c--d` to `abcd`.
     RemoveCommentsChar = Facts::edits("removeCommentsChar", set_of(b"/*<-#"), edit::remove_comments_char);
     /// Removes zero bytes.
-    RemoveNulls = Facts::edits("removeNulls", set_of(b"\0"), edit::remove_nulls);
+    RemoveNulls = Facts::removes("removeNulls", set_of(b"\0"), edit::remove_nulls);
     /// Removes whitespace, and the bytes 0xA0 and 0xC2 of a no-break space: `a b` to `ab`.
-    RemoveWhitespace = Facts::edits("removeWhitespace", union(SPACE, set_of(b"\xa0\xc2")), edit::remove_whitespace);
+    RemoveWhitespace = Facts::removes("removeWhitespace", union(SPACE, set_of(b"\xa0\xc2")), edit::remove_whitespace);
     /// Replaces each comment `/* */` by a space: `a/*x*/b` to `a b`.
     ReplaceComments = Facts::edits("replaceComments", set_of(b"/"), edit::replace_comments).adds(b" ");
     /// Replaces zero bytes by spaces.
