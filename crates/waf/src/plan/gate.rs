@@ -401,10 +401,18 @@ impl<'a> Run<'a> {
         }
         let Literals { bits, windows } =
             self.texts.literals(plan, value, searched, plain, self.row);
-        if self.texts.found[bits + probe / 64] >> (probe % 64) & 1 == 1 {
-            return true;
+        let is_found = self.texts.found[bits + probe / 64] >> (probe % 64) & 1 == 1;
+        let Some(windows) = windows else { return is_found };
+        let matches = is_found || self.matches_in_windows(probe, value, windows);
+        if matches
+            && let Some(test) = self.test(probe)
+            && let (Condition::Phrases(_), false) = (&test.condition, test.multi_match)
+        {
+            // A phrase begins with its literal.
+            let from = self.texts.windows[windows].first(probe);
+            self.starts.push(Start { test: test.index, entry: self.entry, from });
         }
-        windows.is_some_and(|windows| self.matches_in_windows(probe, value, windows))
+        matches
     }
 
     /// True if one of the windows of a probe may hold a match.
@@ -417,23 +425,13 @@ impl<'a> Run<'a> {
         let text = self.texts.bytes(text, value);
         let caches = &mut *self.caches;
         let mut windows = self.texts.windows[windows].of(probe);
-        match &test.condition {
-            Condition::Regex(pattern) => windows.any(|(window, is_anchored)| {
+        windows.any(|(window, is_anchored)| match &test.condition {
+            Condition::Regex(pattern) => {
                 caches.may_match_within(pattern, text, window, is_anchored)
-            }),
-            Condition::Phrases(set) => {
-                let matching =
-                    windows.filter(|(window, _)| set.find(&text[window.clone()]).is_some());
-                let Some(from) = matching.map(|(window, _)| window.start).min() else {
-                    return false;
-                };
-                if !test.multi_match {
-                    self.starts.push(Start { test: test.index, entry: self.entry, from });
-                }
-                true
             }
+            Condition::Phrases(set) => set.find(&text[window]).is_some(),
             _ => true,
-        }
+        })
     }
 
     /// Test that a probe belongs to.

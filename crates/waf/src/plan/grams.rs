@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use indexmap::IndexSet;
 
 use super::bytes::share;
-use super::literal::Literal;
+use super::literal::{LITERAL_LENGTH_MAX, Literal};
 use super::node::NodeHash;
 use super::reach::{Anchor, Reach, Windows};
 
@@ -226,6 +226,10 @@ impl Grams {
         let place = start..start + literal.len();
         if !value.get(place.clone()).is_some_and(|text| text.eq_ignore_ascii_case(literal)) {
             return;
+        }
+        if let Some(windows) = &mut found.windows {
+            // No literal whose rarest part stands behind this one begins earlier.
+            windows.note(occurrence.probe, end.saturating_sub(LITERAL_LENGTH_MAX + 1));
         }
         let reach = self.reaches.get(occurrence.reach as usize);
         let has_window = found

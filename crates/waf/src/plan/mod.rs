@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn phrases_are_captured_as_without_gates() {
-        let text = "SecRuleEngine On\nSecRule ARGS \"@pm zebra-crossing-ahead crossing g-a\" \"id:1,phase:1,pass,capture,logdata:'%{tx.0}'\"\n\
+        let text = "SecRuleEngine On\nSecRule ARGS \"@pm zebra-crossing-ahead crossing g-a qxzj ttqxzj\" \"id:1,phase:1,pass,capture,logdata:'%{tx.0}'\"\n\
                     SecRule ARGS \"@pm zebra-crossing-ahead horse\" \"id:2,phase:1,pass,capture,multiMatch,t:lowercase,t:removeWhitespace,logdata:'%{tx.0}'\"";
         let rules = Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap());
         let filler = "x".repeat(400);
@@ -637,6 +637,7 @@ mod tests {
             ("Zebra-Crossing-ahead", vec!["Crossing", "zebra-crossing-ahead"]),
             ("ho+rse,zebra-crossing-ahead", vec!["crossing", "horse"]),
             ("zebra-crossinG-ahea", vec!["crossinG"]),
+            ("TTqxzj", vec!["TTqxzj"]),
         ] {
             for target in [format!("/?q={value}{filler}"), format!("/?q={filler}{value}{filler}")] {
                 for mut worker in [Worker::plain(), Worker::new()] {

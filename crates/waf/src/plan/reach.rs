@@ -152,12 +152,20 @@ pub(super) struct Windows {
 }
 
 /// Windows of one probe.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct List {
     /// Number of the last window, counted from one; 0 for none.
     last: u32,
     /// Cost of searching them.
     cost: u32,
+    /// Position before which no literal begins.
+    first: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { last: 0, cost: 0, first: u32::MAX }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -229,6 +237,17 @@ impl Windows {
             }
         }
         true
+    }
+
+    /// Keeps a position before which no literal of a probe begins that is found later.
+    pub(super) fn note(&mut self, probe: u32, position: usize) {
+        let first = &mut self.lists[probe as usize].first;
+        *first = (*first).min(u32::try_from(position).unwrap_or(0));
+    }
+
+    /// Position before which no literal of a probe begins.
+    pub(super) fn first(&self, probe: usize) -> usize {
+        self.lists[probe].first as usize
     }
 
     /// Windows of a probe, the last one first, and for each if a match can only begin where it begins.
