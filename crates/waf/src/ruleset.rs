@@ -41,7 +41,9 @@ pub(crate) struct Exclusions {
     /// Positions of rules, as a bitmap; empty if none.
     pub(crate) rules: Vec<u64>,
     /// Targets, with the positions of their rules in order.
-    pub(crate) targets: Vec<(Vec<u32>, Target)>,
+    targets: Vec<(Vec<u32>, Target)>,
+    /// Positions of the rules that have targets, as a bitmap; empty if none.
+    with_targets: Vec<u64>,
 }
 
 impl Exclusions {
@@ -52,21 +54,33 @@ impl Exclusions {
     }
 
     pub(crate) fn has_rule(&self, rule: usize) -> bool {
-        self.rules.get(rule / 64).is_some_and(|word| word >> (rule % 64) & 1 == 1)
+        is_set(&self.rules, rule)
     }
 
     pub(crate) fn exclude_target(&mut self, rules: &[u32], target: &Target) {
         if !self.targets.iter().any(|(known, of)| known == rules && of == target) {
+            let words = rules.iter().max().map_or(0, |&last| last as usize / 64 + 1);
+            self.with_targets.resize(words.max(self.with_targets.len()), 0);
+            for &rule in rules {
+                self.with_targets[rule as usize / 64] |= 1 << (rule % 64);
+            }
             self.targets.push((rules.to_vec(), target.clone()));
         }
     }
 
     /// Targets that are excluded from the rule at a position.
     pub(crate) fn targets_of(&self, rule: usize) -> Vec<Target> {
+        if !is_set(&self.with_targets, rule) {
+            return Vec::new();
+        }
         let Ok(rule) = u32::try_from(rule) else { return Vec::new() };
         let found = self.targets.iter().filter(|(rules, _)| rules.binary_search(&rule).is_ok());
         found.map(|(_, target)| target.clone()).collect()
     }
+}
+
+fn is_set(bitmap: &[u64], bit: usize) -> bool {
+    bitmap.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
 }
 
 /// Notes for the user about a loaded rule set.
