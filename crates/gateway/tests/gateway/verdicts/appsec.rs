@@ -133,7 +133,8 @@ fn rules_out_of_band_inspect_all_requests_after_their_answers_and_block_none() {
     }
     assert_eq!(scene.gateway.metric("waf_blocked_total{route=\"127.0.0.1:0\"}"), 1);
     let Scene { gateway, folder } = scene;
-    drop(gateway);
+    gateway.drain();
+    gateway.join();
     let log = std::fs::read_to_string(folder.path().join("audit.json")).unwrap();
     let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of =
