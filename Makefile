@@ -21,10 +21,11 @@ deb: ## the same as a Debian package, in target/
 	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
 	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
-site: ## static pages of the committed results, in target/site
+site: ## static pages of the committed results (target/site/index.html) and the manual (target/site/manual/index.html)
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-manual
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" report --site records --out target/site
+	@"$${CARGO_TARGET_DIR:-target}/release/tollgate-manual" . target/site/manual
 
 # What they depend on is published with them.
 crates: ## the libraries tollgate-waf, tollgate-load and tollgate-stats as packages for crates.io, each built from its package, in target/package

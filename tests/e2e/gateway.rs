@@ -126,6 +126,28 @@ fn configuration_is_checked_before_listening() {
 }
 
 #[test]
+fn two_addresses_are_a_configuration() {
+    let workspace = Workspace::concurrent();
+    workspace.write(
+        "gateway.yaml",
+        "listeners: [{ address: '127.0.0.1:0' }]\nroutes: [{ path: /, respond: { status: 299 } }]\n",
+    );
+    let backend = GatewayProcess::start(&workspace);
+    let arguments = ["gateway", "--from", "127.0.0.1:0", "--to", &backend.address];
+    let gateway = GatewayProcess::start_with(&workspace, &arguments);
+    assert!(gateway.get("/").starts_with("HTTP/1.1 299"), "{}", gateway.get("/"));
+    for (from, expected) in [
+        (":8080", "--from, --to: the configuration is valid\n"),
+        ("x", "tollgate: --from, --to:1:24: `x` is not an address: expected ADDRESS:PORT"),
+    ] {
+        let output =
+            workspace.run(&["gateway", "--from", from, "--to", &backend.address, "--check"]);
+        let shown = stdout(&output) + &stderr(&output);
+        assert!(shown.starts_with(expected), "{shown}");
+    }
+}
+
+#[test]
 fn configuration_is_an_argument_or_an_option_and_the_example_is_valid() {
     let workspace = Workspace::concurrent();
     let example = workspace.run(&["gateway", "--example"]);

@@ -50,7 +50,9 @@ impl Address {
         match (self, error.kind()) {
             (_, ErrorKind::AddrInUse) => "stop the program that uses it or choose another address",
             (Self::Tcp(_), ErrorKind::AddrNotAvailable) => "choose an address of this machine",
-            (Self::Tcp(_), ErrorKind::PermissionDenied) => "choose a port above 1023",
+            (Self::Tcp(_), ErrorKind::PermissionDenied) => {
+                "choose a port above 1023, or allow this one (CAP_NET_BIND_SERVICE)"
+            }
             (Self::Tcp(_), _) => "choose another address",
             (Self::Unix(_), ErrorKind::AlreadyExists) => "not a socket; choose another path",
             (Self::Unix(_), ErrorKind::ResourceBusy) => {

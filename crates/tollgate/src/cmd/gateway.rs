@@ -47,17 +47,25 @@ Exit codes:
   130  ended by a second signal; active requests were aborted
 
 Examples:
+  tollgate gateway --from 127.0.0.1:8080 --to 127.0.0.1:8000
   tollgate gateway --example waf > gateway.yaml
   tollgate gateway --check gateway.yaml
   tollgate gateway gateway.yaml &
   kill -HUP $!")]
 pub(crate) struct Args {
     /// Configuration file
-    #[arg(value_name = "FILE", required_unless_present_any = ["config", "example"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["config", "example", "from"])]
     file: Option<PathBuf>,
     /// The same as FILE
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
+    /// Without a file: listen on this address; `:8080` is port 8080 of all
+    #[arg(long, value_name = "ADDRESS", requires = "to")]
+    #[arg(conflicts_with_all = ["file", "config", "example"])]
+    from: Option<String>,
+    /// With --from: forward to this backend (may be repeated)
+    #[arg(long, value_name = "ADDRESS", requires = "from")]
+    to: Vec<String>,
     /// Validate the configuration, open its certificates, rules and logs, and exit
     #[arg(long)]
     check: bool,
@@ -103,11 +111,30 @@ const SIGNALS: [Signal; 6] = [
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let name = "tollgate gateway";
+    if let Some(from) = &args.from {
+        let text = forwarding(from, &args.to);
+        let read = |path: &Path| Config::parse(&text, path);
+        return Service { name, path: Path::new("--from, --to"), read: &read }.run(args.check);
+    }
     let Some(path) = args.file.as_ref().or(args.config.as_ref()) else {
         console::print(args.example.unwrap_or(Example::Full).text())?;
         return Ok(Exit::Success);
     };
-    Service { name: "tollgate gateway", path, read: Config::read }.run(args.check)
+    Service { name, path, read: &Config::read }.run(args.check)
+}
+
+/// Returns the configuration that forwards everything. A text of JSON is one of YAML. A port alone is that of all addresses.
+fn forwarding(from: &str, to: &[String]) -> String {
+    let from = if from.starts_with(':') { format!("0.0.0.0{from}") } else { from.to_owned() };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let backends: Vec<String> =
+        to.iter().map(|backend| format!("{{ address: {} }}", quoted(backend))).collect();
+    format!(
+        "listeners: [{{ address: {} }}]\npools: [{{ name: site, backends: [{}] }}]\n",
+        quoted(&from),
+        backends.join(", ")
+    )
 }
 
 /// A server of the gateway's kind: `tollgate gateway` or `tollgate waf serve`. A signal ends it.
@@ -116,7 +143,7 @@ pub(super) struct Service<'a> {
     pub(super) name: &'static str,
     /// The configuration file.
     pub(super) path: &'a Path,
-    pub(super) read: fn(&Path) -> Result<Config, ConfigError>,
+    pub(super) read: &'a dyn Fn(&Path) -> Result<Config, ConfigError>,
 }
 
 impl Service<'_> {

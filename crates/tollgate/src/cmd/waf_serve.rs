@@ -87,5 +87,5 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         console::print(&file.of(&listener))?;
         return Ok(Exit::Success);
     }
-    Service { name: "tollgate waf serve", path, read: Config::read_serve }.run(args.check)
+    Service { name: "tollgate waf serve", path, read: &Config::read_serve }.run(args.check)
 }
