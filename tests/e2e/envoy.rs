@@ -265,7 +265,8 @@ fn attacks_in_every_part_are_blocked_and_described() {
     let workspace = Workspace::concurrent();
     let envoy = Envoy::start(&workspace, WAF);
     let multipart = "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\nVALUE\r\n--b--\r\n";
-    let parts: [(&str, &dyn Fn(&str) -> Vec<u8>); 6] = [
+    type Request<'a> = &'a dyn Fn(&str) -> Vec<u8>;
+    let parts: [(&str, Request<'_>); 6] = [
         ("query", &|value| get(&format!("/query?q={value}"), "")),
         ("header", &|value| get("/header", &format!("X-Test: {value}\r\n"))),
         ("form", &|value| post("/form", FORM, &format!("q={value}"))),
