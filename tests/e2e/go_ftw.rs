@@ -247,5 +247,5 @@ fn core_rule_set_passes_its_tests_through_haproxy() {
     command.current_dir(workspace.path("")).args(["-f", "haproxy.cfg"]).stdout(Stdio::null());
     let _haproxy = ForeignServer::start(&mut command, proxy, String::new);
     let printed = run_tests(&workspace, &rules, daemon, &proxy.to_string());
-    compare(&printed, 4_652, &[DIFFERENCES_OF_HAPROXY, OF_THE_ENGINE]);
+    compare(&printed, 4_653, &[DIFFERENCES_OF_HAPROXY, OF_THE_ENGINE]);
 }

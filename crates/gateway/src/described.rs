@@ -44,8 +44,12 @@ impl InvalidDescription {
 
 impl Described {
     /// A request whose head a caller writes, as [`of`](Self::of) does.
-    pub(crate) fn new(protocol: &'static str, body: BodyFraming, client: Option<IpAddr>) -> Self {
-        Self { protocol: Cow::Borrowed(protocol), body, client }
+    pub(crate) fn new(
+        protocol: Cow<'static, str>,
+        body: BodyFraming,
+        client: Option<IpAddr>,
+    ) -> Self {
+        Self { protocol, body, client }
     }
 
     /// Takes the request that `head`, received from `peer`, describes. Writes its head to `list`, as a [`FieldList`].

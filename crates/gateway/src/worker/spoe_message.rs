@@ -1,5 +1,7 @@
 //! Messages of HAProxy's SPOE: the requests and responses that they describe, shown to the firewall.
 
+use std::borrow::Cow;
+
 use tollgate_http1::{FieldList, Headers, header_lines};
 use tollgate_spop as spop;
 use tollgate_spop::{BodyExtent, Message, MessageError, NotifyId};
@@ -136,7 +138,7 @@ fn ask_response(
     let Some(outcome) = taken else { return Ok(Asked::Failed(SpoeAnswer::UnknownId)) };
     let body = whole_body(shared, response.body.bytes, response.body_extent());
     let head = InspectedResponse {
-        protocol,
+        protocol: &protocol,
         status: response.status,
         headers: Headers::of_fields(FieldList::new(list)),
         body: body.framing(),
@@ -151,13 +153,14 @@ fn ask_response(
     Ok(Asked::Verdict(notify, transaction, verdict))
 }
 
-/// The protocol of an HTTP version such as `1.1`.
-fn protocol(version: &[u8]) -> Result<&'static str, MessageError> {
+/// The protocol of an HTTP version such as `1.1`. HAProxy also sends versions that there are not, such as 4.0, which rules see.
+fn protocol(version: &[u8]) -> Result<Cow<'static, str>, MessageError> {
     Ok(match version {
-        b"1.1" => "HTTP/1.1",
-        b"1.0" => "HTTP/1.0",
-        b"2.0" | b"2" => "HTTP/2.0",
-        b"3.0" | b"3" => "HTTP/3.0",
+        b"1.1" => "HTTP/1.1".into(),
+        b"2" => "HTTP/2.0".into(),
+        &[major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'] => {
+            format!("HTTP/{}.{}", char::from(major), char::from(minor)).into()
+        }
         _ => return Err(MessageError::Invalid("version")),
     })
 }
