@@ -29,7 +29,7 @@ impl Forwarder {
         }
         if proxies.header == ForwardedHeader::XForwardedFor {
             let proto = headers.all("x-forwarded-proto").last();
-            found.is_tls = proto.and_then(|values| scheme(elements(values).last()?));
+            found.is_tls = proto.and_then(|values| scheme(list(values).last()?));
         }
         found
     }
@@ -45,36 +45,45 @@ struct Hop {
 fn hops(headers: Headers<'_>, header: ForwardedHeader) -> Vec<Hop> {
     match header {
         ForwardedHeader::XForwardedFor => {
-            let values = headers.all("x-forwarded-for").flat_map(elements);
+            let values = headers.all("x-forwarded-for").flat_map(list);
             values.map(|element| Hop { ip: address(element), is_tls: None }).collect()
         }
         ForwardedHeader::Forwarded => {
-            headers.all("forwarded").flat_map(elements).map(element_of_forwarded).collect()
+            headers.all("forwarded").flat_map(quoted_list).map(element_of_forwarded).collect()
         }
     }
 }
 
-/// Splits a list at its commas. A quote without an end reaches to the end of the value.
-fn elements(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    split(value, b',').into_iter()
+/// Splits a list of values that have no quotes at its commas.
+fn list(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Splits at a byte that is not in quotes.
-fn split(value: &[u8], separator: u8) -> Vec<&[u8]> {
+/// Splits a list at its commas that are not in quotes. A quote without an end is not one: otherwise a client's would hide the
+/// element that a proxy appends.
+fn quoted_list(value: &[u8]) -> Vec<&[u8]> {
+    split(value, b',').unwrap_or_else(|| list(value).collect())
+}
+
+/// Splits at a byte that is not in quotes; `None` if a quote has no end.
+fn split(value: &[u8], separator: u8) -> Option<Vec<&[u8]>> {
     let (mut is_quoted, mut is_escaped) = (false, false);
-    let parts = value.split(|&byte| {
-        let was_escaped = std::mem::replace(&mut is_escaped, is_quoted && byte == b'\\');
-        is_escaped &= !was_escaped;
-        is_quoted ^= byte == b'"' && !was_escaped;
-        byte == separator && !is_quoted
-    });
-    parts.map(<[u8]>::trim_ascii).collect()
+    let parts: Vec<_> = value
+        .split(|&byte| {
+            let was_escaped = std::mem::replace(&mut is_escaped, is_quoted && byte == b'\\');
+            is_escaped &= !was_escaped;
+            is_quoted ^= byte == b'"' && !was_escaped;
+            byte == separator && !is_quoted
+        })
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    (!is_quoted).then_some(parts)
 }
 
 /// An element of `Forwarded` (RFC 7239, section 4).
 fn element_of_forwarded(element: &[u8]) -> Hop {
     let mut hop = Hop { ip: None, is_tls: None };
-    for pair in split(element, b';') {
+    for pair in split(element, b';').unwrap_or_default() {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
         let (name, value) = (&pair[..at], &pair[at + 1..]);
         let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
@@ -142,6 +151,9 @@ mod tests {
             ("X-Forwarded-For: 192.0.2.1, unknown, 10.1.1.1\r\n", "10.1.1.1"),
             ("X-Forwarded-For: 192.0.2.1,\r\n", peer),
             ("X-Forwarded-For: 192.0.2.256\r\n", peer),
+            // A client's quote does not hide what the proxy has appended.
+            ("X-Forwarded-For: \", 192.0.2.1\r\n", "192.0.2.1"),
+            ("X-Forwarded-For: \"10.9.9.9, 192.0.2.1, 10.1.1.1\r\n", "192.0.2.1"),
             ("Forwarded: for=192.0.2.1\r\n", peer),
         ] {
             assert_eq!(client(ForwardedHeader::XForwardedFor, lines).0, expected, "{lines}");
@@ -167,6 +179,9 @@ mod tests {
                 Some(true),
             ),
             ("Forwarded: for=192.0.2.1, for=\"10.1.1.1\r\n", peer, None),
+            // A client's quote does not hide what the proxy has appended.
+            ("Forwarded: for=10.9.9.9;x=\", for=192.0.2.1\r\n", "192.0.2.1", None),
+            ("Forwarded: for=\"a, for=\"[2001:db8::1]\"\r\n", "2001:db8::1", None),
             ("X-Forwarded-For: 192.0.2.1\r\n", peer, None),
         ] {
             let found = client(ForwardedHeader::Forwarded, lines);
@@ -182,6 +197,7 @@ mod tests {
             ("X-Forwarded-Proto: https, HTTP\r\n", Some(false)),
             ("X-Forwarded-Proto: http\r\nX-Forwarded-Proto: wss\r\n", Some(true)),
             ("X-Forwarded-Proto: ftp\r\n", None),
+            ("X-Forwarded-Proto: \", https\r\n", Some(true)),
         ] {
             assert_eq!(client(ForwardedHeader::XForwardedFor, lines).1, is_tls, "{lines}");
         }

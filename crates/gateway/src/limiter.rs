@@ -59,7 +59,7 @@ impl Limiter {
         let mut clients = self.lock();
         let state = clients.get_or_insert_mut(key, || ClientState { paid_at: now, active: 0 });
         let passed = state.enter(limits, now);
-        if clients.len() > max_clients && clients.pop_lru().is_some() {
+        while clients.len() > max_clients && clients.pop_lru().is_some() {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         passed

@@ -19,6 +19,8 @@ const PACKET_BYTES_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Transport {
     socket: Socket,
+    /// Bytes that are sent before all others, those of TLS included.
+    first: Vec<u8>,
     /// `None`: plain.
     session: Option<Box<TlsSession>>,
     /// A read may find something. The poller reports once, and a read that does not fill its buffer has taken
@@ -52,6 +54,7 @@ impl Transport {
     pub fn new(socket: Socket) -> Self {
         Self {
             socket,
+            first: Vec::new(),
             session: None,
             is_readable: true,
             is_read_shut: false,
@@ -87,8 +90,25 @@ impl Transport {
         self.socket.take_error()
     }
 
-    /// Continues a TLS handshake. Returns true if none is in progress.
+    /// Sends `bytes` before all others, by [`handshake`](Self::handshake), which must be called until it is complete.
+    pub fn send_first(&mut self, bytes: Vec<u8>) {
+        self.first = bytes;
+    }
+
+    /// Returns true if the first bytes are sent.
+    fn flush_first(&mut self) -> io::Result<bool> {
+        if !self.first.is_empty() {
+            let count = self.count_sent(try_io(|| self.socket.send_more(&self.first)))?;
+            self.first.drain(..count);
+        }
+        Ok(self.first.is_empty())
+    }
+
+    /// Continues a TLS handshake, after the first bytes. Returns true if neither is in progress.
     pub fn handshake(&mut self) -> io::Result<bool> {
+        if !self.flush_first()? {
+            return Ok(false);
+        }
         let Some(session) = self.session.as_mut().filter(|session| session.is_handshaking()) else {
             return Ok(true);
         };
@@ -100,7 +120,8 @@ impl Transport {
 
     #[inline]
     pub fn is_handshaking(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_handshaking())
+        !self.first.is_empty()
+            || self.session.as_ref().is_some_and(|session| session.is_handshaking())
     }
 
     /// True if the TLS handshake resumed an earlier session.
@@ -150,8 +171,9 @@ impl Transport {
     /// once set. Repeated calls cost nothing.
     #[inline]
     pub fn watch(&mut self, poller: &Poller, token: u64, writable: bool) -> io::Result<()> {
-        let writable =
-            writable || self.session.as_ref().is_some_and(|session| session.wants_write());
+        let writable = writable
+            || !self.first.is_empty()
+            || self.session.as_ref().is_some_and(|session| session.wants_write());
         let interest = if writable { Interest::BothEdge } else { Interest::ReadableEdge };
         match self.watches_writable {
             Some(watched) if watched || !writable => return Ok(()),
@@ -190,8 +212,11 @@ impl Transport {
         Ok(())
     }
 
-    /// Sends pending TLS records, such as those of a handshake. Returns true if none are left.
+    /// Sends pending TLS records, such as those of a handshake, after the first bytes. Returns true if none are left.
     pub fn flush(&mut self) -> io::Result<bool> {
+        if !self.flush_first()? {
+            return Ok(false);
+        }
         self.session.as_mut().map_or(Ok(true), |session| session.flush(&self.socket))
     }
 
@@ -249,11 +274,6 @@ impl Transport {
     /// The address of this end of a connection over TCP.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_address()
-    }
-
-    /// Sends bytes in front of a TLS session or other bytes that follow at once. Returns how many fit into the socket.
-    pub fn send_ahead(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.count_sent(try_io(|| self.socket.send_more(bytes)))
     }
 
     /// Reads bytes in front of a TLS session, which are received again.
@@ -381,7 +401,7 @@ mod tests {
     use tollgate_net::Events;
 
     use super::*;
-    use crate::{Certificate, CertificateFiles, ServerOptions, TlsVersion};
+    use crate::{Certificate, CertificateFiles, ClientOptions, ServerOptions, TlsVersion, Trust};
 
     /// Deadline that turns a hang into a failure.
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -399,6 +419,33 @@ mod tests {
         let options =
             ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: &[] };
         TlsServer::new(vec![certificate], &options).unwrap()
+    }
+
+    #[test]
+    fn first_bytes_precede_the_handshake_whatever_is_called_first() {
+        let options = ClientOptions {
+            name: "a.example",
+            trust: &Trust::All,
+            identity: None,
+            protocols: &[],
+            version: None,
+            resume: false,
+        };
+        let tls = TlsClient::new(&options).unwrap();
+        for call in [Transport::flush, Transport::handshake] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let socket = Socket::from(OwnedFd::from(near));
+            let mut transport = Transport::connecting(socket, Some(tls.connect().unwrap()));
+            transport.send_first(b"first".to_vec());
+            assert!(transport.is_handshaking());
+            assert!(call(&mut transport).is_ok());
+            transport.handshake().unwrap();
+            // A record of the handshake.
+            let mut received = [0; 7];
+            far.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"first\x16\x03");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::rules::Rules;
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
 const OPTIONS_RULE: u64 = 4_000_000_000;
-const PAGE_BYTES_MAX: u64 = 1 << 20;
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 const RATIO_MAX: u32 = 100;
 /// Settings that rule files may change.
 const DEFAULTS: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
@@ -365,7 +365,7 @@ fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
 }
 
 impl Page {
-    /// Reads a page of at most 1 MiB, whose type is that of its extension.
+    /// Reads a page of at most 64 KiB, whose type is that of its extension.
     pub fn read(name: &Located<String>, folder: &Path) -> Result<Self, InvalidValue> {
         let path = folder.join(&**name);
         let mut page = Vec::new();
@@ -376,7 +376,7 @@ impl Page {
             return Err(InvalidValue::at(name, message).with_source(source));
         }
         if page.len() as u64 > PAGE_BYTES_MAX {
-            let message = format!("the page `{}` is larger than 1 MiB", path.display());
+            let message = format!("the page `{}` is larger than 64 KiB", path.display());
             return Err(InvalidValue::at(name, message));
         }
         let media_type = name.ends_with(".html").then_some("text/html");

@@ -318,8 +318,6 @@ enum CheckError {
 #[derive(Debug)]
 struct Probe {
     transport: Transport,
-    /// Header of the PROXY protocol that is to be sent first.
-    preface: Vec<u8>,
     /// Bytes to send. They are retained, as a connection on which some were sent was established.
     out: SendBuffer,
     exchange: Exchange,
@@ -351,7 +349,7 @@ struct Http2Exchange {
 const READ_BYTES: usize = 4096;
 
 impl Probe {
-    fn new(transport: Transport, backend: &CheckedBackend) -> Self {
+    fn new(mut transport: Transport, backend: &CheckedBackend) -> Self {
         let mut out = SendBuffer::default();
         let host = &backend.host;
         let exchange = match (&backend.check.request, backend.protocol) {
@@ -374,25 +372,18 @@ impl Probe {
             }
         };
         let header = |version| proxy_protocol::write(version, None, None);
-        let preface = backend.proxy_protocol.map(header).unwrap_or_default();
-        Self { transport, preface, out, exchange }
+        if let Some(header) = backend.proxy_protocol.map(header) {
+            transport.send_first(header);
+        }
+        Self { transport, out, exchange }
     }
 
     /// Continues as far as possible without blocking. Returns the result once there is one.
     fn advance(&mut self) -> Option<Result<(), CheckError>> {
-        if !self.preface.is_empty() {
-            match self.transport.send_ahead(&self.preface) {
-                Ok(count) => drop(self.preface.drain(..count)),
-                Err(error) => return Some(Err(CheckError::Connect(error))),
-            }
-            if !self.preface.is_empty() {
-                return None;
-            }
-        }
         match self.transport.handshake() {
             Ok(true) => {}
             Ok(false) => return None,
-            Err(error) if is_connect_error(&error) => {
+            Err(error) if is_connect_error(&error) || !self.transport.is_tls() => {
                 return Some(Err(CheckError::Connect(error)));
             }
             Err(error) => return Some(Err(CheckError::Handshake(error))),

@@ -30,13 +30,24 @@ impl FromIterator<IpNet> for Networks {
     }
 }
 
-/// Parses `192.0.2.1` or `192.0.2.0/24`, whose address has no bits behind the prefix.
+/// Parses `192.0.2.1` or `192.0.2.0/24`, whose address has no bits behind the prefix. Networks of IPv4 addresses in the form of
+/// IPv6 are networks of these addresses.
 pub(super) fn network(text: &str) -> Option<IpNet> {
-    match IpAddr::from_str(text) {
-        Ok(ip) => Some(ip.to_canonical().into()),
-        Err(_) => text.parse().ok().filter(|network: &IpNet| network.addr() == network.network()),
+    if let Ok(ip) = IpAddr::from_str(text) {
+        return Some(ip.to_canonical().into());
     }
+    let network: IpNet = text.parse().ok()?;
+    let mapped = network.addr().to_canonical();
+    let prefix = network.prefix_len().checked_sub(MAPPED_PREFIX);
+    let network = match (network, mapped, prefix) {
+        (IpNet::V6(_), IpAddr::V4(_), Some(prefix)) => IpNet::new(mapped, prefix).ok()?,
+        _ => network,
+    };
+    (network.addr() == network.network()).then_some(network)
 }
+
+/// Length of the prefix of IPv4 addresses in the form of IPv6, `::ffff:0:0/96`.
+const MAPPED_PREFIX: u8 = 96;
 
 #[cfg(test)]
 mod tests {
@@ -67,5 +78,13 @@ mod tests {
             assert_eq!(network(text), None, "{text}");
         }
         assert_eq!(network("::/0"), "::/0".parse().ok());
+    }
+
+    #[test]
+    fn mapped_networks_are_those_of_ipv4() {
+        assert_eq!(network("::ffff:192.0.2.0/120"), "192.0.2.0/24".parse().ok());
+        assert_eq!(network("::ffff:0.0.0.0/96"), "0.0.0.0/0".parse().ok());
+        assert_eq!(network("::ffff:192.0.2.1/120"), None);
+        assert!(Networks::parse(&["::ffff:192.0.2.0/120"]).contain([192, 0, 2, 9].into()));
     }
 }

@@ -342,6 +342,14 @@ impl Trust {
         }
     }
 
+    /// True if this peer describes clients in `header`. Proxies may hand on the other header as a client has sent it.
+    pub(crate) fn includes_header(&self, peer: Option<IpAddr>, header: ForwardedHeader) -> bool {
+        match self {
+            Self::Proxies(proxies) => header == proxies.header && self.includes(peer),
+            Self::Nobody | Self::Everybody => self.includes(peer),
+        }
+    }
+
     /// True if headers of this peer that describe clients are kept.
     pub(crate) fn includes(&self, peer: Option<IpAddr>) -> bool {
         *self == Self::Everybody || self.proxies(peer).is_some()

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tollgate_http1::FieldList;
 use tollgate_waf::{Direction, Next};
@@ -20,6 +21,9 @@ use crate::log;
 
 /// Copies of one thread. A request beyond it is not inspected out of band, and counted.
 const COPIES_MAX: usize = 4096;
+
+/// Time for the copies that are left at the end of the gateway. The others are not inspected, and counted.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// The name of the counter of requests that were not inspected out of band.
 const DROPPED: &str = "out_of_band";
@@ -42,11 +46,15 @@ struct Shared {
     bytes: AtomicUsize,
     /// Lines that the audit log dropped.
     dropped_lines: AtomicU64,
+    /// No further rule runs.
+    is_over: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Runner {
     tasks: Sender<Task>,
+    /// Its sender is dropped at the end of the thread.
+    end: Receiver<()>,
     handle: JoinHandle<()>,
 }
 
@@ -210,10 +218,13 @@ impl OutOfBand {
 }
 
 impl Drop for OutOfBand {
-    /// Waits until the requests that have their answers are inspected.
+    /// Waits until the requests that have their answers are inspected, for some time.
     fn drop(&mut self) {
-        if let Some(Runner { tasks, handle }) = self.runner.take() {
+        if let Some(Runner { tasks, end, handle }) = self.runner.take() {
             drop(tasks);
+            if end.recv_timeout(END_TIME) == Err(RecvTimeoutError::Timeout) {
+                self.shared.is_over.store(true, Ordering::Relaxed);
+            }
             // A panic of the engine does not end the thread.
             handle.join().ok();
         }
@@ -227,12 +238,14 @@ impl Runner {
         shared: &Arc<Shared>,
     ) -> std::io::Result<Self> {
         let (tasks, received) = mpsc::channel();
+        let (ends, end) = mpsc::channel::<()>();
         let shared = Arc::clone(shared);
-        let name = format!("waf-later-{thread}");
-        let handle = thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&received, thread, audit.as_ref(), &shared))?;
-        Ok(Self { tasks, handle })
+        let handle =
+            thread::Builder::new().name(format!("waf-band-{thread}")).spawn(move || {
+                run(&received, thread, audit.as_ref(), &shared);
+                drop(ends);
+            })?;
+        Ok(Self { tasks, end, handle })
     }
 }
 
@@ -249,9 +262,12 @@ fn run(tasks: &Receiver<Task>, thread: usize, audit: Option<&AuditFile>, shared:
                 audit = file.as_ref().map(AuditWriter::new);
                 engines.drop_unused();
             }
+            Task::Inspect(copy, _) if shared.is_over.load(Ordering::Relaxed) => {
+                copy.firewall.counters.count_dropped(thread, DROPPED);
+            }
             Task::Inspect(copy, outcome) => {
                 let inspect = AssertUnwindSafe(|| {
-                    let inspection = copy.inspect(&mut engines);
+                    let inspection = copy.inspect(&mut engines, &shared.is_over);
                     engines.end(inspection, &outcome, audit.as_mut(), thread);
                 });
                 if catch_unwind(inspect).is_err() {
@@ -268,7 +284,7 @@ fn run(tasks: &Receiver<Task>, thread: usize, audit: Option<&AuditFile>, shared:
 }
 
 impl CopiedRequest {
-    fn inspect(&self, engines: &mut Engines) -> Inspection {
+    fn inspect(&self, engines: &mut Engines, is_over: &Arc<AtomicBool>) -> Inspection {
         let body = WholeBody { bytes: &self.body, is_truncated: self.extent != BodyExtent::Whole };
         let context = RequestContext {
             head: InspectedHead::of_list(&self.head, &self.protocol, body.framing()),
@@ -282,6 +298,7 @@ impl CopiedRequest {
         // The number is for requests without a name.
         let (mut inspection, _) =
             Inspection::begin(&self.firewall, transaction, worker, &context, (0, 0));
+        inspection.session.cancel_by(Arc::clone(is_over));
         let mut next = Next::Hold;
         if !body.bytes.is_empty() {
             next = inspection.body(Direction::Request, body.bytes);

@@ -9,7 +9,9 @@ use super::{
     ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
     is_streaming,
 };
-use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route, Variables};
+use crate::config::{
+    Forwarded, ForwardedHeader, HeaderEdits, PathForm, Requests, Route, Variables,
+};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +123,7 @@ pub(crate) fn render_request(
         }
         if name.eq_ignore_ascii_case("host")
             || is_hop_by_hop(name)
-            || is_replaced(name, forwarded, is_trusted)
+            || is_replaced(name, forwarded, client.ip)
             || (!requests.underscores && name.contains('_'))
             || removed.iter().any(|removed| is_same_cgi_name(name, removed))
             || (name.eq_ignore_ascii_case("expect") && head.version == Version::Http10)
@@ -252,15 +254,20 @@ fn is_forwarded_header(name: &str) -> bool {
 
 /// True if a client's header of this name is dropped or becomes a part of the gateway's own. Backends that read
 /// headers as CGI variables treat `X_Forwarded_For` as the same name, so it is dropped, too.
-fn is_replaced(name: &str, forwarded: &Forwarded, is_trusted: bool) -> bool {
+fn is_replaced(name: &str, forwarded: &Forwarded, client: Option<IpAddr>) -> bool {
+    if !matches!(name.len(), 9 | 15 | 16 | 17) {
+        return false;
+    }
+    let header =
+        if name.len() == 9 { ForwardedHeader::Forwarded } else { ForwardedHeader::XForwardedFor };
+    let is_trusted = forwarded.trust.includes_header(client, header);
     let is = |known: &str| {
         name.eq_ignore_ascii_case(known) || (!is_trusted && is_same_cgi_name(name, known))
     };
     match name.len() {
-        15 if is(FOR) => !is_trusted || forwarded.x_forwarded,
-        16 | 17 => is(PROTO) || is(HOST),
-        9 if is("Forwarded") => !is_trusted || forwarded.forwarded,
-        _ => false,
+        9 => is("Forwarded") && (!is_trusted || forwarded.forwarded),
+        15 => is(FOR) && (!is_trusted || forwarded.x_forwarded),
+        _ => is(PROTO) || is(HOST),
     }
 }
 
@@ -278,7 +285,7 @@ fn push_forwarded(
     edits: &HeaderEdits,
     client: &ClientInfo<'_>,
 ) {
-    let is_trusted = forwarded.trust.includes(client.ip);
+    let is_trusted = forwarded.trust.includes_header(client.ip, ForwardedHeader::XForwardedFor);
     let scheme: &[u8] = if client.is_tls { b"https" } else { b"http" };
     if forwarded.x_forwarded && !edits.affect(FOR) {
         let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
@@ -294,6 +301,7 @@ fn push_forwarded(
         }
     }
     if forwarded.forwarded && !edits.affect("Forwarded") {
+        let is_trusted = forwarded.trust.includes_header(client.ip, ForwardedHeader::Forwarded);
         let element = forwarded_element(host, scheme, client);
         push_list(writer, head, "Forwarded", &element, is_trusted);
     }

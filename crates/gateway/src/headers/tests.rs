@@ -1,7 +1,10 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route, Trust, Variables};
+use crate::config::{
+    Forwarded, ForwardedHeader, HeaderEdits, Networks, PathForm, PoolId, Requests, Route, Trust,
+    TrustedProxies, Variables,
+};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
@@ -224,6 +227,23 @@ fn forwarded_headers_of_trusted_client_are_sent_once_and_cannot_be_removed() {
             format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1{peer}\r\n{once}")
         );
     }
+}
+
+#[test]
+fn proxies_are_trusted_with_the_header_that_they_write() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\n\
+        Forwarded: for=10.0.0.1\r\n\r\n";
+    let sent = |header| {
+        let networks = Networks::parse(&["192.0.2.7"]);
+        let trust = Trust::Proxies(TrustedProxies { networks, header });
+        forward(head, &route(), &Forwarded { trust, ..NO_FORWARDED }).0
+    };
+    let own = "GET / HTTP/1.1\r\nHost: a\r\n";
+    assert_eq!(
+        sent(ForwardedHeader::XForwardedFor),
+        format!("{own}X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\n\r\n")
+    );
+    assert_eq!(sent(ForwardedHeader::Forwarded), format!("{own}Forwarded: for=10.0.0.1\r\n\r\n"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io;
 
 use super::http2::StreamEnd;
 use super::keys::UpstreamKey;
+use super::link::Link;
 use super::transaction::{BackendState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::{BackendPlace, Upstream, Work};
@@ -106,8 +107,10 @@ impl Turn<'_> {
                     shared.upstreams[place.generation].pool(place.pool).proxy_protocol
                 {
                     let destination = client.destination(&shared.http2);
-                    shared.upstreams[at].preface =
-                        proxy_protocol::write(version, client.source(), destination);
+                    let header = proxy_protocol::write(version, client.source(), destination);
+                    if let Link::Connection(transport) = &mut shared.upstreams[at].link {
+                        transport.send_first(header);
+                    }
                 }
                 Ok(at)
             }

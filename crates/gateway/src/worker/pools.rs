@@ -45,25 +45,22 @@ impl Shared {
     pub(super) fn advance_handshake(&mut self, at: UpstreamKey) -> Result<bool, Reason> {
         let upstream = &mut self.upstreams[at];
         let Link::Connection(transport) = &mut upstream.link else { return Ok(true) };
-        if !upstream.preface.is_empty() {
-            match transport.send_ahead(&upstream.preface) {
-                Ok(count) => drop(upstream.preface.drain(..count)),
-                Err(_) => return Err(Reason::ConnectFailed),
-            }
-            if !upstream.preface.is_empty() {
-                return Ok(false);
-            }
-        }
         if !transport.is_handshaking() {
             return Ok(true);
         }
         let place = upstream.place;
         match transport.handshake() {
             Ok(false) => Ok(false),
+            Ok(true) if !transport.is_tls() => Ok(true),
             Ok(true) => {
                 let is_resumed = transport.is_resumed();
                 self.backend_counters(place).handshakes.count(is_resumed);
                 Ok(true)
+            }
+            Err(error) if !transport.is_tls() => {
+                upstream.failure =
+                    Some(format!("cannot send the header of the PROXY protocol: {error}"));
+                Err(Reason::ConnectFailed)
             }
             Err(error) => {
                 let reason = match certificate_rejection(&error) {

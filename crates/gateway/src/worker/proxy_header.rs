@@ -37,7 +37,7 @@ impl Exchange {
                 }
                 header => header,
             },
-            Ok(Received::Nothing) => return Next::Wait,
+            Ok(Received::Nothing) => return Next::Continue,
             // As checks of a port do.
             Ok(Received::End) | Err(_) => return Next::Close,
         };

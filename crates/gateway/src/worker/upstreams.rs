@@ -28,9 +28,7 @@ pub(super) struct Upstream {
     pub(super) is_reused: bool,
     /// No byte of a request or a response was sent or received yet.
     pub(super) is_connecting: bool,
-    /// Header of the PROXY protocol that is to be sent first.
-    pub(super) preface: Vec<u8>,
-    /// Cause of a failed TLS handshake or HTTP/2 connection.
+    /// Cause of a failed TLS handshake or HTTP/2 connection, or of a header of the PROXY protocol that was not sent.
     pub(super) failure: Option<String>,
     /// The received part of an incomplete response head.
     pub(super) partial_head: Vec<u8>,
@@ -58,7 +56,6 @@ impl Upstream {
             work: Work::Idle,
             is_reused: false,
             is_connecting: true,
-            preface: Vec::new(),
             failure: None,
             partial_head: Vec::new(),
             idle_since: now,

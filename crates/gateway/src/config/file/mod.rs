@@ -43,7 +43,7 @@ pub(super) struct ConfigFile {
     pub(super) requests: Option<RequestsFile>,
     /// Headers that describe the client and this gateway to backends.
     pub(super) forwarded: Option<ForwardedFile>,
-    /// Files whose content is the body of the gateway's own errors, by status from 400 to 599, of at most 1 MiB: `{ 502: down.html }`.
+    /// Files whose content is the body of the gateway's own errors, by status from 400 to 599, of at most 64 KiB: `{ 502: down.html }`.
     /// `.html` is sent as HTML, others as text. Responses of backends, of `respond` and of the firewall keep their bodies. Default: a line of text.
     pub(super) error_pages: Option<BTreeMap<u16, Located<String>>>,
     /// Access log. Default: none.
