@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run help install deb crates packages test lint format circles documentation systems cluster-test fidelity fuzz differential bench soak truth batch site clean
+.PHONY: run help install deb crates packages test lint format circles documentation systems envoy-releases cluster-test fidelity fuzz differential bench soak truth batch site clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup

@@ -9,10 +9,11 @@ use crate::go_ftw::start_backend;
 use crate::support::{Workspace, wait_until};
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -56,17 +57,16 @@ pub(crate) struct Envoy {
 
 impl Envoy {
     pub(crate) fn start(workspace: &Workspace, waf: &str) -> Self {
-        Self::start_with(workspace, waf, "")
+        Self::start_with(workspace, waf, "", start_backend().port())
     }
 
     /// `routes` precede the one to the backend.
-    fn start_with(workspace: &Workspace, waf: &str, routes: &str) -> Self {
+    fn start_with(workspace: &Workspace, waf: &str, routes: &str, backend_port: u16) -> Self {
         let (port, admin, folder) = (free_port(), free_port(), workspace.path(""));
-        let backend = start_backend();
         workspace.write("rules.conf", RULES);
         let listener = listener(port, waf, routes, &folder);
         workspace.write("listeners.yaml", &listener);
-        let (here, backend_port) = (folder.display(), backend.port());
+        let here = folder.display();
         let bootstrap = format!(
             r#"
 node: {{ id: test, cluster: test }}
@@ -167,6 +167,7 @@ resources:
               "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
               stat_prefix: site
               codec_type: AUTO
+              upgrade_configs: [{{ upgrade_type: other }}]
               http_protocol_options: {{ enable_trailers: true }}
               access_log:
                 - name: file
@@ -443,6 +444,115 @@ fn streams_that_are_reset_during_an_inspection_disturb_no_other() {
     assert_eq!(envoy.status(&post("/", FORM, &(body + "&q=attack"))), "403");
 }
 
+/// A backend that answers each head at once: with 101 and an echo if it has `X-Switch`, otherwise with 200. Sends what it received on each
+/// connection, at its end.
+fn start_plain_backend() -> (u16, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    let (ended, connections) = mpsc::channel();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                let (mut received, mut piece) = (Vec::new(), [0; 4096]);
+                let mut switched = None;
+                while let Ok(count @ 1..) = client.read(&mut piece) {
+                    received.extend_from_slice(&piece[..count]);
+                    let text = String::from_utf8_lossy(&received);
+                    let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
+                    let answer = match switched {
+                        Some(true) => piece[..count].to_vec(),
+                        Some(false) => continue,
+                        None if header(head, "x-switch").is_some() => {
+                            let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n";
+                            format!("{switch}{rest}").into_bytes()
+                        }
+                        None => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
+                    };
+                    switched.get_or_insert(header(head, "x-switch").is_some());
+                    if client.write_all(&answer).is_err() {
+                        break;
+                    }
+                }
+                // An error means that the test has ended.
+                ended.send(String::from_utf8_lossy(&received).into_owned()).ok();
+            });
+        }
+    });
+    (port, connections)
+}
+
+const UPGRADE: &str =
+    "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: other\r\n";
+
+#[test]
+fn bytes_behind_an_upgrade_pass_only_once_it_is_accepted() {
+    let workspace = Workspace::concurrent();
+    let (backend, connections) = start_plain_backend();
+    let envoy = Envoy::start_with(&workspace, WAF, "", backend);
+    // The backend ignores the upgrade, and would read a second request.
+    let (status, _) = exchange(
+        envoy.server.port,
+        format!("{UPGRADE}\r\nGET /?q=attack HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
+    );
+    assert_eq!(status, "200");
+    let received = connections.recv_timeout(PATIENCE).expect("a connection");
+    assert!(received.contains("GET /upgrade") && !received.contains("attack"), "{received}");
+    // Envoy has its body as bytes of the tunnel.
+    let body = "Transfer-Encoding: chunked\r\n\r\n8\r\nq=attack\r\n0\r\n\r\n";
+    let request = format!("{UPGRADE}Content-Type: {FORM}\r\n{body}");
+    assert_eq!(envoy.status(request.as_bytes()), "200");
+    let received = connections.recv_timeout(PATIENCE).expect("a connection");
+    assert!(received.contains("GET /upgrade") && !received.contains("attack"), "{received}");
+    // A tunnel, with bytes before it is open and after.
+    let mut stream = connect(envoy.server.port);
+    stream
+        .write_all(format!("{UPGRADE}X-Switch: yes\r\n\r\nearly").as_bytes())
+        .expect("it is sent");
+    let until = |last: &str, stream: &mut TcpStream| {
+        let (mut text, mut piece) = (String::new(), [0; 4096]);
+        while !text.ends_with(last) {
+            let count = stream.read(&mut piece).expect("an echo");
+            assert!(count > 0, "{text}");
+            text += &String::from_utf8_lossy(&piece[..count]);
+        }
+        text
+    };
+    assert!(until("early", &mut stream).starts_with("HTTP/1.1 101 "));
+    stream.write_all(b"late").expect("it is sent");
+    assert_eq!(until("late", &mut stream), "late");
+    drop(stream);
+    let partial = "dynamicmodulescustom.waf_partial";
+    assert!(wait_until(PATIENCE, || envoy.counter(partial) == 1), "the tunnel");
+    assert_eq!(envoy.counter("dynamicmodulescustom.waf_faults"), 0);
+}
+
+#[test]
+fn grpc_passes_uninspected_only_where_the_configuration_says_so() {
+    let workspace = Workspace::concurrent();
+    let (backend, _connections) = start_plain_backend();
+    let envoy = Envoy::start_with(&workspace, WAF, "", backend);
+    let headers = "Content-Type: application/grpc\r\nTransfer-Encoding: chunked\r\n";
+    let whole = |extra: &str| post_head("/", &format!("{headers}{extra}")) + "1\r\na\r\n0\r\n\r\n";
+    let coded = whole("Content-Encoding: gzip\r\n");
+    let count =
+        |envoy: &Envoy, name: &str| envoy.counter(&format!("dynamicmodulescustom.waf_{name}"));
+    // Envoy sends blocks of gRPC with status 200.
+    envoy.status(coded.as_bytes());
+    assert!(wait_until(PATIENCE, || count(&envoy, "over_limit") == 1));
+    assert_eq!(envoy.status(whole("").as_bytes()), "200");
+    assert_eq!(count(&envoy, "partial"), 0);
+    let workspace = Workspace::concurrent();
+    let waf = "{rules: [rules.conf], request_body: {inspect: false}}";
+    let envoy = Envoy::start_with(&workspace, waf, "", backend);
+    // A stream, whose response precedes the end of the request.
+    let open = post_head("/", headers) + "1\r\na\r\n";
+    assert_eq!(envoy.status(open.as_bytes()), "200");
+    assert!(wait_until(PATIENCE, || count(&envoy, "partial") == 1));
+    envoy.status(&get("/?q=attack", "Content-Type: application/grpc\r\n"));
+    assert!(wait_until(PATIENCE, || count(&envoy, "blocked") == 1));
+}
+
 #[test]
 fn routes_have_configurations_of_their_own() {
     let workspace = Workspace::concurrent();
@@ -462,7 +572,7 @@ fn routes_have_configurations_of_their_own() {
     };
     let json = r#"{"mode": "detection-only", "rules": ["rules.conf"]}"#;
     let routes = of_route("/off", "mode: off") + &of_route("/detects", json);
-    let envoy = Envoy::start_with(&workspace, WAF, &routes);
+    let envoy = Envoy::start_with(&workspace, WAF, &routes, start_backend().port());
     assert_eq!(envoy.status(&get("/?q=attack", "")), "403");
     assert_eq!(envoy.status(&get("/off?q=attack", "")), "200");
     assert!(envoy.accessed("/off?q=attack").starts_with("200 via_upstream - - - - -"));

@@ -8,12 +8,16 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Versions of the interface: of Envoy 1.38 and 1.39, and of 1.40.
 const VERSION_1: &CStr = c"v0.1.0";
 const VERSION_2: &CStr = c"v0.2.0";
 /// A function that Envoy has since 1.40.
 const SINCE_VERSION_2: &CStr = c"envoy_dynamic_module_callback_http_set_dynamic_metadata_struct";
+
+/// A function that Envoy has since 1.39.
+const SINCE_1_39: &CStr = c"envoy_dynamic_module_callback_http_filter_config_increment_counter";
 
 /// Bytes of one side, valid during the call to which they belong.
 #[repr(C)]
@@ -66,7 +70,7 @@ pub(crate) enum Attribute {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Level {
     Debug = 1,
-    Info = 2,
+    Warn = 3,
     Error = 4,
 }
 
@@ -147,10 +151,16 @@ functions! {
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+static HAS_ONE_CONTINUE: AtomicBool = AtomicBool::new(false);
 
 /// Envoy's functions.
 pub(crate) fn functions() -> &'static Functions {
     FUNCTIONS.get().unwrap_or_else(|| unreachable!("Envoy loads the module before it uses it"))
+}
+
+/// True for Envoy 1.38: a response that waits never continues if a part of its request is forwarded meanwhile.
+pub(crate) fn has_one_continue() -> bool {
+    HAS_ONE_CONTINUE.load(Ordering::Relaxed)
 }
 
 /// Looks up Envoy's functions. Returns the version of its interface, or an error text.
@@ -161,9 +171,10 @@ pub(crate) fn load() -> Result<&'static CStr, String> {
 
 pub(crate) fn load_with(find: impl Fn(&CStr) -> *mut c_void) -> Result<&'static CStr, String> {
     let version = if find(SINCE_VERSION_2).is_null() { VERSION_1 } else { VERSION_2 };
-    let functions = Functions::find(find).map_err(|missing| {
+    let functions = Functions::find(&find).map_err(|missing| {
         format!("cannot run in this Envoy: it has no {missing}; use Envoy 1.38, 1.39 or 1.40")
     })?;
+    HAS_ONE_CONTINUE.store(find(SINCE_1_39).is_null(), Ordering::Relaxed);
     FUNCTIONS.get_or_init(|| functions);
     Ok(version)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Counters {
     pub(crate) blocked: Counter,
     /// Requests that were not blocked, in which a rule matched that is to be logged.
     pub(crate) detected: Counter,
-    /// Messages of which a part passed without inspection.
+    /// Streams of which a part passed without inspection.
     pub(crate) partial: Counter,
     /// Requests in which a limit was reached.
     pub(crate) over_limit: Counter,
@@ -70,7 +70,7 @@ pub(crate) fn parse(text: &[u8], place: &str) -> Result<Option<Arc<Waf>>, String
     let (waf, warnings) =
         Waf::parse(text, place, Path::new("")).map_err(|error| with_causes(&error))?;
     for warning in warnings {
-        log(Level::Info, &format!("tollgate: {warning}"));
+        log(Level::Warn, &format!("tollgate: {warning}"));
     }
     if let Some(waf) = &waf {
         waf.rules.warm_up(concurrency());

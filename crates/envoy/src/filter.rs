@@ -8,14 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tollgate_firewall::{BlockResponse, Engine, Engines, OnFault, Rules};
-use tollgate_waf::{BodyLength, Direction, Extent, Intervention, Next};
+use tollgate_waf::{Direction, Extent, Intervention, Next};
 
-use crate::abi::{Attribute, Fields, Level, Received};
+use crate::abi::{Attribute, Fields, Level, Received, has_one_continue};
 use crate::config::{FilterConfig, RouteConfig};
-use crate::helper::{self, WayBack};
+use crate::helper::{self, Lent, Refused};
 use crate::host::{Stream, log, logs};
 use crate::inspection::{Inspection, Request};
-use crate::message::{Head, address, protocol};
+use crate::message::{Head, Tunnel, address, protocol};
 
 /// Bytes that Envoy may keep of a message beyond those that are inspected: those that arrive together.
 const BEYOND_LIMIT_BYTES: u64 = 1 << 20;
@@ -91,6 +91,11 @@ pub(crate) struct Response {
 pub(crate) struct Filter {
     config: Arc<FilterConfig>,
     state: State,
+    has_request_ended: bool,
+    /// A tunnel for which the request asks, until a response opens it.
+    asked: Option<Tunnel>,
+    /// Bytes for the tunnel wait for its opening.
+    holds_tunnel: bool,
 }
 
 #[derive(Debug)]
@@ -99,14 +104,20 @@ enum State {
     New,
     Inspected(Box<Inspection>),
     /// The helper has the inspection, for a message that waits.
-    Lent(Direction, Arc<WayBack>),
+    Lent(Direction, Lent),
     /// The request is not inspected, or not any more.
     Ignored,
 }
 
 impl Filter {
     pub(crate) fn new(config: Arc<FilterConfig>) -> Self {
-        Self { config, state: State::New }
+        Self {
+            config,
+            state: State::New,
+            has_request_ended: false,
+            asked: None,
+            holds_tunnel: false,
+        }
     }
 
     /// Takes the head of a request. `is_end`: it has neither body nor trailers.
@@ -117,6 +128,7 @@ impl Filter {
         is_end: bool,
     ) -> Answer {
         self.state = State::Ignored;
+        self.has_request_ended = is_end;
         let Some(waf) = route.map_or(&self.config.waf, |route| &route.waf).clone() else {
             return Answer::Forward;
         };
@@ -125,6 +137,8 @@ impl Filter {
         }
         let head = Head(stream.fields(Fields::RequestHeaders));
         let name = THREAD.with_borrow_mut(|thread| thread.name(head.get("x-request-id")));
+        self.asked = head.tunnel();
+        let is_end = is_end || self.asked.is_some();
         let request = Request {
             body: head.body_length(is_end),
             head: &head,
@@ -136,8 +150,6 @@ impl Filter {
         stream.count(self.config.counters.inspected, 1);
         let (inspection, next) =
             with_engine(&waf.rules, |engine| Inspection::begin(&waf, name, &request, engine));
-        // A tunnel, or a stream of gRPC, whose body goes on without inspection.
-        let is_end = is_end || request.body == BodyLength::None;
         self.continue_with(stream, Box::new(inspection), Direction::Request, next, is_end)
     }
 
@@ -152,12 +164,29 @@ impl Filter {
             stream.set_field(Fields::ResponseHeaders, header, &inspection.name);
         }
         let head = Head(stream.fields(Fields::ResponseHeaders));
+        let opens = self.asked.is_some_and(|tunnel| tunnel.is_opened_by(head.status()));
+        if opens {
+            self.asked = None;
+        }
+        let is_end = is_end || opens;
         let body = head.body_length(is_end);
         let rules = Arc::clone(&inspection.waf.rules);
         let next =
             with_engine(&rules, |engine| inspection.response_head(&head, body, &mut engine.worker));
-        let is_end = is_end || body == BodyLength::None;
         self.continue_with(stream, inspection, Direction::Response, next, is_end)
+    }
+
+    /// True once, if bytes of the request wait for a tunnel that is open now.
+    pub(crate) fn takes_held_tunnel(&mut self) -> bool {
+        self.asked.is_none() && std::mem::take(&mut self.holds_tunnel)
+    }
+
+    /// Message that waits for the helper.
+    pub(crate) fn waiting(&self) -> Option<Direction> {
+        match &self.state {
+            State::Lent(direction, _) => Some(*direction),
+            State::New | State::Inspected(_) | State::Ignored => None,
+        }
     }
 
     /// Takes the pieces of a body that came together.
@@ -167,6 +196,7 @@ impl Filter {
         direction: Direction,
         is_end: bool,
     ) -> Answer {
+        self.has_request_ended |= is_end && direction == Direction::Request;
         let mut inspection = match self.take(direction) {
             Ok(inspection) => inspection,
             Err(answer) => return answer,
@@ -175,7 +205,18 @@ impl Filter {
             Direction::Request => Received::Request,
             Direction::Response => Received::Response,
         });
-        let mut next = Next::Pass;
+        if direction == Direction::Request {
+            // A backend that ignores the upgrade would read these bytes as another request.
+            if self.asked == Some(Tunnel::Upgrade) {
+                self.state = State::Inspected(inspection);
+                self.holds_tunnel = true;
+                return Answer::Wait;
+            }
+            let is_empty = pieces.iter().all(|piece| piece.is_empty());
+            inspection.is_passing |= !is_empty && !inspection.session.is_collecting();
+        }
+        // An empty piece, such as a frame without bytes, releases nothing.
+        let mut next = inspection.session.body(direction, b"");
         for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
             next = inspection.session.body(direction, piece);
             // The rest is beyond what is inspected.
@@ -188,9 +229,14 @@ impl Filter {
 
     /// Takes the end of a message with trailers. Those of a request are dropped, as rules do not see them.
     pub(crate) fn trailers(&mut self, stream: Stream<'_>, direction: Direction) -> Answer {
+        self.has_request_ended |= direction == Direction::Request;
         let is_inspected = matches!(self.state, State::Inspected(_) | State::Lent(..));
         if is_inspected && direction == Direction::Request {
             stream.remove_fields(Fields::RequestTrailers);
+            if self.asked == Some(Tunnel::Upgrade) {
+                self.holds_tunnel = true;
+                return Answer::Wait;
+            }
         }
         match self.take(direction) {
             Ok(inspection) => self.continue_with(stream, inspection, direction, Next::Pass, true),
@@ -202,25 +248,24 @@ impl Filter {
     fn take(&mut self, direction: Direction) -> Result<Box<Inspection>, Answer> {
         match std::mem::replace(&mut self.state, State::Ignored) {
             State::Inspected(inspection) => Ok(inspection),
-            State::Lent(of, back) => {
-                self.state = State::Lent(of, back);
+            State::Lent(of, lent) => {
+                self.state = State::Lent(of, lent);
                 Err(if of == direction { Answer::Wait } else { Answer::Forward })
             }
             State::New | State::Ignored => Err(Answer::Forward),
         }
     }
 
-    /// Takes the inspection back from the helper. Returns the message that waits for the answer; `None`: none does.
-    pub(crate) fn resume(&mut self, stream: Stream<'_>) -> Option<(Direction, Answer)> {
-        let State::Lent(direction, back) = &self.state else { return None };
+    /// Takes the inspection back from the helper. Returns the answer to the message that waits; `None`: none does.
+    pub(crate) fn resume(&mut self, stream: Stream<'_>) -> Option<Answer> {
+        let State::Lent(direction, lent) = &self.state else { return None };
         let direction = *direction;
-        let answer = match back.take()? {
+        Some(match lent.take()? {
             Some((inspection, next)) => {
                 self.continue_with(stream, inspection, direction, next, true)
             }
             None => self.fault(stream),
-        };
-        Some((direction, answer))
+        })
     }
 
     /// Does the next step of an inspection: nothing, at once, or on the helper. `is_end`: nothing of the message follows.
@@ -239,15 +284,36 @@ impl Filter {
             let rules = Arc::clone(&inspection.waf.rules);
             next = with_engine(&rules, |engine| inspection.run(direction, &mut engine.worker));
         }
-        if let Next::Run(_) = next {
-            stream.count(self.config.counters.lent, 1);
-            match helper::lend(inspection, direction, || stream.scheduler()) {
-                Ok(back) => {
-                    self.state = State::Lent(direction, back);
+        // Envoy would not let the response continue.
+        let must_not_wait =
+            direction == Direction::Response && !self.has_request_ended && has_one_continue();
+        if let Next::Run(_) = next
+            && !must_not_wait
+        {
+            let wake = || {
+                let scheduler = stream.scheduler();
+                Box::new(move || scheduler.commit()) as Box<_>
+            };
+            match helper::lend(inspection, direction, wake) {
+                Ok(lent) => {
+                    stream.count(self.config.counters.lent, 1);
+                    self.state = State::Lent(direction, lent);
                     return Answer::Wait;
                 }
-                Err(here) => inspection = here,
+                Err(Refused::NoHelper(here)) => inspection = here,
+                Err(Refused::Full(mut here)) => {
+                    next = here.session.cut(direction);
+                    if !matches!(next, Next::Block(_)) {
+                        // In detection mode: the stream goes on without inspection.
+                        self.end_inspection(stream, *here);
+                        self.state = State::Ignored;
+                        return Answer::Forward;
+                    }
+                    inspection = here;
+                }
             }
+        }
+        if let Next::Run(_) = next {
             let rules = Arc::clone(&inspection.waf.rules);
             next = with_engine(&rules, |engine| inspection.run(direction, &mut engine.worker));
         }
@@ -267,10 +333,15 @@ impl Filter {
     /// Reacts to a bug of the firewall.
     pub(crate) fn fault(&mut self, stream: Stream<'_>) -> Answer {
         self.state = State::Ignored;
+        self.asked = None;
         // The panic may have left anything there.
         THREAD.with(|thread| drop(thread.replace(Thread::new())));
         stream.count(self.config.counters.faults, 1);
         log(Level::Error, &format!("tollgate: {}", OnFault::advice()));
+        self.answer_to_fault()
+    }
+
+    pub(crate) fn answer_to_fault(&self) -> Answer {
         if self.config.on_fault == OnFault::Pass {
             return Answer::Forward;
         }
@@ -280,11 +351,9 @@ impl Filter {
 
     /// Ends the stream, before its access log is written.
     pub(crate) fn end(&mut self, stream: Stream<'_>) {
-        match std::mem::replace(&mut self.state, State::Ignored) {
-            State::Inspected(inspection) => self.end_inspection(stream, *inspection),
-            // The stream was reset meanwhile.
-            State::Lent(_, back) => back.close(),
-            State::New | State::Ignored => {}
+        // One that the helper has is cancelled: the stream was reset meanwhile.
+        if let State::Inspected(inspection) = std::mem::replace(&mut self.state, State::Ignored) {
+            self.end_inspection(stream, *inspection);
         }
     }
 
@@ -310,7 +379,7 @@ impl Filter {
             stream.count(counters.detected, 1);
             "detected"
         };
-        if session.is_partial() {
+        if session.is_partial() || inspection.is_passing {
             stream.count(counters.partial, 1);
         }
         if session.is_over_limit() {
@@ -326,11 +395,11 @@ impl Filter {
         if let Some(refusal) = session.refusal() {
             stream.describe("refused", refusal);
         }
-        if rules.is_empty() {
-            return;
-        }
         if let Some(rule) = session.transaction().intervention().and_then(|found| found.rule) {
             stream.describe("rule", &rule.to_string());
+        }
+        if rules.is_empty() {
+            return;
         }
         stream.describe("rules", &rules.join(","));
         if let Some(first) = inspection.matches().find(|found| !found.message.is_empty()) {
@@ -340,15 +409,6 @@ impl Filter {
             for found in inspection.matches() {
                 log(Level::Debug, &inspection.line(found));
             }
-        }
-    }
-}
-
-impl Drop for Filter {
-    /// Envoy destroys a stream that has not ended only at its own end.
-    fn drop(&mut self) {
-        if let State::Lent(_, back) = &self.state {
-            back.close();
         }
     }
 }

@@ -153,13 +153,22 @@ fn answer(
     // SAFETY: Envoy calls the module for this stream.
     let stream = unsafe { Stream::new(stream) };
     let (filter, answer) = with_filter(filter, |filter| call(filter, stream));
-    let answer = answer.or_else(|| guard(|| filter.borrow_mut().fault(stream)));
-    match carry_out(stream, answer.unwrap_or(Answer::Forward)) {
+    match carry_out(stream, answer.unwrap_or_else(|| fault(stream, &filter))) {
         Some(Answer::Forward) => statuses.forward,
         Some(Answer::Hold) => statuses.hold,
         Some(Answer::Wait) => statuses.wait,
         Some(Answer::Respond(_)) | None => statuses.responded,
     }
+}
+
+/// Has a filter react to a panic, also if there is another one.
+fn fault(stream: Stream<'_>, filter: &Shared) -> Answer {
+    let answer = guard(|| {
+        #[cfg(test)]
+        tests::panic_if_planted();
+        filter.borrow_mut().fault(stream)
+    });
+    answer.unwrap_or_else(|| filter.borrow().answer_to_fault())
 }
 
 /// Sends the response of an answer, while no filter is borrowed.
@@ -209,7 +218,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     filter: *const c_void,
     is_end: bool,
 ) -> u32 {
-    answer(stream, filter, &HEAD, |filter, stream| filter.response_head(stream, is_end))
+    let answered =
+        answer(stream, filter, &HEAD, |filter, stream| filter.response_head(stream, is_end));
+    if answered == HEAD.forward {
+        // Within this call, as Envoy 1.38 does not let the request continue once the response does.
+        let (_, holds) = with_filter(filter, Filter::takes_held_tunnel);
+        if holds == Some(true) {
+            // SAFETY: Envoy calls the module for this stream, which no response has ended.
+            unsafe { Stream::new(stream) }.continue_request();
+        }
+    }
+    answered
 }
 
 #[unsafe(no_mangle)]
@@ -238,15 +257,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
 ) {
     // SAFETY: Envoy calls the module for this stream.
     let stream = unsafe { Stream::new(stream) };
+    let (_, Some(Some(direction))) = with_filter(filter, |filter| filter.waiting()) else { return };
     let (filter, resumed) = with_filter(filter, |filter| filter.resume(stream));
-    // After a panic on this thread the message is not known, and the stream ends.
-    let (direction, answer) = match resumed {
-        Some(Some(resumed)) => resumed,
+    let answer = match resumed {
+        Some(Some(answer)) => answer,
         Some(None) => return,
-        None => match guard(|| filter.borrow_mut().fault(stream)) {
-            Some(answer @ Answer::Respond(_)) => (Direction::Request, answer),
-            _ => return,
-        },
+        None => fault(stream, &filter),
     };
     if let Some(Answer::Forward) = carry_out(stream, answer) {
         match direction {
@@ -264,7 +280,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
 ) {
     // SAFETY: Envoy calls the module for this stream.
     let stream = unsafe { Stream::new(stream) };
-    with_filter(filter, |filter| filter.end(stream));
+    let (filter, ended) = with_filter(filter, |filter| filter.end(stream));
+    if ended.is_none() {
+        fault(stream, &filter);
+    }
 }
 
 // ---- functions that Envoy looks up, for what the module does not use
@@ -297,14 +316,17 @@ mod tests {
     use crate::host::Counter;
 
     thread_local! {
-        static PLANTED: Cell<bool> = const { Cell::new(false) };
+        /// Panics that are to come.
+        static PLANTED: Cell<u32> = const { Cell::new(0) };
         /// Status of the last response, and calls that counted something.
         static RESPONSE: Cell<u32> = const { Cell::new(0) };
         static COUNTED: Cell<u32> = const { Cell::new(0) };
     }
 
     pub(super) fn panic_if_planted() {
-        assert!(!PLANTED.take(), "planted");
+        let planted = PLANTED.get();
+        PLANTED.set(planted.saturating_sub(1));
+        assert_eq!(planted, 0, "planted");
     }
 
     extern "C" fn log(_: Level, _: Bytes) {}
@@ -350,16 +372,20 @@ mod tests {
     fn panic_ends_the_stream_or_lets_it_pass_as_configured() {
         abi::load_with(find).unwrap();
         let counters = Counters::define(|_| Some(Counter::FIRST)).unwrap();
-        for (on_fault, expected) in [(OnFault::Deny, (1, 500)), (OnFault::Pass, (0, 0))] {
+        let (deny, pass) = (OnFault::Deny, OnFault::Pass);
+        // With two, the reaction to the first panics too.
+        for (on_fault, planted, expected) in
+            [(deny, 1, (1, 500)), (deny, 2, (1, 500)), (pass, 1, (0, 0)), (pass, 2, (0, 0))]
+        {
             let config = Arc::into_raw(Arc::new(FilterConfig { waf: None, counters, on_fault }));
             let filter = envoy_dynamic_module_on_http_filter_new(config.cast(), null_mut());
             let mut stream = filter;
             let object: Object = (&raw mut stream).cast();
-            PLANTED.set(true);
+            PLANTED.set(planted);
             RESPONSE.set(0);
             let status = envoy_dynamic_module_on_http_filter_request_headers(object, filter, true);
             assert_eq!((status, RESPONSE.get()), expected);
-            assert_eq!(COUNTED.take(), 1, "the fault");
+            assert_eq!(COUNTED.take(), 2 - planted, "the fault");
             if on_fault == OnFault::Pass {
                 // What follows passes, too.
                 let status = envoy_dynamic_module_on_http_filter_request_trailers(object, filter);

@@ -34,6 +34,8 @@ pub(crate) struct Inspection {
     /// Identifier of the transaction.
     pub(crate) name: String,
     pub(crate) engine_time: Duration,
+    /// A part of the request, such as bytes of a tunnel, passed without inspection.
+    pub(crate) is_passing: bool,
 }
 
 impl Inspection {
@@ -69,8 +71,13 @@ impl Inspection {
         for (name, value) in head.headers() {
             session.header(Direction::Request, name, value);
         }
-        let mut inspection =
-            Self { waf: Arc::clone(waf), session, name, engine_time: Duration::ZERO };
+        let mut inspection = Self {
+            waf: Arc::clone(waf),
+            session,
+            name,
+            engine_time: Duration::ZERO,
+            is_passing: false,
+        };
         let next = inspection.timed(|session| {
             session.end_head(Direction::Request, request.body, &mut engine.worker)
         });
@@ -83,9 +90,7 @@ impl Inspection {
         body: BodyLength,
         worker: &mut Worker,
     ) -> Next {
-        let status = head.get(":status").and_then(|text| std::str::from_utf8(text).ok());
-        let status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
-        self.session.response_line(b"HTTP/1.1", status);
+        self.session.response_line(b"HTTP/1.1", head.status().unwrap_or(0));
         for (name, value) in head.headers() {
             self.session.header(Direction::Response, name, value);
         }

@@ -23,9 +23,9 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Length of the body that rules see. That of a tunnel or a gRPC stream is none: its messages are not held back.
+    /// Length of the body, unless the message `is_end`.
     pub(crate) fn body_length(&self, is_end: bool) -> BodyLength {
-        if is_end || self.opens_tunnel() || self.is_grpc() {
+        if is_end {
             return BodyLength::None;
         }
         match self.content_length() {
@@ -38,22 +38,41 @@ impl<'a> Head<'a> {
         std::str::from_utf8(self.get("content-length")?).ok()?.parse().ok()
     }
 
-    /// True for CONNECT, and for an upgrade without a body of its own. Envoy refuses upgrades that its configuration does not allow.
-    fn opens_tunnel(&self) -> bool {
+    /// The tunnel for which a request asks. Envoy refuses upgrades that its configuration does not allow.
+    pub(crate) fn tunnel(&self) -> Option<Tunnel> {
+        if self.get(":method") == Some(b"CONNECT") {
+            return Some(Tunnel::Connect);
+        }
         let has_token = |value: &[u8]| {
             let mut tokens = value.split(|&byte| byte == b',');
             tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
         };
         let is_upgrade =
             self.get("upgrade").is_some() && self.get("connection").is_some_and(has_token);
-        let has_body = self.content_length().is_some_and(|length| length > 0)
-            || self.get("transfer-encoding").is_some();
-        self.get(":method") == Some(b"CONNECT") || is_upgrade && !has_body
+        // Envoy has removed `transfer-encoding`, and forwards such a body as bytes of the tunnel.
+        let has_body = self.content_length().is_some_and(|length| length > 0);
+        (is_upgrade && !has_body).then_some(Tunnel::Upgrade)
     }
 
-    fn is_grpc(&self) -> bool {
-        let rest = self.get("content-type").and_then(|kind| kind.strip_prefix(b"application/grpc"));
-        rest.is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
+    pub(crate) fn status(&self) -> Option<u16> {
+        std::str::from_utf8(self.get(":status")?).ok()?.parse().ok()
+    }
+}
+
+/// A request without a body of its own, for a tunnel whose bytes are not inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tunnel {
+    Connect,
+    Upgrade,
+}
+
+impl Tunnel {
+    /// True if a response opens it.
+    pub(crate) fn is_opened_by(self, status: Option<u16>) -> bool {
+        status.is_some_and(|status| match self {
+            Self::Connect => (200..300).contains(&status),
+            Self::Upgrade => status == 101,
+        })
     }
 }
 
@@ -90,21 +109,41 @@ mod tests {
     }
 
     #[test]
-    fn only_tunnels_and_grpc_have_bodies_that_are_not_inspected() {
-        let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+    fn only_connect_and_upgrades_without_body_ask_for_tunnels() {
+        let upgrade = [
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+            ("content-length", "0"),
+        ];
+        let plain = &upgrade[..2];
+        for (fields, expected) in [
+            (vec![], None),
+            (vec![(":method", "CONNECT")], Some(Tunnel::Connect)),
+            (upgrade.to_vec(), Some(Tunnel::Upgrade)),
+            (upgrade[1..].to_vec(), None),
+            (plain.to_vec(), Some(Tunnel::Upgrade)),
+            // A body beside an upgrade is read by backends that ignore the upgrade.
+            ([plain, &[("content-length", "12")]].concat(), None),
+        ] {
+            assert_eq!(head(&fields).tunnel(), expected, "{fields:?}");
+        }
+        for (tunnel, status, expected) in [
+            (Tunnel::Upgrade, Some(101), true),
+            (Tunnel::Upgrade, Some(200), false),
+            (Tunnel::Connect, Some(200), true),
+            (Tunnel::Connect, Some(403), false),
+            (Tunnel::Connect, None, false),
+        ] {
+            assert_eq!(tunnel.is_opened_by(status), expected, "{tunnel:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn bodies_have_the_length_of_their_heads_whatever_their_type() {
         for (fields, expected) in [
             (vec![], BodyLength::Unknown),
             (vec![("content-length", "12")], BodyLength::Known(12)),
-            (vec![(":method", "CONNECT")], BodyLength::None),
-            (upgrade.to_vec(), BodyLength::None),
-            (vec![("upgrade", "websocket")], BodyLength::Unknown),
-            // A body beside an upgrade is read by backends that ignore the upgrade.
-            ([&upgrade[..], &[("content-length", "12")]].concat(), BodyLength::Known(12)),
-            ([&upgrade[..], &[("transfer-encoding", "chunked")]].concat(), BodyLength::Unknown),
-            (vec![("content-type", "application/grpc")], BodyLength::None),
-            (vec![("content-type", "application/grpc+proto")], BodyLength::None),
-            (vec![("content-type", "application/grpc-web")], BodyLength::Unknown),
-            (vec![("content-type", "application/json")], BodyLength::Unknown),
+            (vec![("content-type", "application/grpc")], BodyLength::Unknown),
         ] {
             assert_eq!(head(&fields).body_length(false), expected, "{fields:?}");
         }
