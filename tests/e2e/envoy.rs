@@ -703,7 +703,7 @@ fn document_leads_from_nothing_to_a_blocked_attack() {
     let is_logged = || workspace.read("access.log").contains(&expected);
     assert!(wait_until(PATIENCE, is_logged), "{}", workspace.read("access.log"));
     assert!(workspace.read("access.log").contains("930100"), "{}", workspace.read("access.log"));
-    // What the document says of wrong keys, of metadata and of counters.
+    // Wrong keys, metadata and counters are as the document describes them.
     for name in ["action", "id", "score", "rule", "rules", "message", "refused"] {
         assert!(document.contains(&format!("| `{name}` |")), "{name}");
     }

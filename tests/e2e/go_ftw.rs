@@ -148,7 +148,6 @@ pub(crate) fn core_rule_set_passes_its_tests_through_the_gateway() {
     let workspace = Workspace::long();
     let rules = core_rule_set();
     let backend = start_backend();
-    let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
     let config = format!(
         "listeners: [{{ address: '127.0.0.1:0' }}]
 threads: 1
@@ -157,7 +156,22 @@ routes:
   - {{ path: /, pool: backend }}
   # The requests that mark a place in the log.
   - {{ path: /status/200, pool: backend, waf: {{ rules: [none.conf] }} }}
-waf:
+{}",
+        firewall(&rules)
+    );
+    workspace.write("gateway.yaml", &config);
+    workspace.write("none.conf", "SecRuleEngine DetectionOnly\n");
+    let gateway = GatewayProcess::start(&workspace);
+    let port = gateway.address.rsplit(':').next().expect("a port").to_owned();
+    let printed = run_tests(&workspace, &rules, gateway, &port);
+    compare(&printed, 4_660, &[DIFFERENCES, OF_THE_ENGINE]);
+}
+
+/// The firewall and the log of a configuration with the rules of the tests.
+fn firewall(rules: &Path) -> String {
+    let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
+    format!(
+        "waf:
   mode: detection-only
   rules:
     - {}
@@ -168,13 +182,7 @@ audit_log: {{ to: stdout, include: all, masked: [] }}
         here.join("rules.conf").display(),
         crs.join("@crs-setup.conf.example").display(),
         crs.join("@owasp_crs/*.conf").display(),
-    );
-    workspace.write("gateway.yaml", &config);
-    workspace.write("none.conf", "SecRuleEngine DetectionOnly\n");
-    let gateway = GatewayProcess::start(&workspace);
-    let port = gateway.address.rsplit(':').next().expect("a port").to_owned();
-    let printed = run_tests(&workspace, &rules, gateway, &port);
-    compare(&printed, 4_660, &[DIFFERENCES, OF_THE_ENGINE]);
+    )
 }
 
 /// Sends the tests to a port. `logs` is the process whose audit log is on its standard output.
@@ -211,20 +219,10 @@ fn compare(printed: &str, passes: usize, differences: &[&'static str]) {
 
 /// Starts the daemon with the rules of the tests on a listener.
 fn start_daemon(workspace: &Workspace, rules: &Path, listener: &str) -> GatewayProcess {
-    let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
     let config = format!(
         "listeners: [{{ {listener}, budget: 1m }}]
-waf:
-  mode: detection-only
-  rules:
-    - {}
-    - {}
-    - {}
-audit_log: {{ to: stdout, include: all, masked: [] }}
-",
-        here.join("rules.conf").display(),
-        crs.join("@crs-setup.conf.example").display(),
-        crs.join("@owasp_crs/*.conf").display(),
+{}",
+        firewall(rules)
     );
     workspace.write("waf.yaml", &config);
     waf_serve::start_daemon(workspace)

@@ -100,7 +100,7 @@ pub(crate) struct Filter {
 
 #[derive(Debug)]
 enum State {
-    /// There is no request yet.
+    /// Envoy has not passed a request head yet.
     New,
     Inspected(Box<Inspection>),
     /// The helper has the inspection, for a message that waits.

@@ -286,7 +286,7 @@ mod tests {
         let lend = |bytes| helper.lend(inspection(bytes), Direction::Request, no_wake);
         let first = lend(QUEUED_BYTES_MAX).unwrap();
         assert!(matches!(lend(5000), Err(Refused::Full(_))));
-        // What is queued of an ended stream makes room once the helper reaches it.
+        // Queued bytes of an ended stream make room once the helper reaches them.
         drop(first);
         let job = received.try_recv().unwrap();
         let (jobs, one) = mpsc::channel();

@@ -387,7 +387,7 @@ mod tests {
             assert_eq!((status, RESPONSE.get()), expected);
             assert_eq!(COUNTED.take(), 2 - planted, "the fault");
             if on_fault == OnFault::Pass {
-                // What follows passes, too.
+                // The rest of the message passes, too.
                 let status = envoy_dynamic_module_on_http_filter_request_trailers(object, filter);
                 assert_eq!(status, 0);
                 envoy_dynamic_module_on_http_filter_destroy(filter);

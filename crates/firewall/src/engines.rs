@@ -1,4 +1,4 @@
-//! What a thread keeps for the rule sets that it runs.
+//! Caches and transactions that a thread keeps for the rule sets that it runs.
 
 use std::sync::{Arc, Weak};
 

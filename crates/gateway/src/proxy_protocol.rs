@@ -1,4 +1,4 @@
-//! Headers of the PROXY protocol, with which proxies begin connections to say whose they are.
+//! Headers of the PROXY protocol, which name the client at the start of a proxy's connection.
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -52,7 +52,7 @@ pub(crate) fn write(
     destination: Option<SocketAddr>,
 ) -> Vec<u8> {
     let header = client.map_or_else(ProxyHeader::with_local, |client| {
-        // That of a Unix domain socket is not an address.
+        // The address of a Unix domain socket is not an IP address.
         let destination = destination.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
         let is_v6 = client.is_ipv6() || destination.is_ipv6();
         let [client, destination] = [client, destination].map(|address| match address.ip() {

@@ -67,7 +67,7 @@ enum Task {
 
 #[derive(Debug)]
 struct CopiedRequest {
-    /// That of the rules out of band.
+    /// Firewall with the rules out of band.
     firewall: Arc<Firewall>,
     name: String,
     /// A [`FieldList`].

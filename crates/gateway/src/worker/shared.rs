@@ -1,7 +1,7 @@
 //! Buffers and caches that the exchanges of a thread use in turn.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) listeners: Vec<ThreadListener>,
     pub(super) scratch: Scratch,
     /// By network. Empty without `limits.connections_per_client`.
-    pub(super) connections_per_client: ClientCounts<IpAddr>,
+    pub(super) connections_per_client: ClientCounts,
     pub(super) timeouts: Timeouts,
     pub(super) now: Instant,
     /// Set while draining.

@@ -153,7 +153,7 @@ fn ask_response(
     Ok(Asked::Verdict(notify, transaction, verdict))
 }
 
-/// The protocol of an HTTP version such as `1.1`. HAProxy also sends versions that there are not, such as 4.0, which rules see.
+/// The protocol of an HTTP version such as `1.1`. HAProxy also forwards nonexistent versions such as 4.0, which rules see.
 fn protocol(version: &[u8]) -> Result<Cow<'static, str>, MessageError> {
     Ok(match version {
         b"1.1" => "HTTP/1.1".into(),

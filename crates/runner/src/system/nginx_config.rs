@@ -12,7 +12,7 @@ use tollgate_nginx_conf::{
 };
 use tollgate_traffic::load_shape::CaseProtocol;
 
-/// What the trial sets in the configuration.
+/// Directives of the configuration that the trial sets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filling<'a> {
     /// Folder of the trial.

@@ -83,7 +83,7 @@ pub(super) struct AppSec {
     config: AppSecConfig,
     /// Rules and settings for the firewall; `None` without files.
     pub(super) waf: Option<Located<WafFile>>,
-    /// Those out of band; `None` without such rules.
+    /// Rules out of band, if there are any.
     pub(super) out_of_band: Option<Located<WafFile>>,
 }
 

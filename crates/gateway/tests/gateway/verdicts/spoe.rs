@@ -373,7 +373,7 @@ fn message_that_cannot_be_inspected_is_answered_as_configured() {
         assert_eq!(decided(&haproxy.ask(&response(5, "id", 0, "", &[]))), expected);
         scene.gateway.expect_metric("spoe_messages_total{answer=\"invalid\"}", 4);
         scene.gateway.expect_metric("spoe_messages_total{answer=\"unknown-id\"}", 1);
-        // A version that there is not evades no rule.
+        // Rules inspect requests of nonexistent versions, too.
         for version in [&b"\x08\x031.1"[..], b"\x08\x034.0", b"\x08\x030.9"] {
             let attack = request(6, "q=attack", "", &[("version", version)]);
             assert_eq!(decided(&haproxy.ask(&attack)), DENIED);
