@@ -145,6 +145,10 @@ pub struct ProcessSpec {
     pub env: BTreeMap<String, String>,
     /// One of `ports`: the next process starts when this one listens there.
     pub listens: Option<String>,
+    /// With `listens`: headers of a GET request for `/`. The next process starts when this one answers it, with neither 401
+    /// nor a server error; a server that listens may still refuse its first requests.
+    #[serde(default)]
+    pub answers: BTreeMap<String, String>,
     /// Template: a library that the process must have loaded when the system is ready; otherwise the trial fails. Empty: any.
     pub loads: Option<String>,
 }

@@ -4,11 +4,11 @@ pub(crate) mod external;
 pub mod servers;
 pub mod window;
 
-use crate::probe::exchange::Site;
+use crate::probe::exchange::{Site, get_with};
 use crate::process::group::Launch;
 use crate::process::usage::{self, ProcessTable, Reading};
 use crate::process::{Interrupt, Ports};
-use crate::system::render::{self, RenderPlace, Rendered};
+use crate::system::render::{self, Awaited, RenderPlace, Rendered};
 use anyhow::Context;
 use procfs::ProcError;
 use serde::{Deserialize, Serialize};
@@ -246,8 +246,14 @@ impl Role {
                 start.files,
                 &log,
             ))?;
-            if let Some(at) = process.listens {
-                system.wait_until_listening(at, within, interrupt)?;
+            match &process.awaited {
+                Awaited::Nothing => {}
+                Awaited::Listens(at) => system.wait_until_listening(*at, within, interrupt)?,
+                Awaited::Answers(at, headers) => {
+                    let request =
+                        get_with("/", *at, headers).map_err(TrialEnd::failed(TrialStep::Start))?;
+                    system.wait_until_answering(*at, &request, within, interrupt)?;
+                }
             }
         }
         let site = Site::own(address, start.protocol, start.certificate.to_owned());

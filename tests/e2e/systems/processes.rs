@@ -48,6 +48,7 @@ name    = "back"
 command = ["sh", "-c", "test \"$WORD\" = 'port {{ ports.back.port }}' && test -s prepared && exec '{{ programs.tollgate }}' origin --listen {{ ports.back.address }}"]
 env     = { WORD = "port {{ ports.back.port }}" }
 listens = "back"
+answers = { X-Asks = "the lab" }
 
 [[process]]
 name    = "front"
@@ -91,7 +92,12 @@ fn two_processes_are_prepared_started_and_stopped() {
     for words in ["exit 3` failed (exit status: 3)", "no such luck"] {
         assert!(message.contains(words), "no {words:?}: {}", show(&output));
     }
-    workspace.change("systems/pair/system.toml", "listens = \"back\"", "listens = \"nowhere\"");
+    workspace.change("systems/pair/system.toml", "listens = \"back\"\n", "");
+    let output = check(&workspace, "pair", &[], "browse");
+    let words =
+        "process `back` of system `pair`: `answers` needs `listens`, the port of the request";
+    assert!(stderr(&output).contains(words), "{}", show(&output));
+    workspace.change("systems/pair/system.toml", "answers = ", "listens = \"nowhere\"\nanswers = ");
     let output = check(&workspace, "pair", &[], "browse");
     let words = "process `back` of system `pair` listens on unknown port `nowhere`";
     assert!(stderr(&output).contains(words), "{}", show(&output));

@@ -2,6 +2,7 @@
 
 use crate::process::Interrupt;
 use anyhow::{Context, bail};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -258,7 +259,19 @@ fn exchange_http2(
 
 /// Returns a GET without expectations, which closes the connection.
 pub(crate) fn get(path: &str, host: SocketAddr) -> anyhow::Result<Request> {
-    let headers = [("Host", host.to_string()), ("Connection", "close".to_owned())];
+    get_with(path, host, &BTreeMap::new())
+}
+
+/// As [`get`], with further headers.
+pub(crate) fn get_with(
+    path: &str,
+    host: SocketAddr,
+    further: &BTreeMap<String, String>,
+) -> anyhow::Result<Request> {
+    let host = host.to_string();
+    let own = [("Host", &*host), ("Connection", "close")];
+    let further = further.iter().map(|(name, value)| (&**name, &**value));
+    let headers: Vec<(&str, &str)> = own.into_iter().chain(further).collect();
     let text = RequestText { method: "GET", target: path, headers: &headers, body: b"" };
     let message = text.render().with_context(|| format!("cannot request `{path}`"))?;
     Ok(Request { message, expect: Expectation::default(), template: 0 })

@@ -132,11 +132,44 @@ impl Servers {
         }
     }
 
+    /// Waits until a server, such as a WAF that a bouncer will ask, answers a request with neither 401 nor a server error.
+    pub(crate) fn wait_until_answering(
+        &mut self,
+        address: SocketAddr,
+        request: &Request,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<(), TrialEnd> {
+        let site = Site::plain(address);
+        self.attempt(address, timeout, interrupt, |left| {
+            match exchange(&site, request, left, interrupt) {
+                Ok(reply) => match reply.response.status {
+                    status @ (UNAUTHORIZED | SERVER_ERROR..) => Err(format!("status {status}")),
+                    _ => Ok(()),
+                },
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+    }
+
     pub(crate) fn wait_until_listening(
         &mut self,
         address: SocketAddr,
         timeout: Duration,
         interrupt: &Interrupt,
+    ) -> Result<(), TrialEnd> {
+        self.attempt(address, timeout, interrupt, |left| {
+            TcpStream::connect_timeout(&address, left).map(drop).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Tries until one attempt succeeds. An attempt gets its time limit.
+    fn attempt(
+        &mut self,
+        address: SocketAddr,
+        timeout: Duration,
+        interrupt: &Interrupt,
+        mut attempt: impl FnMut(Duration) -> Result<(), String>,
     ) -> Result<(), TrialEnd> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -144,11 +177,11 @@ impl Servers {
                 return Err(ended);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let Err(error) = TcpStream::connect_timeout(&address, left.clamp(POLL, ATTEMPT)) else {
+            let Err(error) = attempt(left.clamp(POLL, ATTEMPT)) else {
                 return Ok(());
             };
             if left.is_zero() {
-                return Err(self.not_ready(address, timeout, &error.to_string()));
+                return Err(self.not_ready(address, timeout, &error));
             }
             interrupt.sleep(POLL)?;
         }
@@ -254,6 +287,7 @@ impl Drop for Servers {
 const POLL: Duration = Duration::from_millis(5);
 /// Timeout of one attempt, after which the processes are checked again.
 const ATTEMPT: Duration = Duration::from_secs(2);
+const UNAUTHORIZED: u16 = 401;
 const SERVER_ERROR: u16 = 500;
 /// Time for unexpected responses during the start: longer than any system takes from its first response to the first
 /// expected one, and short for a system with a wrong configuration.
@@ -277,9 +311,12 @@ mod tests {
         }
     }
 
-    /// Waits for a server that responds with these status codes, and then with the last one for ever. Returns the
+    /// Runs `wait` on a server that responds with these status codes, and then with the last one for ever. Returns the
     /// result and the number of responses.
-    fn ready(statuses: &'static [u16], timeout: Duration) -> (Result<Ready, String>, usize) {
+    fn waited<T>(
+        statuses: &'static [u16],
+        wait: impl FnOnce(SocketAddr, &Request) -> T,
+    ) -> (T, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let expect = Expectation { status: Some(200), ..Expectation::default() };
@@ -296,15 +333,33 @@ mod tests {
             }
             unreachable!("the test ends the loop")
         });
-        let ready = Servers::default().wait_until_ready(
-            &Site::plain(address),
-            &request,
-            timeout,
-            &Interrupt::default(),
-        );
+        let result = wait(address, &request);
         // A connection without a request ends the server.
         drop(TcpStream::connect(address).unwrap());
-        (ready.map_err(reason), server.join().unwrap())
+        (result, server.join().unwrap())
+    }
+
+    fn ready(statuses: &'static [u16], timeout: Duration) -> (Result<Ready, String>, usize) {
+        waited(statuses, |address, request| {
+            Servers::default()
+                .wait_until_ready(&Site::plain(address), request, timeout, &Interrupt::default())
+                .map_err(reason)
+        })
+    }
+
+    fn answering(statuses: &'static [u16], timeout: Duration) -> (Result<(), String>, usize) {
+        waited(statuses, |address, request| {
+            Servers::default()
+                .wait_until_answering(address, request, timeout, &Interrupt::default())
+                .map_err(reason)
+        })
+    }
+
+    #[test]
+    fn answers_when_it_no_longer_refuses_or_fails() {
+        assert_eq!(answering(&[401, 401, 500, 503, 403], AMPLE), (Ok(()), 5));
+        let error = answering(&[401], Duration::from_millis(50)).0.unwrap_err();
+        assert!(error.ends_with("within 0.05 s: status 401"), "{error}");
     }
 
     const AMPLE: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ mod tests;
 
 use super::nginx_config::Filling;
 use super::own_config::{self, failed};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
+use tollgate_experiment::recipe::ProcessSpec;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{hash_file, hash_text};
 use tollgate_records::subject::{Installed, OptionValue};
@@ -49,14 +50,23 @@ pub struct Rendered {
     pub referenced: BTreeMap<PathBuf, String>,
 }
 
+/// What a started process must do before the next one starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Awaited {
+    Nothing,
+    Listens(SocketAddr),
+    /// It answers a GET request for `/` with these headers, with neither 401 nor a server error.
+    Answers(SocketAddr, BTreeMap<String, String>),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedProcess {
     pub name: String,
     pub command: Vec<String>,
     /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// Address on which the process must listen before the next one starts.
-    pub listens: Option<SocketAddr>,
+    /// What the start of the next process waits for.
+    pub awaited: Awaited,
     /// Library that it must have loaded when the system is ready.
     pub loads: Option<PathBuf>,
 }
@@ -149,7 +159,10 @@ pub fn render(
             name: process.name.clone(),
             command: words(&process.command).map_err(named("command"))?,
             env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(named("env"))?,
-            listens: process.listens.as_ref().map(port).transpose()?,
+            awaited: awaited(process, process.listens.as_ref().map(port).transpose()?)
+                .with_context(|| {
+                    format!("process `{}` of system `{}`", process.name, subject.recipe.name)
+                })?,
             loads: process
                 .loads
                 .as_ref()
@@ -162,6 +175,22 @@ pub fn render(
     }
     let referenced = referenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(Rendered { prepare, processes, referenced })
+}
+
+fn awaited(process: &ProcessSpec, listens: Option<SocketAddr>) -> anyhow::Result<Awaited> {
+    Ok(match listens {
+        Some(address) if !process.answers.is_empty() => {
+            Awaited::Answers(address, process.answers.clone())
+        }
+        Some(address) => Awaited::Listens(address),
+        None => {
+            ensure!(
+                process.answers.is_empty(),
+                "`answers` needs `listens`, the port of the request"
+            );
+            Awaited::Nothing
+        }
+    })
 }
 
 /// Writes a file, and creates its parent folders.
