@@ -4,6 +4,7 @@
 local capture, exit, log = ngx.location.capture, ngx.exit, ngx.log
 local get_body_data, get_body_file = ngx.req.get_body_data, ngx.req.get_body_file
 local get_method, read_body = ngx.req.get_method, ngx.req.read_body
+local get_headers, clear_header, set_header = ngx.req.get_headers, ngx.req.clear_header, ngx.req.set_header
 
 local FORBIDDEN, FAILED = 403, 502
 
@@ -24,7 +25,19 @@ local function body()
     return data
 end
 
+-- Joins headers that the client has sent several times, as a subrequest has only the last of some, such as Content-Type.
+-- The origin gets the joined ones as well.
+local function join_headers()
+    for name, values in pairs(get_headers(0)) do
+        if type(values) == "table" then
+            clear_header(name)
+            set_header(name, table.concat(values, name == "cookie" and "; " or ", "))
+        end
+    end
+end
+
 local function check()
+    join_headers()
     local data = body()
     local response = capture("/appsec", {
         method = data and ngx.HTTP_POST or ngx.HTTP_GET,

@@ -1,7 +1,7 @@
 //! The Core Rule Set's regression tests, sent by go-ftw through the gateway to a backend, or through a proxy that asks
 //! `tollgate waf serve`.
 
-use crate::foreign_server::{ForeignServer, free_port};
+use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, free_port};
 use crate::gateway::GatewayProcess;
 use crate::support::{Workspace, show, stdout};
 use crate::waf_serve;
@@ -22,6 +22,8 @@ use tollgate_waf_tools::replay;
 const DIFFERENCES: &str = include_str!("../go-ftw/differences.txt");
 /// Tests that fail through HAProxy, each with its reason.
 const DIFFERENCES_OF_HAPROXY: &str = include_str!("../go-ftw/differences-haproxy.txt");
+/// Tests that fail through nginx and its bouncer, each with its reason.
+const DIFFERENCES_OF_NGINX: &str = include_str!("../go-ftw/differences-nginx.txt");
 /// Tests that the engine alone fails.
 const OF_THE_ENGINE: &str = include_str!("../../crates/waf/tests/known-differences.txt");
 
@@ -246,4 +248,51 @@ fn core_rule_set_passes_its_tests_through_haproxy() {
     let _haproxy = ForeignServer::start(&mut command, proxy, String::new);
     let printed = run_tests(&workspace, &rules, daemon, &proxy.to_string());
     compare(&printed, 4_653, &[DIFFERENCES_OF_HAPROXY, OF_THE_ENGINE]);
+}
+
+/// The text of a block of the system's template for nginx, which has the bouncer.
+fn nginx_block(name: &str) -> &'static str {
+    let template = include_str!("../../systems/crowdsec-appsec/nginx.conf");
+    let begin = format!("{{% block {name} %}}");
+    let (_, block) = template.split_once(&begin).expect("a block");
+    block.split_once("{% endblock %}").expect("its end").0
+}
+
+#[test]
+fn core_rule_set_passes_its_tests_through_nginx_with_a_bouncer() {
+    let (workspace, rules, backend) = (Workspace::long(), core_rule_set(), start_backend());
+    let waf = free_port();
+    let listener = format!("appsec: '127.0.0.1:{waf}', keys: [tollgate]");
+    let daemon = start_daemon(&workspace, &rules, &listener);
+    let (proxy, folder) = (free_port(), workspace.path("nginx"));
+    std::fs::create_dir(&folder).expect("a folder");
+    let mut text = format!(
+        "{}daemon off; pid nginx.pid; error_log error.log; events {{}}
+http {{
+access_log off; ignore_invalid_headers off; client_body_buffer_size 1m; client_max_body_size 16m;
+proxy_http_version 1.1; proxy_set_header Host $host;
+{NGINX_FOLDERS} {} server {{ listen 127.0.0.1:{proxy}; {} }}
+}}",
+        nginx_block("modules"),
+        nginx_block("http"),
+        nginx_block("locations"),
+    );
+    for (name, value) in [
+        ("FOLDER", folder.to_str().expect("text")),
+        ("{{ dir }}", folder.to_str().expect("text")),
+        ("{{ ports.appsec.address }}", &format!("127.0.0.1:{waf}")),
+        ("{{ requests }}", "8"),
+        ("{% include \"nginx/answer.conf\" %}", &format!("proxy_pass http://{backend};")),
+    ] {
+        text = text.replace(name, value);
+    }
+    workspace.write("nginx/nginx.conf", &text);
+    workspace.write("nginx/appsec.lua", include_str!("../../systems/crowdsec-appsec/appsec.lua"));
+    let mut command = Command::new("/usr/sbin/nginx");
+    command.args(["-e", "stderr", "-c", "nginx.conf", "-p"]).arg(&folder).stdout(Stdio::null());
+    let log = || std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
+    let _nginx = ForeignServer::start(&mut command, proxy, log);
+    let printed = run_tests(&workspace, &rules, daemon, &proxy.to_string());
+    // Two Content-Type headers are one, as in Apache.
+    compare(&printed, 4_578, &[DIFFERENCES_OF_NGINX]);
 }

@@ -209,6 +209,29 @@ fn engines_with_same_rules_block_same_requests() {
 }
 
 #[test]
+fn bouncer_shows_each_of_the_headers_of_a_name() {
+    let workspace = workspace();
+    let headers = |name: &str, first: &str, second: &str| {
+        format!(
+            "[[template]]\nname = \"{name}-{first:.1}\"\nclass = \"malicious\"\nweight = 1\npath = \"/\"\n\
+             headers = [\"{name}: {first}\", \"{name}: {second}\"]\n"
+        )
+    };
+    let attack = "<script>alert(1)</script>";
+    let mix: String = ["Referer", "User-Agent", "Cookie"]
+        .iter()
+        .flat_map(|name| [headers(name, attack, "a=b"), headers(name, "a=b", attack)])
+        .collect();
+    workspace
+        .write("repeated.toml", &format!("title = \"Repeated\"\nheaders = [\"Host: a\"]\n{mix}"));
+    let with = ["in_band=crs", "bouncer=nginx", "engine=tollgate"];
+    let output = check(&workspace, "crowdsec-appsec", &with, "repeated.toml");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let statuses: Vec<u16> = responses(&output).into_iter().map(|(_, status)| status).collect();
+    assert_eq!(statuses, [403; 6], "{}", show(&output));
+}
+
+#[test]
 fn envoy_blocks_what_the_gateway_does_but_for_a_header_that_it_removes() {
     let workspace = workspace();
     let of = |system: &str| {
