@@ -26,14 +26,20 @@ api:
 prometheus: { enabled: false }
 ";
 const ACQUIS: &str = "source: appsec\nlisten_addr: 127.0.0.1:APPSEC\nroutines: 1\nappsec_configs: [setup/tollgate]\nlabels: { type: appsec }\n";
-const PROFILES: &str = "name: nothing\nfilters: ['false']\ndecisions: [{ type: ban, duration: 1m }]\non_success: break\n";
+const PROFILES: &str = "name: nothing\nfilters: ['FILTER']\ndecisions: [{ type: ban, duration: 1m }]\non_success: break\n";
 
 fn patches() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mixes/vpatch")
 }
 
-/// CrowdSec with the virtual patches and the key `tollgate`. `passed` is its status for a request that may pass.
-fn start_crowdsec(workspace: &Workspace, appsec_config: &str, passed: u16) -> ForeignServer {
+/// CrowdSec with the virtual patches and the key `tollgate`. `passed` is its status for a request that may pass. It bans the sources
+/// of alerts for which the expression `bans` is true.
+fn start_crowdsec(
+    workspace: &Workspace,
+    appsec_config: &str,
+    passed: u16,
+    bans: &str,
+) -> ForeignServer {
     let (folder, appsec, lapi) = (workspace.path("crowdsec"), free_port(), free_port());
     for (name, text) in [
         ("config.yaml", CONFIG),
@@ -46,7 +52,10 @@ fn start_crowdsec(workspace: &Workspace, appsec_config: &str, passed: u16) -> Fo
         ("data/.keep", ""),
     ] {
         let text = text.replace("DIR", folder.to_str().expect("text"));
-        let text = text.replace("LAPI", &lapi.to_string()).replace("APPSEC", &appsec.to_string());
+        let text = text
+            .replace("FILTER", bans)
+            .replace("LAPI", &lapi.to_string())
+            .replace("APPSEC", &appsec.to_string());
         workspace.write(&format!("crowdsec/{name}"), &text);
     }
     for name in ["parsers", "patterns", "scenarios", "notifications", "plugins", "appsec-rules"] {
@@ -193,7 +202,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
 fn bouncers_get_the_same_answers_as_from_crowdsec() {
     let workspace = Workspace::concurrent();
     let config = "name: setup/tollgate\ndefault_remediation: ban\ninband_rules: ['tollgate/*']\n";
-    let theirs = start_crowdsec(&workspace, config, 200);
+    let theirs = start_crowdsec(&workspace, config, 200, "false");
     let ours = start_ours(&workspace);
     let mut different = Vec::new();
     let mut blocked = 0;
@@ -226,7 +235,7 @@ fn configuration_of_crowdsec_gives_the_same_answers() {
     let workspace = Workspace::concurrent();
     let config = "name: setup/tollgate\ndefault_remediation: captcha\ninband_rules: ['tollgate/CVE-2012-*', 'tollgate/CVE-2014-????']\n\
                   blocked_http_code: 418\nuser_blocked_http_code: 451\npassed_http_code: 202\nuser_passed_http_code: 201\n";
-    let theirs = start_crowdsec(&workspace, config, 202);
+    let theirs = start_crowdsec(&workspace, config, 202, "false");
     workspace.write(
         "waf.yaml",
         "listeners: [{ appsec: '127.0.0.1:0', keys: [tollgate], appsec-configs: [crowdsec/appsec-configs/tollgate.yaml] }]\n",
@@ -240,4 +249,45 @@ fn configuration_of_crowdsec_gives_the_same_answers() {
         statuses.insert(theirs.0);
     }
     assert_eq!(statuses, BTreeSet::from([202, 401, 418, 500]));
+}
+
+#[test]
+fn local_api_knows_keys_and_bans_for_alerts() {
+    let workspace = Workspace::concurrent();
+    let config = "name: setup/tollgate\ndefault_remediation: ban\ninband_rules: ['tollgate/*']\n";
+    let theirs = start_crowdsec(&workspace, config, 200, r#"Alert.GetScope() == "Ip""#);
+    let patches = patches();
+    workspace.write(
+        "waf.yaml",
+        &format!(
+            "listeners: [{{ appsec: '127.0.0.1:0' }}]\nlocal_api: {{ credentials: crowdsec/credentials.yaml, timeout: 1m }}\n\
+             waf: {{ rules: ['{0}/*.yaml', '{0}/rules/*.yaml'] }}\n",
+            patches.display()
+        ),
+    );
+    let ours = GatewayProcess::start_with(&workspace, &["waf", "serve", "waf.yaml"]);
+    let unknown = String::from_utf8(ask("/", "")).expect("text").replace("Key: tollgate", "Key: x");
+    let check = || {
+        assert_eq!(exchange(&ours.address, &ask("/", "")).0, 200);
+        assert_eq!(exchange(&ours.address, unknown.as_bytes()).0, 401);
+    };
+    check();
+    let credentials = fs::read_to_string(workspace.path("crowdsec/credentials.yaml"));
+    let credentials = credentials.expect("the credentials");
+    let api = credentials.lines().next().and_then(|line| line.strip_prefix("url: http://"));
+    let api = api.expect("a URL").to_owned();
+    let decisions = || {
+        let head =
+            "GET /v1/decisions?ip=192.0.2.1 HTTP/1.1\r\nHost: l\r\nX-Api-Key: tollgate\r\n\r\n";
+        exchange(&api, head.as_bytes()).1
+    };
+    assert_eq!(decisions(), "null");
+    assert_eq!(exchange(&ours.address, &ask(ATTACK, "")).0, 403);
+    assert!(wait_until(PATIENCE, || decisions() != "null"));
+    let decisions = decisions();
+    assert!(decisions.contains(r#""type":"ban""#), "{decisions}");
+    assert!(decisions.contains(r#""value":"192.0.2.1""#), "{decisions}");
+    // Without the local API, known keys stay valid, and others are refused.
+    drop(theirs);
+    check();
 }

@@ -8,6 +8,7 @@ use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead, Version};
 
 use crate::config::{ApiKeys, Description, ForwardAuth};
 use crate::firewall::InspectedHead;
+use crate::local_api::KeyStanding;
 use crate::local_response::{LocalResponse, Reason};
 
 /// The request of a client, but for its head, which is in a buffer.
@@ -25,6 +26,8 @@ pub(crate) enum InvalidDescription {
     /// A header is missing, or must not be there.
     Headers,
     UnknownKey,
+    /// The key of the bouncer is being checked: the head is to be read again.
+    UnsettledKey,
 }
 
 impl InvalidDescription {
@@ -37,7 +40,7 @@ impl InvalidDescription {
             (Self::Headers, Description::AppSec(_)) => {
                 LocalResponse::bare_error(Reason::Description)
             }
-            (Self::UnknownKey, _) => LocalResponse::bare_error(Reason::ApiKey),
+            (Self::UnknownKey | Self::UnsettledKey, _) => LocalResponse::bare_error(Reason::ApiKey),
         }
     }
 }
@@ -52,17 +55,19 @@ impl Described {
         Self { protocol, body, client }
     }
 
-    /// Takes the request that `head`, received from `peer`, describes. Writes its head to `list`, as a [`FieldList`].
+    /// Takes the request that `head`, received from `peer`, describes. Writes its head to `list`, as a [`FieldList`]. `standing` is that of
+    /// keys of bouncers that are not in the configuration.
     pub(crate) fn of(
         head: &RequestHead<'_>,
         peer: Option<IpAddr>,
         description: &Description,
+        standing: impl FnOnce(&[u8]) -> KeyStanding,
         list: &mut Vec<u8>,
     ) -> Result<Self, InvalidDescription> {
         list.clear();
         match description {
             Description::ForwardAuth(headers) => Self::by_forward_auth(head, peer, headers, list),
-            Description::AppSec(keys) => Self::by_bouncer(head, keys, list),
+            Description::AppSec(keys) => Self::by_bouncer(head, keys, standing, list),
         }
     }
 
@@ -125,6 +130,7 @@ impl Described {
     fn by_bouncer(
         head: &RequestHead<'_>,
         keys: &ApiKeys,
+        standing: impl FnOnce(&[u8]) -> KeyStanding,
         list: &mut Vec<u8>,
     ) -> Result<Self, InvalidDescription> {
         let [mut key, mut ip, mut uri, mut verb, mut host, mut agent, mut version] = [None; 7];
@@ -144,8 +150,12 @@ impl Described {
                 }
             }
         }
-        if !key.is_some_and(|key| keys.contain(key)) {
-            return Err(InvalidDescription::UnknownKey);
+        let key = key.unwrap_or_default();
+        let standing = if keys.contain(key) { KeyStanding::Valid } else { standing(key) };
+        match standing {
+            KeyStanding::Valid => {}
+            KeyStanding::Invalid => return Err(InvalidDescription::UnknownKey),
+            KeyStanding::Unsettled => return Err(InvalidDescription::UnsettledKey),
         }
         // An empty header is as a missing one.
         for part in [&mut ip, &mut uri, &mut verb, &mut host, &mut agent] {
@@ -226,7 +236,8 @@ mod tests {
         let head = parse_request_head(request.as_bytes()).unwrap().unwrap();
         let description = Description::ForwardAuth(proxy.headers());
         let mut list = b"rest".to_vec();
-        let described = Described::of(&head, None, &description, &mut list).ok()?;
+        let described =
+            Described::of(&head, None, &description, |_| KeyStanding::Invalid, &mut list).ok()?;
         let InspectedHead { method, target, protocol, headers, .. } = described.head(&list);
         let shown = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let lines = headers.iter().map(|(name, value)| format!("{name}: {}\n", shown(value)));

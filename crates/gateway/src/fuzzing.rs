@@ -21,6 +21,7 @@ use crate::described::Described;
 use crate::firewall::InspectedHead;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
+use crate::local_api::KeyStanding;
 use crate::worker::Worker;
 
 /// More turns than this are an endless loop.
@@ -298,7 +299,8 @@ pub fn describe(bytes: &[u8]) -> Option<[Option<DescribedHead>; 2]> {
     let by_bouncer = Description::AppSec(ApiKeys::new(vec!["key".to_owned()]));
     Some([by_nginx, by_bouncer].map(|description| {
         let mut list = Vec::new();
-        let described = Described::of(&head, None, &description, &mut list).ok()?;
+        let described =
+            Described::of(&head, None, &description, |_| KeyStanding::Invalid, &mut list).ok()?;
         let InspectedHead { method, target, headers, .. } = described.head(&list);
         let headers = headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec()));
         Some(DescribedHead {

@@ -9,6 +9,7 @@ use crate::cluster::PoolHealth;
 use crate::config::{Config, Pool};
 use crate::counters::GenerationCounters;
 use crate::firewall::{AuditFile, Firewall, FirewallCounters};
+use crate::local_api::LocalApi;
 use crate::router::Router;
 
 /// A configuration and its derived state. A reload creates a new one; active requests finish under the one that they
@@ -22,6 +23,8 @@ pub(crate) struct ConfigGeneration {
     pub(crate) counters: Arc<GenerationCounters>,
     pub(crate) access_log: Option<LogFile>,
     pub(crate) audit_log: Option<AuditFile>,
+    /// The same as that of the last configuration if its settings are.
+    pub(crate) local_api: Option<Arc<LocalApi>>,
     /// One per route; `None`: nothing is inspected.
     pub(crate) firewalls: Vec<Option<Arc<Firewall>>>,
 }
@@ -64,6 +67,13 @@ impl ConfigGeneration {
             })
             .collect();
         let counters = Arc::new(GenerationCounters::new(&config));
+        let local_api = config.local_api.as_ref().map(|settings| {
+            let of_old = old.and_then(|old| old.local_api.as_ref());
+            of_old.filter(|old| old.config == *settings).map_or_else(
+                || Arc::new(LocalApi::new(settings.clone(), Arc::clone(&firewall.local_api))),
+                Arc::clone,
+            )
+        });
         let settings = config.audit_log.clone().map(Arc::new);
         Self {
             router: Router::new(&config.routes, config.requests.path),
@@ -73,7 +83,8 @@ impl ConfigGeneration {
             audit_log: settings
                 .zip(logs.audit)
                 .map(|(settings, file)| AuditFile { file, settings }),
-            firewalls: Firewall::of_routes(&config, firewall),
+            firewalls: Firewall::of_routes(&config, firewall, local_api.as_ref()),
+            local_api,
             config,
         }
     }

@@ -19,6 +19,7 @@ mod generation;
 mod headers;
 mod limiter;
 mod listener;
+mod local_api;
 mod local_response;
 mod metrics;
 mod path;

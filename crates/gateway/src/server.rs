@@ -263,6 +263,9 @@ impl Gateway {
             }
             result = result.and(ended);
         }
+        if let Some(api) = &self.generation.local_api {
+            api.finish();
+        }
         for file in self.generation.log_files() {
             if let Err(error) = file.finish() {
                 log(error);

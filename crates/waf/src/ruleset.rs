@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{RulePlace, Skipped};
 use crate::regex::Matcher;
-use crate::rule::{Change, Phase, PhaseStep, Rule, Severity, Target};
+use crate::rule::{Change, Disruptive, Phase, PhaseStep, Rule, Severity, Target};
 use crate::settings::Settings;
 use crate::variable::Variables;
 
@@ -116,6 +116,8 @@ pub struct RuleInfo<'a> {
     pub maturity: u8,
     /// `accuracy`, or 0
     pub accuracy: u8,
+    /// True if it is to end a transaction: its action is `deny`, `drop` or `redirect`.
+    pub blocks: bool,
     /// True if matches are logged.
     pub log: bool,
     /// True if matches belong in the audit log.
@@ -149,6 +151,7 @@ impl<'a> RuleInfo<'a> {
             revision: rule.revision.as_deref().unwrap_or_default(),
             maturity: rule.maturity,
             accuracy: rule.accuracy,
+            blocks: !matches!(rule.disruptive, Disruptive::Pass | Disruptive::Allow(_)),
             log: rule.log,
             audit_log: rule.audit_log,
             multi_match: rule.links.iter().flat_map(|link| &link.test).any(|test| test.multi_match),

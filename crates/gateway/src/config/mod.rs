@@ -37,8 +37,8 @@ pub use route::{
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(any(test, fuzzing))]
 pub(crate) use serve::AskingProxy;
-pub(crate) use serve::{ApiKeys, Description, ExpectedResponses, ForwardAuth};
-pub use serve::{Service, Spoe, Verdicts};
+pub(crate) use serve::{ApiAddress, ApiKeys, Description, ExpectedResponses, ForwardAuth, Machine};
+pub use serve::{LocalApi, Service, Spoe, Verdicts};
 pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
 pub use template::Template;
 pub(crate) use template::{Variables, written_request_id};

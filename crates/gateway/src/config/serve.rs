@@ -8,7 +8,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtle::{Choice, ConstantTimeEq as _};
 
+use tollgate_net::Address;
+use tollgate_tls::TlsClient;
+
 use super::route::RouteId;
+use crate::resolve::HostName;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +70,41 @@ pub(crate) enum Description {
     ForwardAuth(ForwardAuth),
     /// As bouncers of CrowdSec describe requests to its AppSec component.
     AppSec(ApiKeys),
+}
+
+/// CrowdSec's local API, which knows keys of bouncers, and takes alerts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalApi {
+    pub(crate) address: ApiAddress,
+    /// `Host` of requests.
+    pub(crate) host: String,
+    /// Path in front of those of requests, without a slash at its end.
+    pub(crate) base_path: String,
+    pub(crate) tls: Option<TlsClient>,
+    /// `None`: no alerts are sent.
+    pub(crate) machine: Option<Machine>,
+    /// For the check of a key.
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ApiAddress {
+    Known(Address),
+    /// Resolved for each request.
+    Name(HostName),
+}
+
+/// Account at the local API.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) login: String,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("login", &self.login).finish_non_exhaustive()
+    }
 }
 
 /// Keys of bouncers.

@@ -14,7 +14,7 @@ use tollgate_waf::CollectionLimits;
 use super::networks::Networks;
 use super::pool::{Backend, Pool, PoolId, Target, expand};
 use super::route::{Forwarded, Requests, Route};
-use super::serve::Service;
+use super::serve::{LocalApi, Service};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve};
 
@@ -34,6 +34,8 @@ pub struct Config {
     pub error_pages: BTreeMap<u16, Page>,
     pub access_log: Option<AccessLog>,
     pub audit_log: Option<AuditLog>,
+    /// CrowdSec's local API, for listeners that give verdicts.
+    pub local_api: Option<LocalApi>,
     /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     pub threads: NonZeroUsize,
@@ -57,6 +59,7 @@ impl Config {
             error_pages: BTreeMap::new(),
             access_log: None,
             audit_log: None,
+            local_api: None,
             admin: None,
             threads: NonZeroUsize::MIN,
             warnings: Vec::new(),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tollgate_accesslog::{ClientText, LogFile, ThreadLog, push_json};
-use tollgate_http1::{FieldList, Headers, parse_request_head};
 use tollgate_waf::Match;
 
 use super::inspection::{Inspection, KeptHead};
@@ -169,14 +168,7 @@ impl Masked<'_> {
     }
 
     fn request<'a>(&self, head: &'a KeptHead) -> Option<AuditRequest<'a>> {
-        let (method, target, headers) = if head.is_list {
-            let mut fields = FieldList::new(&head.bytes);
-            let (method, target) = (fields.next_field()?.value, fields.next_field()?.value);
-            (method, target, Headers::of_fields(fields))
-        } else {
-            let head = parse_request_head(&head.bytes).ok()??;
-            (head.method.as_bytes(), head.target.as_bytes(), head.headers)
-        };
+        let (method, target, headers) = head.parts()?;
         let headers = headers.iter().map(|(name, value)| {
             let value = if self.is_masked(name) { MASK.as_bytes() } else { value };
             (name, self.shown(value))

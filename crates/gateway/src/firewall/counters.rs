@@ -8,6 +8,8 @@ use tollgate_accesslog::Counter;
 use tollgate_admin::Page;
 use tollgate_waf::{Collections, LimitsReached, Match};
 
+use crate::local_api::LocalApiCounters;
+
 /// An inspection that has ended.
 pub(super) struct Inspected<'a> {
     pub(super) is_blocked: bool,
@@ -24,12 +26,13 @@ pub(super) struct Inspected<'a> {
 /// Upper bounds of the score histogram; a last bucket has no bound.
 const SCORE_BOUNDS: [i64; 6] = [0, 4, 9, 19, 49, 99];
 
-/// Counters of all routes, and the persistent collections of their rules, since the start of the gateway.
+/// Counters of all routes and of the local API, and the persistent collections of the rules, since the start of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct FirewallCounters {
     /// Locked by readers and on reload, never on the data path.
     routes: Mutex<BTreeMap<String, Arc<RouteCounters>>>,
     pub(super) collections: Arc<Collections>,
+    pub(crate) local_api: Arc<LocalApiCounters>,
 }
 
 /// Counters of one route.
@@ -151,6 +154,7 @@ impl FirewallCounters {
                 }
             }
         }
+        self.local_api.render(page);
         page.histogram("waf_score", "Anomaly scores of requests.");
         for route in routes.values() {
             route.render_scores(page);

@@ -2,6 +2,7 @@
 
 use tollgate_waf::{Transaction, Worker};
 
+use super::alert::alert;
 use super::audit::AuditWriter;
 use super::inspection::Inspection;
 use super::route::Firewall;
@@ -23,7 +24,7 @@ impl Engines {
         (engine.transaction(rules, &firewall.collections), &mut engine.worker)
     }
 
-    /// Runs the rules of the log, counts and logs.
+    /// Runs the rules of the log, counts, logs, and sends an alert.
     pub(super) fn end(
         &mut self,
         mut inspection: Inspection,
@@ -36,6 +37,11 @@ impl Engines {
             inspection.run_logging(&mut engine.worker);
         }
         inspection.count(thread);
+        if let Some(target) = &inspection.firewall.alerts
+            && let Some(alert) = alert(&inspection, target.is_out_of_band)
+        {
+            target.api.alert(alert);
+        }
         if let Some(audit) = audit {
             audit.add(&inspection, outcome);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate_firewall::{Rules, blocked_phrase, inbound_score};
-use tollgate_http1::BodyFraming;
+use tollgate_http1::{BodyFraming, FieldList, Headers, parse_request_head};
 use tollgate_waf::{
     BodyLength, Connection, Direction, Intervention, Next, Session, SessionOptions, Transaction,
     Worker,
@@ -42,7 +42,7 @@ impl fmt::Display for TransactionName {
     }
 }
 
-/// A request head for the audit log.
+/// A request head for the audit log and alerts.
 #[derive(Debug)]
 pub(super) struct KeptHead {
     pub(super) protocol: String,
@@ -51,13 +51,26 @@ pub(super) struct KeptHead {
     pub(super) is_list: bool,
 }
 
+impl KeptHead {
+    /// Method, target and headers.
+    pub(super) fn parts(&self) -> Option<(&[u8], &[u8], Headers<'_>)> {
+        if self.is_list {
+            let mut fields = FieldList::new(&self.bytes);
+            let (method, target) = (fields.next_field()?.value, fields.next_field()?.value);
+            return Some((method, target, Headers::of_fields(fields)));
+        }
+        let head = parse_request_head(&self.bytes).ok()??;
+        Some((head.method.as_bytes(), head.target.as_bytes(), head.headers))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Inspection {
     pub(super) firewall: Arc<Firewall>,
     pub(super) session: Session,
     pub(super) name: TransactionName,
     pub(super) client: Option<IpAddr>,
-    /// For the audit log, `None` without one.
+    /// For the audit log and alerts, `None` without them.
     pub(super) head: Option<KeptHead>,
     /// Held bytes when the thread counted them the last time.
     pub(super) counted_bytes: usize,
@@ -108,7 +121,7 @@ impl Inspection {
             session,
             name,
             client: request.client,
-            head: firewall.audit.is_some().then(|| KeptHead {
+            head: (firewall.audit.is_some() || firewall.alerts.is_some()).then(|| KeptHead {
                 protocol: head.protocol.to_owned(),
                 bytes: head.bytes.to_vec(),
                 is_list: head.is_list,

@@ -113,6 +113,11 @@ impl Inspector {
         }
     }
 
+    /// The waker of the thread.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
     /// Continues with the audit log of another configuration.
     pub(crate) fn reload(&mut self, file: Option<&AuditFile>) {
         self.audit = file.map(AuditWriter::new);
@@ -396,6 +401,7 @@ mod tests {
             held_bytes_max: 100_000,
             collections: Arc::default(),
             out_of_band: None,
+            alerts: None,
         });
         let waker = Waker::new().unwrap();
         let mut inspector = Inspector::new(0, waker.clone());

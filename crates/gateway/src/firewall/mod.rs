@@ -8,6 +8,7 @@
 //! once, on the thread of their client; long ones on a helper thread, while the transaction is suspended, so that other
 //! clients are served. Rules [out of band](out_of_band) inspect copies of requests after their answers.
 
+mod alert;
 mod audit;
 mod counters;
 mod engines;

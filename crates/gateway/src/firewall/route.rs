@@ -6,6 +6,7 @@ use tollgate_waf::Collections;
 
 use super::counters::{FirewallCounters, RouteCounters};
 use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Waf};
+use crate::local_api::LocalApi;
 
 /// The firewall of a route in a configuration in use.
 #[derive(Debug)]
@@ -17,6 +18,14 @@ pub(crate) struct Firewall {
     pub(super) collections: Arc<Collections>,
     /// Inspects each request again, after its answer.
     pub(super) out_of_band: Option<Arc<Self>>,
+    /// Gets an alert for each request that a rule blocks.
+    pub(super) alerts: Option<AlertTarget>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct AlertTarget {
+    pub(super) api: Arc<LocalApi>,
+    pub(super) is_out_of_band: bool,
 }
 
 impl Firewall {
@@ -24,11 +33,13 @@ impl Firewall {
     pub(crate) fn of_routes(
         config: &Config,
         counters: &FirewallCounters,
+        local_api: Option<&Arc<LocalApi>>,
     ) -> Vec<Option<Arc<Self>>> {
+        let local_api = local_api.filter(|api| api.takes_alerts());
         let audit = config.audit_log.clone().map(Arc::new);
         counters.collections.set_limits(config.limits.collections);
         let threads = config.threads.get();
-        let firewall = |waf: &Arc<Waf>, label: &str, out_of_band| {
+        let firewall = |waf: &Arc<Waf>, label: &str, out_of_band, is_out_of_band| {
             waf.rules.warm_up(threads);
             Arc::new(Self {
                 waf: Arc::clone(waf),
@@ -37,6 +48,7 @@ impl Firewall {
                 held_bytes_max: config.limits.held_body_bytes,
                 collections: Arc::clone(&counters.collections),
                 out_of_band,
+                alerts: local_api.map(|api| AlertTarget { api: Arc::clone(api), is_out_of_band }),
             })
         };
         let routes = config.routes.iter().enumerate().map(|(at, route)| {
@@ -44,8 +56,8 @@ impl Firewall {
             let label = label(config, RouteId(at));
             let out_of_band = route.verdicts.as_ref().and_then(|rules| rules.out_of_band.as_ref());
             let out_of_band =
-                out_of_band.map(|waf| firewall(waf, &format!("{label} out-of-band"), None));
-            Some(firewall(waf, &label, out_of_band))
+                out_of_band.map(|waf| firewall(waf, &format!("{label} out-of-band"), None, true));
+            Some(firewall(waf, &label, out_of_band, false))
         });
         routes.collect()
     }

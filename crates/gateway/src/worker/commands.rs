@@ -41,6 +41,14 @@ impl Worker {
                 self.continue_turn(key, next);
             }
         }
+        for client in std::mem::take(&mut self.shared.awaiting_keys) {
+            if self.is_connected(client)
+                && matches!(self.exchanges[client.key].stage, Stage::AwaitKey)
+            {
+                let next = self.exchanges[client.key].retry_head(&mut self.shared);
+                self.continue_turn(client.key, next);
+            }
+        }
         Ok(())
     }
 
@@ -104,7 +112,10 @@ impl Worker {
                     self.turn(key);
                 }
                 Stage::Http2(connection) => self.announce_end(key, connection),
-                Stage::Transaction(_) | Stage::Finish { .. } | Stage::Linger { .. } => {}
+                Stage::AwaitKey
+                | Stage::Transaction(_)
+                | Stage::Finish { .. }
+                | Stage::Linger { .. } => {}
             }
         }
         self.shared.close_idle_if(|_| true);

@@ -19,13 +19,14 @@ use super::turn::Flow;
 use crate::body::{Body, Taken};
 use crate::cluster::HashKey;
 use crate::config::{Balance, Config, HashBy, Service, Variables, written_request_id};
-use crate::described::Described;
+use crate::described::{Described, InvalidDescription};
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::forwarder::Forwarder;
 use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
     max_forwards, render_request,
 };
+use crate::local_api::KeyStanding;
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
 use crate::responder::{RequestUrl, Responder};
@@ -57,6 +58,8 @@ enum ParsedRequest {
     Partial,
     Request(NewRequest),
     Invalid(LocalResponse),
+    /// The key of a bouncer is being checked.
+    AwaitsKey,
     /// A valid head that needs a local response; another request may follow.
     Local {
         head_bytes: usize,
@@ -186,6 +189,14 @@ impl Exchange {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = true;
             }
+            ParsedRequest::AwaitsKey => {
+                self.client.keep_unread(&shared.scratch.input[start..end]);
+                self.client.is_partial = false;
+                self.client.deadline = shared.now + shared.timeouts.header;
+                shared.awaiting_keys.push(self.id);
+                self.stage = Stage::AwaitKey;
+                return Next::Wait;
+            }
             ParsedRequest::Invalid(response) => {
                 let input = &shared.scratch.input[start..end];
                 let request =
@@ -203,6 +214,14 @@ impl Exchange {
             }
         }
         Next::Continue
+    }
+
+    /// Handles a head again that waited for a key.
+    pub(super) fn retry_head(&mut self, shared: &mut Shared) -> Next {
+        let (start, kept) = (HEADROOM_BYTES, self.client.unread.len());
+        shared.scratch.input[start..start + kept].copy_from_slice(&self.client.unread);
+        self.stage = Stage::ReadHead;
+        self.take_head(shared, start, start + kept)
     }
 
     /// Begins the transaction of a request: its head starts at `start` in the input, and the received bytes end at
@@ -369,8 +388,13 @@ impl Exchange {
             Some(Service::Verdicts(verdicts)) => {
                 let list = &mut shared.scratch.head;
                 let description = &verdicts.description;
-                let described = match Described::of(&head, client.ip, description, list) {
+                let standing = |key: &[u8]| match &generation.local_api {
+                    Some(api) => api.standing(key, shared.now, shared.inspector.waker()),
+                    None => KeyStanding::Invalid,
+                };
+                let described = match Described::of(&head, client.ip, description, standing, list) {
                     Ok(described) => described,
+                    Err(InvalidDescription::UnsettledKey) => return ParsedRequest::AwaitsKey,
                     Err(invalid) => return local(invalid.response(description)),
                 };
                 let verdict =

@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
     pub(super) spoe_log: RateLimit,
+    /// Clients whose heads wait for the check of a key.
+    pub(super) awaiting_keys: Vec<ExchangeId>,
     pub(super) proxy_log: RateLimit,
     bug_log: RateLimit,
     serial: Serial,
@@ -80,6 +82,7 @@ impl Shared {
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
             spoe_log: RateLimit::new(LOG_INTERVAL),
+            awaiting_keys: Vec::new(),
             proxy_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),
             serial: Serial::default(),

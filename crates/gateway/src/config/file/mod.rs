@@ -15,7 +15,9 @@ use tollgate_firewall::config::{HumanDuration, Located};
 use super::pool::ProxyVersion;
 use super::route::{Forwarded, ForwardedHeader, PathForm, Scheme};
 use crate::resolve::AddressFamily;
-pub(super) use serve::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
+pub(super) use serve::{
+    DescriptionFile, LateFile, LocalApiFile, ResponsesFile, ServeFile, ServeListenerFile,
+};
 
 /// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as
 /// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`, those of backends also as `backend.example:8080`. Relative paths are resolved against the folder

@@ -27,8 +27,27 @@ pub(in crate::config) struct ServeFile {
     pub(in crate::config) waf: Option<Located<WafFile>>,
     /// Log of the firewall. Default: none.
     pub(in crate::config) audit_log: Option<AuditLogFile>,
+    /// CrowdSec's local API. Default: none.
+    pub(in crate::config) local_api: Option<Located<LocalApiFile>>,
     /// Address and port of `/metrics` and `/healthz`. Default: none.
     pub(in crate::config) admin: Option<Located<String>>,
+}
+
+/// CrowdSec's local API: keys of bouncers that are not among those of a listener are checked with it, and with `credentials` it gets an alert
+/// for each request that a rule blocks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "local API")]
+pub(in crate::config) struct LocalApiFile {
+    /// Its URL, such as `http://127.0.0.1:8080`, or the path of its Unix socket. Default: that of `credentials`.
+    pub(in crate::config) url: Option<Located<String>>,
+    /// File with `url`, `login` and `password`, such as `/etc/crowdsec/local_api_credentials.yaml`. Default: no alerts are sent.
+    pub(in crate::config) credentials: Option<Located<String>>,
+    /// File with the certificates of authorities that are trusted. Default: that of `credentials` (`ca_cert_path`), else those of the
+    /// system.
+    pub(in crate::config) ca: Option<Located<String>>,
+    /// Time for the check of a key, while the request of a bouncer with an unknown key waits. Default: 200ms.
+    pub(in crate::config) timeout: Option<Located<HumanDuration>>,
 }
 
 /// An address on which proxies ask for verdicts. Anyone who reaches it can have requests inspected: bind it to loopback, a Unix
@@ -39,7 +58,7 @@ pub(in crate::config) struct ServeFile {
 pub(in crate::config) struct ServeListenerFile {
     /// Address for the bouncers of CrowdSec, as of its AppSec component.
     pub(in crate::config) appsec: Option<Located<String>>,
-    /// Keys of the bouncers.
+    /// Keys of the bouncers. Necessary without `key-file` and `local_api`.
     pub(in crate::config) keys: Option<Located<Vec<String>>>,
     /// File with keys of bouncers, one per line.
     pub(in crate::config) key_file: Option<Located<String>>,

@@ -247,7 +247,7 @@ fn rule_files(
     Ok(found)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(
+pub(super) fn parse<T: serde::de::DeserializeOwned>(
     path: &Path,
     at: &Located<String>,
 ) -> Result<T, InvalidValue> {
@@ -260,9 +260,10 @@ fn parse<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// Keys of the bouncers.
+/// Keys of the bouncers. There may be none if a local API knows some.
 pub(super) fn keys(
     file: &Located<ServeListenerFile>,
+    has_local_api: bool,
     folder: &Path,
 ) -> Result<ApiKeys, InvalidValue> {
     let mut keys = file.keys.as_ref().map_or_else(Vec::new, |keys| (**keys).clone());
@@ -276,8 +277,9 @@ pub(super) fn keys(
         keys.extend(lines.map(str::to_owned));
     }
     let is_key = |key: &String| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
-    if keys.is_empty() || !keys.iter().all(is_key) {
-        let message = "`keys` or `key-file` must have the keys of the bouncers, in printable ASCII without spaces";
+    if (keys.is_empty() && !has_local_api) || !keys.iter().all(is_key) {
+        let message = "`keys` or `key-file` must have the keys of the bouncers, in printable ASCII without spaces, unless there is a \
+             `local_api` that knows them";
         return Err(InvalidValue::at(file, message));
     }
     Ok(ApiKeys::new(keys))

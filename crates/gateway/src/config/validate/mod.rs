@@ -1,6 +1,7 @@
 //! Validates a configuration file into a [`Config`]. No later code checks it again.
 
 mod appsec;
+mod local_api;
 mod pools;
 mod requests;
 mod resources;
@@ -112,6 +113,7 @@ fn validate_values(
         listeners,
         routes,
         pools,
+        local_api: None,
         resolve: resources.resolve.clone(),
         timeouts,
         limits: limits(file.limits.as_ref(), Limits::default(), threads)?,

@@ -11,6 +11,7 @@ use tollgate_firewall::{Block, Waf};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
 use super::appsec::{self, Answers, AppSec};
+use super::local_api::local_api;
 use super::resources::Resources;
 use super::scalars::duration;
 use super::tls::listener_tls;
@@ -46,6 +47,11 @@ fn validate_values(
     }
     let threads = threads(file.threads.as_ref())?;
     let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
+    let has_local_api = file.local_api.is_some();
+    let local_api = file.local_api.as_ref().and_then(|file| {
+        let found = local_api(file, folder);
+        resources.collect(found)
+    });
     let mut rules = RuleCache::default();
     let (mut listeners, mut texts, mut routes) = (Vec::new(), Vec::new(), Vec::new());
     for listener in file.listeners.iter() {
@@ -54,7 +60,7 @@ fn validate_values(
         let text_of = |first: usize| texts[first];
         let address = listener_address(kind.address(), &listeners, resources, text_of)?;
         texts.push(kind.address());
-        let service = kind.service(route, folder)?;
+        let service = kind.service(route, has_local_api, folder)?;
         let http2 = matches!(service, Service::Verdicts(_));
         let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources));
         listeners.push(Listener { tls, http2, service, ..Listener::new(address) });
@@ -71,6 +77,7 @@ fn validate_values(
         listeners,
         routes,
         pools: Vec::new(),
+        local_api,
         resolve: Resolve::default(),
         timeouts,
         limits: limits(file.limits.as_ref(), defaults, threads)?,
@@ -138,10 +145,17 @@ impl<'a> Kind<'a> {
         address
     }
 
-    fn service(&self, route: RouteId, folder: &Path) -> Result<Service, InvalidValue> {
+    fn service(
+        &self,
+        route: RouteId,
+        has_local_api: bool,
+        folder: &Path,
+    ) -> Result<Service, InvalidValue> {
         let description = match self.protocol {
             Protocol::ForwardAuth(_) => Description::ForwardAuth(forward_auth(self.file)?),
-            Protocol::AppSec(_) => Description::AppSec(appsec::keys(self.file, folder)?),
+            Protocol::AppSec(_) => {
+                Description::AppSec(appsec::keys(self.file, has_local_api, folder)?)
+            }
             Protocol::Spoe(_) => {
                 let responses = self.file.responses.as_ref().map(expected_responses).transpose()?;
                 return Ok(Service::Spoe(Spoe { route, responses }));

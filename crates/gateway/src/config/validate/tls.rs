@@ -15,7 +15,7 @@ use crate::config::file::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile}
 use crate::config::pool::{Protocol, Target};
 use tollgate_net::Address;
 
-const HTTP1: &[u8] = HttpProtocol::Http1.alpn();
+pub(super) const HTTP1: &[u8] = HttpProtocol::Http1.alpn();
 const HTTP2: &[u8] = HttpProtocol::Http2.alpn();
 
 /// Reads the certificates of a listener. Collects what prevents their use.

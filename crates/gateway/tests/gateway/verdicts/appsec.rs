@@ -8,19 +8,19 @@ use crate::support::http2::Http2Peer;
 use crate::support::{TestGateway, poll};
 
 const LISTENER: &str = "appsec: '127.0.0.1:0', keys: [other, secret]";
-const ALLOW: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 36\r\n\r\n\
+pub(super) const ALLOW: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 36\r\n\r\n\
                      {\"action\":\"allow\",\"http_status\":200}";
-const BAN: &str = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n\
+pub(super) const BAN: &str = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n\
                    {\"action\":\"ban\",\"http_status\":403}";
 /// Where the rule redirects.
 const BAN_MOVED: &str = "HTTP/1.1 403 Forbidden\r\nLocation: https://x.example/new\r\nContent-Type: application/json\r\n\
                          Content-Length: 34\r\n\r\n{\"action\":\"ban\",\"http_status\":403}";
-const UNKNOWN_KEY: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+pub(super) const UNKNOWN_KEY: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
 const MALFORMED: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
 /// A request of a bouncer about a client's.
-fn ask(verb: &str, uri: &str, more: &str) -> String {
+pub(super) fn ask(verb: &str, uri: &str, more: &str) -> String {
     let has_body = more.contains("Content-Length") || more.contains("chunked");
     let outer = if has_body { "POST" } else { "GET" };
     format!(

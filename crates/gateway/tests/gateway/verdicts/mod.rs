@@ -2,6 +2,7 @@
 
 mod appsec;
 mod forward_auth;
+mod local_api;
 mod spoe;
 
 use tempfile::TempDir;

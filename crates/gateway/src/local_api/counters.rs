@@ -1,0 +1,49 @@
+//! Counters of the local API, across reloads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_admin::Page;
+
+#[derive(Debug, Default)]
+pub(crate) struct LocalApiCounters {
+    pub(super) keys_valid: AtomicU64,
+    pub(super) keys_invalid: AtomicU64,
+    pub(super) keys_failed: AtomicU64,
+    pub(super) keys_refused: AtomicU64,
+    pub(super) alerts_sent: AtomicU64,
+    pub(super) alerts_failed: AtomicU64,
+    pub(super) alerts_dropped: AtomicU64,
+}
+
+impl LocalApiCounters {
+    /// Writes nothing before the first use.
+    pub(crate) fn render(&self, page: &mut Page) {
+        let keys = [
+            ("valid", &self.keys_valid),
+            ("invalid", &self.keys_invalid),
+            ("failed", &self.keys_failed),
+            ("refused", &self.keys_refused),
+        ];
+        let alerts = [
+            ("sent", &self.alerts_sent),
+            ("failed", &self.alerts_failed),
+            ("dropped", &self.alerts_dropped),
+        ];
+        for (name, help, counters) in [
+            (
+                "local_api_keys_total",
+                "Checks of bouncers' keys with CrowdSec's local API, by result.",
+                &keys[..],
+            ),
+            ("local_api_alerts_total", "Alerts for CrowdSec's local API, by result.", &alerts),
+        ] {
+            if counters.iter().all(|(_, counter)| counter.load(Ordering::Relaxed) == 0) {
+                continue;
+            }
+            page.family(name, help);
+            for (result, counter) in counters {
+                page.sample(name, &[("result", result)], counter.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
