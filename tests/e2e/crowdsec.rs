@@ -287,6 +287,7 @@ fn local_api_knows_keys_and_bans_for_alerts() {
     let decisions = decisions();
     assert!(decisions.contains(r#""type":"ban""#), "{decisions}");
     assert!(decisions.contains(r#""value":"192.0.2.1""#), "{decisions}");
+    assert!(decisions.contains(r#""scenario":"tollgate/CVE-2012-1823""#), "{decisions}");
     // Without the local API, known keys stay valid, and others are refused.
     drop(theirs);
     check();

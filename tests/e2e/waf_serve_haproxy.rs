@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::foreign_server::ForeignServer;
-use crate::support::{stderr, stdout, wait_until};
+use crate::support::{Workspace, stderr, stdout, wait_until};
 use crate::waf_serve::{ATTACK, PATIENCE, Scene, start_daemon};
 
 /// Pause of a client before the rest of its body.
@@ -166,4 +166,17 @@ fn responses_are_inspected() {
     assert_eq!(scene.status("/echo", &[&text[..], &["harmless"]].concat()), "200");
     assert_eq!(scene.status("/echo", &[&text[..], &["a leak"]].concat()), "403");
     assert_eq!(scene.status("/status/404", &[]), "404");
+}
+
+#[test]
+fn printed_messages_name_the_first_application() {
+    let workspace = Workspace::concurrent();
+    workspace.write("a.conf", "SecAction \"id:1,pass,nolog\"");
+    workspace.write(
+        "waf.yaml",
+        "listeners: [{ spoe: '127.0.0.1:0', applications: { shop: {}, blog: {} } }]\nwaf: { rules: [a.conf] }\n",
+    );
+    let printed = workspace.run(&["waf", "serve", "--print-haproxy", "messages", "waf.yaml"]);
+    let printed = stdout(&printed);
+    assert!(printed.contains("args app=str(blog) ") && !printed.contains("str(site)"), "{printed}");
 }

@@ -74,6 +74,8 @@ pub(crate) enum SpoeAnswer {
     Late,
     /// The message cannot be inspected: its arguments are missing or invalid.
     Invalid,
+    /// The message names none of the applications.
+    UnknownApplication,
     /// The request of a response does not wait, or no longer.
     UnknownId,
     /// The listener was removed from the configuration.
@@ -83,7 +85,7 @@ pub(crate) enum SpoeAnswer {
 }
 
 impl SpoeAnswer {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Passed,
         Self::Denied,
         Self::Dropped,
@@ -91,6 +93,7 @@ impl SpoeAnswer {
         Self::Detected,
         Self::Late,
         Self::Invalid,
+        Self::UnknownApplication,
         Self::UnknownId,
         Self::NoListener,
         Self::Bug,
@@ -106,6 +109,7 @@ impl SpoeAnswer {
             Self::Detected => "detected",
             Self::Late => "late",
             Self::Invalid => "invalid",
+            Self::UnknownApplication => "unknown-application",
             Self::UnknownId => "unknown-id",
             Self::NoListener => "no-listener",
             Self::Bug => "bug",

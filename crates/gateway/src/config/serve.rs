@@ -40,12 +40,25 @@ impl Service {
 }
 
 /// Messages of HAProxy's SPOE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spoe {
-    /// Has the firewall, and the time for an answer.
+    /// Has the time for an answer, and the treatment of messages without a verdict.
     pub(crate) route: RouteId,
+    /// By name: the routes with the firewalls of applications.
+    pub(crate) applications: Arc<[(String, RouteId)]>,
+    /// For messages that name none of the applications. `None`: such a message is an error.
+    pub(crate) default: Option<RouteId>,
     /// `None`: no messages with responses are expected.
     pub(crate) responses: Option<ExpectedResponses>,
+}
+
+impl Spoe {
+    /// The route with the firewall for a message that names `application`.
+    pub(crate) fn route_of(&self, application: &[u8]) -> Option<RouteId> {
+        let mut named = self.applications.iter();
+        let named = named.find(|(name, _)| name.as_bytes() == application);
+        named.map(|(_, route)| *route).or(self.default)
+    }
 }
 
 /// Responses whose messages requests wait for.

@@ -127,18 +127,21 @@ pub struct SpoeListener<'a> {
     pub budget: Duration,
     /// Requests wait for the messages of their responses.
     pub inspects_responses: bool,
+    /// Name of one of its applications, if it has any.
+    pub application: Option<&'a str>,
 }
 
 impl Config {
     /// The listeners for HAProxy's SPOE, with the values that a configuration of HAProxy needs.
     pub fn spoe_listeners(&self) -> impl Iterator<Item = SpoeListener<'_>> {
         self.listeners.iter().filter_map(|listener| {
-            let Service::Spoe(spoe) = listener.service else { return None };
+            let Service::Spoe(spoe) = &listener.service else { return None };
             Some(SpoeListener {
                 address: &listener.address,
                 // A deadline is noticed up to a quarter late.
                 budget: self.routes[spoe.route.0].timeouts(&self.timeouts).response * 5 / 4,
                 inspects_responses: spoe.responses.is_some(),
+                application: spoe.applications.first().map(|(name, _)| &**name),
             })
         })
     }

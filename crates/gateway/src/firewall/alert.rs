@@ -1,6 +1,7 @@
 //! The alert about an inspected request.
 
 use jiff::Timestamp;
+use tollgate_waf::Match;
 
 use super::inspection::Inspection;
 use crate::local_api::{Alert, AlertEvent, EVENTS_MAX};
@@ -18,19 +19,28 @@ pub(super) fn alert(inspection: &Inspection, is_out_of_band: bool) -> Option<Ale
     let blocks = |position| rules.rule(position).is_some_and(|rule| rule.blocks);
     let cause = logged.clone().find(|found| blocks(found.rule))?;
     let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    let scenario = match (inspection.score(), &*cause.message) {
-        // As CrowdSec names those of the Core Rule Set.
-        (Some(score), _) => format!(
-            "anomaly score {}: anomaly: {score}",
-            if is_out_of_band { "out-of-band" } else { "block" }
-        ),
-        (None, b"") => format!("native_rule:{}", cause.id),
-        (None, message) => shown(message),
+    // AppSec rules have their names in a tag.
+    let appsec_name = |position| {
+        let tags = rules.rule(position).map_or(&[][..], |rule| rule.tags);
+        tags.iter().find_map(|tag| tag.strip_prefix("crowdsec-").map(str::to_owned))
+    };
+    let rule_name = |found: &Match| {
+        appsec_name(found.rule).unwrap_or_else(|| format!("native_rule:{}", found.id))
+    };
+    // As CrowdSec names them.
+    let scenario = match (appsec_name(cause.rule), inspection.score(), &*cause.message) {
+        (Some(name), ..) => name,
+        (None, Some(score), _) if is_out_of_band => {
+            format!("anomaly score out-of-band: anomaly: {score}")
+        }
+        (None, Some(score), _) => format!("anomaly score block: anomaly: {score}"),
+        (None, None, b"") => rule_name(cause),
+        (None, None, message) => shown(message),
     };
     let (method, target, _) = inspection.head.as_ref()?.parts()?;
     let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
     let events = logged.by_ref().take(EVENTS_MAX).map(|found| AlertEvent {
-        rule: found.id,
+        rule: rule_name(found),
         message: shown(&found.message),
         variable: shown(&found.variable),
     });

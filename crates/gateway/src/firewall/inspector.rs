@@ -18,6 +18,7 @@ use super::audit::{AuditFile, AuditWriter};
 use super::engines::Engines;
 use super::inspection::Inspection;
 use super::out_of_band::OutOfBand;
+use super::route::Firewall;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
 use crate::body::{Body, Taken};
 use crate::headers::{HeadWriter, MessageForm};
@@ -110,6 +111,14 @@ impl Inspector {
             random,
             series,
             last_number: 0,
+        }
+    }
+
+    /// The firewall of an inspection that is not lent.
+    pub(crate) fn firewall(&self, id: TransactionId) -> Option<Arc<Firewall>> {
+        match self.inspections.get(&id)? {
+            Slot::Here(inspection) => Some(Arc::clone(&inspection.firewall)),
+            Slot::Lent(_) | Slot::Ended(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_waf::Collections;
 
 use super::counters::{FirewallCounters, RouteCounters};
-use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Waf};
+use crate::config::{AuditLog, Config, HostPattern, Listener, RouteId, Service, Waf};
 use crate::local_api::LocalApi;
 
 /// The firewall of a route in a configuration in use.
@@ -70,11 +70,18 @@ impl Firewall {
     }
 }
 
-/// The route as named in metrics and the audit log: host and path, or the address on which proxies ask for its verdicts.
+/// The route as named in metrics and the audit log: host and path, or the address on which proxies ask for its verdicts,
+/// with the application.
 fn label(config: &Config, at: RouteId) -> String {
-    let gives_verdicts = |listener: &&Listener| listener.service.route() == Some(at);
-    if let Some(listener) = config.listeners.iter().find(gives_verdicts) {
-        return listener.address.to_string();
+    for Listener { address, service, .. } in &config.listeners {
+        if let Service::Spoe(spoe) = service
+            && let Some((name, _)) = spoe.applications.iter().find(|(_, route)| *route == at)
+        {
+            return format!("{address} {name}");
+        }
+        if service.route() == Some(at) {
+            return address.to_string();
+        }
     }
     let route = &config.routes[at.0];
     let path = &route.path_prefix;

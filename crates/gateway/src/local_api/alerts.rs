@@ -1,6 +1,5 @@
 //! Alerts for the local API, sent by a thread of their own.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -47,7 +46,8 @@ pub(crate) struct Alert {
 /// A match.
 #[derive(Debug)]
 pub(crate) struct AlertEvent {
-    pub(crate) rule: u64,
+    /// Its name, or `native_rule:` with its number.
+    pub(crate) rule: String,
     pub(crate) message: String,
     pub(crate) variable: String,
 }
@@ -87,7 +87,7 @@ struct EventMessage<'a> {
 #[derive(Serialize)]
 struct Meta<'a> {
     key: &'static str,
-    value: Cow<'a, str>,
+    value: &'a str,
 }
 
 impl<'a> AlertMessage<'a> {
@@ -96,11 +96,11 @@ impl<'a> AlertMessage<'a> {
         let (at, ip) = (alert.at.to_string(), client.to_string());
         let events = alert.events.iter().map(|event| {
             let meta = [
-                ("rule_name", Cow::Owned(format!("native_rule:{}", event.rule))),
-                ("message", Cow::Borrowed(&*event.message)),
-                ("method", Cow::Borrowed(&*alert.method)),
-                ("uri", Cow::Borrowed(&*alert.path)),
-                ("matched_zones", Cow::Borrowed(&*event.variable)),
+                ("rule_name", &*event.rule),
+                ("message", &*event.message),
+                ("method", &*alert.method),
+                ("uri", &*alert.path),
+                ("matched_zones", &*event.variable),
             ];
             EventMessage {
                 meta: meta.map(|(key, value)| Meta { key, value }).into(),

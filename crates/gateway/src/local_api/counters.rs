@@ -1,11 +1,13 @@
 //! Counters of the local API, across reloads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tollgate_admin::Page;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalApiCounters {
+    /// There is a local API, or was.
+    pub(super) is_configured: AtomicBool,
     pub(super) keys_valid: AtomicU64,
     pub(super) keys_invalid: AtomicU64,
     pub(super) keys_failed: AtomicU64,
@@ -16,8 +18,11 @@ pub(crate) struct LocalApiCounters {
 }
 
 impl LocalApiCounters {
-    /// Writes nothing before the first use.
+    /// Writes nothing without a local API.
     pub(crate) fn render(&self, page: &mut Page) {
+        if !self.is_configured.load(Ordering::Relaxed) {
+            return;
+        }
         let keys = [
             ("valid", &self.keys_valid),
             ("invalid", &self.keys_invalid),
@@ -37,9 +42,6 @@ impl LocalApiCounters {
             ),
             ("local_api_alerts_total", "Alerts for CrowdSec's local API, by result.", &alerts),
         ] {
-            if counters.iter().all(|(_, counter)| counter.load(Ordering::Relaxed) == 0) {
-                continue;
-            }
             page.family(name, help);
             for (result, counter) in counters {
                 page.sample(name, &[("result", result)], counter.load(Ordering::Relaxed));

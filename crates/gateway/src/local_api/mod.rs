@@ -51,6 +51,7 @@ struct Running {
 
 impl LocalApi {
     pub(crate) fn new(config: config::LocalApi, counters: Arc<LocalApiCounters>) -> Self {
+        counters.is_configured.store(true, Ordering::Relaxed);
         let keys = Arc::new(KeyChecks::new(config.clone(), Arc::clone(&counters)));
         Self { config, keys, counters, alerts: Mutex::default() }
     }

@@ -95,8 +95,8 @@ impl<'a> AgentTurn<'a> {
         client: &'a mut Client,
         shared: &'a mut Shared,
     ) -> Self {
-        let spoe = match shared.listener(client.listener).service {
-            Some(Service::Spoe(spoe)) => Some(spoe),
+        let spoe = match &shared.listener(client.listener).service {
+            Some(Service::Spoe(spoe)) => Some(spoe.clone()),
             _ => None,
         };
         Self { key, agent, client, shared, spoe }
@@ -175,7 +175,7 @@ impl<'a> AgentTurn<'a> {
             match received {
                 Ok(Some(Event::Notify { id, message })) => {
                     self.agent.stalled_at = None;
-                    match ask(self.shared, self.spoe, self.key, id, message) {
+                    match ask(self.shared, self.spoe.as_ref(), self.key, id, message) {
                         Asked::Verdict(notify, transaction, verdict) => {
                             self.settle(notify, transaction, verdict);
                         }
@@ -288,11 +288,7 @@ impl<'a> AgentTurn<'a> {
 
     /// Answers a message without a verdict.
     fn fail(&mut self, id: NotifyId, transaction: Option<TransactionId>, answer: SpoeAnswer) {
-        let rules = self.route().and_then(|route| route.verdicts.as_ref());
-        let passes = rules.is_some_and(|rules| rules.passes_late);
-        if answer == SpoeAnswer::Late {
-            self.count_late(passes);
-        }
+        let passes = self.passes_late();
         let deny = Interruption { action: Action::Deny, status: FAILURE_STATUS, rule: 0 };
         let interruption = (!passes).then_some(deny);
         self.answer(id, &Variables { interruption, ..Variables::default() }, answer);
@@ -302,17 +298,16 @@ impl<'a> AgentTurn<'a> {
         }
     }
 
+    /// True if messages without a verdict pass.
+    fn passes_late(&self) -> bool {
+        let rules = self.route().and_then(|route| route.verdicts.as_ref());
+        rules.is_some_and(|rules| rules.passes_late)
+    }
+
     /// The route of the listener in the current configuration.
     fn route(&self) -> Option<&Route> {
         let config = &self.shared.upstreams.current_config().config;
-        self.spoe.map(|spoe| &config.routes[spoe.route.0])
-    }
-
-    fn count_late(&self, passes: bool) {
-        let firewalls = &self.shared.upstreams.current_config().firewalls;
-        if let Some(firewall) = self.spoe.and_then(|spoe| firewalls[spoe.route.0].as_ref()) {
-            firewall.count_late(self.shared.thread, passes);
-        }
+        self.spoe.as_ref().map(|spoe| &config.routes[spoe.route.0])
     }
 
     fn answer(&mut self, id: NotifyId, variables: &Variables<'_>, answer: SpoeAnswer) {
@@ -324,12 +319,10 @@ impl<'a> AgentTurn<'a> {
     pub(super) fn time_out(&mut self) -> AgentFlow {
         let now = self.shared.now;
         let mut has_late = false;
-        while let Some(late) = self.agent.suspended.front()
-            && late.deadline <= now
-        {
-            let (id, transaction) = (late.notify.id, late.transaction);
-            self.agent.suspended.pop_front();
-            self.fail(id, Some(transaction), SpoeAnswer::Late);
+        while self.agent.suspended.front().is_some_and(|first| first.deadline <= now) {
+            let Some(late) = self.agent.suspended.pop_front() else { break };
+            late.notify.firewall.count_late(self.shared.thread, self.passes_late());
+            self.fail(late.notify.id, Some(late.transaction), SpoeAnswer::Late);
             has_late = true;
         }
         let is_stalled = self.agent.stalled_at.is_some_and(|at| at <= now);

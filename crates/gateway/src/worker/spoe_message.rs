@@ -1,6 +1,7 @@
 //! Messages of HAProxy's SPOE: the requests and responses that they describe, shown to the firewall.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use tollgate_http1::{FieldList, Headers, header_lines};
 use tollgate_spop as spop;
@@ -8,11 +9,11 @@ use tollgate_spop::{BodyExtent, Message, MessageError, NotifyId};
 
 use super::keys::{ExchangeKey, Key as _};
 use super::shared::Shared;
-use crate::config::{RouteId, Spoe};
+use crate::config::Spoe;
 use crate::counters::SpoeAnswer;
 use crate::described::Described;
 use crate::firewall::{
-    FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId, WholeBody,
+    Firewall, FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId, WholeBody,
 };
 use crate::log;
 
@@ -22,6 +23,7 @@ pub(super) struct Notify {
     pub(super) id: NotifyId,
     pub(super) kind: Kind,
     pub(super) exports_rules: bool,
+    pub(super) firewall: Arc<Firewall>,
     /// Without a status.
     outcome: Outcome,
 }
@@ -49,7 +51,7 @@ pub(super) enum Asked {
 /// Asks for the verdict on a message.
 pub(super) fn ask(
     shared: &mut Shared,
-    spoe: Option<Spoe>,
+    spoe: Option<&Spoe>,
     key: ExchangeKey,
     id: NotifyId,
     message: Result<Message<'_>, MessageError>,
@@ -60,7 +62,7 @@ pub(super) fn ask(
     list.clear();
     let asked = match message {
         Ok(Message::Request(request)) => {
-            ask_request(shared, spoe.route, id, transaction, &request, &mut list)
+            ask_request(shared, spoe, id, transaction, &request, &mut list)
         }
         Ok(Message::Response(response)) => {
             ask_response(shared, id, transaction, &response, &mut list)
@@ -81,12 +83,22 @@ pub(super) fn ask(
 
 fn ask_request(
     shared: &mut Shared,
-    route: RouteId,
+    spoe: &Spoe,
     id: NotifyId,
     transaction: TransactionId,
     request: &spop::Request<'_>,
     list: &mut Vec<u8>,
 ) -> Result<Asked, MessageError> {
+    let Some(route) = spoe.route_of(request.app) else {
+        if shared.spoe_log.allow(shared.now) {
+            log(format_args!(
+                "a message of HAProxy names the application `{}`, which is not among `applications`; add it, or a \
+                 `default-application` (logged once a minute, counted in /metrics)",
+                request.app.escape_ascii()
+            ));
+        }
+        return Ok(Asked::Failed(SpoeAnswer::UnknownApplication));
+    };
     let protocol = protocol(request.version)?;
     FieldList::push(list, b":method", request.method);
     FieldList::push_with(list, b":path", false, |target| {
@@ -119,6 +131,7 @@ fn ask_request(
         id,
         kind: Kind::Request,
         exports_rules: request.exports_rules,
+        firewall: Arc::clone(&firewall),
         outcome: Outcome { request_body_bytes: body.bytes.len() as u64, ..Outcome::default() },
     };
     Ok(Asked::Verdict(notify, transaction, verdict))
@@ -135,7 +148,10 @@ fn ask_response(
     push_headers(response.headers, list)?;
     let waiting = &shared.counters.waiting;
     let taken = shared.inspector.take_for_response(transaction, response.id, waiting);
-    let Some(outcome) = taken else { return Ok(Asked::Failed(SpoeAnswer::UnknownId)) };
+    let firewall = shared.inspector.firewall(transaction);
+    let Some((outcome, firewall)) = taken.zip(firewall) else {
+        return Ok(Asked::Failed(SpoeAnswer::UnknownId));
+    };
     let body = whole_body(shared, response.body.bytes, response.body_extent());
     let head = InspectedResponse {
         protocol: &protocol,
@@ -148,6 +164,7 @@ fn ask_response(
         id,
         kind: Kind::Response { detects_only: response.detects_only },
         exports_rules: response.exports_rules,
+        firewall,
         outcome: Outcome { response_body_bytes: body.bytes.len() as u64, ..outcome },
     };
     Ok(Asked::Verdict(notify, transaction, verdict))

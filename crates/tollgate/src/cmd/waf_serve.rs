@@ -67,6 +67,10 @@ impl HaproxyFile {
         lines
             .fold(String::new(), |file, line| file + line + "\n")
             .replace("127.0.0.1:7423", &address)
+            .replace(
+                "app=str(site)",
+                &format!("app=str({})", listener.application.unwrap_or("site")),
+            )
             .replace("500ms", &format!("{}ms", processing.as_millis()))
     }
 }

@@ -1,5 +1,7 @@
 //! The configuration of `tollgate waf serve` as written.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_firewall::config::file::WafFile;
@@ -81,6 +83,11 @@ pub(in crate::config) struct ServeListenerFile {
     pub(in crate::config) spoe: Option<Located<String>>,
     /// With `spoe`: requests wait for the messages with their responses. Default: responses are not inspected.
     pub(in crate::config) responses: Option<ResponsesFile>,
+    /// With `spoe`: applications by name. Those with this name in the argument `app` of their messages have these keys of `waf`, and those of the
+    /// listener and the file besides. Default: the argument has no meaning.
+    pub(in crate::config) applications: Option<Located<BTreeMap<String, Located<WafFile>>>>,
+    /// Application for messages that name none of `applications`. Default: `late` says how they are answered.
+    pub(in crate::config) default_application: Option<Located<String>>,
     /// Time for the inspection of a request, from the end of its body. Should be less than the proxy waits. Default: 400ms.
     pub(in crate::config) budget: Option<Located<HumanDuration>>,
     /// Treatment of a request whose inspection takes longer, and of a message that cannot be inspected. Default: `block`.

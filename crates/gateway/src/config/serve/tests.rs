@@ -8,6 +8,8 @@ use crate::config::{Action, Config};
 fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.conf"), "SecAction \"id:1,pass\"").unwrap();
+    let credentials = "url: http://127.0.0.1:1\ncert_path: a\nkey_path: b\n";
+    std::fs::write(folder.path().join("certificate.yaml"), credentials).unwrap();
     let parse = |listener: &str, waf: &str| {
         let text = format!("listeners:\n  - {{ {listener} }}\n{waf}");
         Config::parse_serve(&text, &folder.path().join("w.yaml"))
@@ -32,6 +34,44 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
         ),
         ("spoe: 127.0.0.1:1, responses: { max: 0 }", waf, "0 is out of range"),
         ("spoe: 127.0.0.1:1", responses, "`response_body` has no effect"),
+        (
+            "spoe: 127.0.0.1:1, applications: { a: { response_body: { limit: 1 } } }",
+            waf,
+            "`response_body` has no effect",
+        ),
+        ("spoe: 127.0.0.1:1, applications: {}", waf, "`applications` is empty"),
+        ("spoe: 127.0.0.1:1, applications: { 'a b': {} }", waf, "`a b` is not the name of an"),
+        ("spoe: 127.0.0.1:1, applications: { a: { rules: [none.conf] } }", waf, "none.conf"),
+        (
+            "spoe: 127.0.0.1:1, applications: { a: {} }, default-application: b",
+            waf,
+            "`b` is not one of `applications`",
+        ),
+        (
+            "spoe: 127.0.0.1:1, default-application: b",
+            waf,
+            "`default-application` has no effect without `applications`",
+        ),
+        (
+            "appsec: 127.0.0.1:1, keys: [a], applications: { a: {} }",
+            waf,
+            "`applications` has no effect with this protocol",
+        ),
+        (
+            "appsec: 127.0.0.1:1",
+            "waf: { rules: [a.conf] }\nlocal_api: {}",
+            "missing key `url` of the local API",
+        ),
+        (
+            "appsec: 127.0.0.1:1",
+            "waf: { rules: [a.conf] }\nlocal_api: { url: 127.0.0.1 }",
+            "`127.0.0.1` is not a URL",
+        ),
+        (
+            "appsec: 127.0.0.1:1",
+            "waf: { rules: [a.conf] }\nlocal_api: { credentials: certificate.yaml }",
+            "`certificate.yaml` has a certificate, with which a login is not supported",
+        ),
         ("spoe: 127.0.0.1:1", "", "2:5: missing key `waf` with the rules"),
         (
             "appsec: 127.0.0.1:1, forward-auth: 127.0.0.1:1",

@@ -57,17 +57,30 @@ fn validate_values(
     for listener in file.listeners.iter() {
         let kind = Kind::of(listener)?;
         let route = RouteId(routes.len());
+        let applications = applications(listener, route)?;
         let text_of = |first: usize| texts[first];
         let address = listener_address(kind.address(), &listeners, resources, text_of)?;
         texts.push(kind.address());
-        let service = kind.service(route, has_local_api, folder)?;
+        let service = match applications {
+            Some((applications, default)) => {
+                let responses = listener.responses.as_ref().map(expected_responses).transpose()?;
+                Service::Spoe(Spoe { route, applications, default, responses })
+            }
+            None => kind.service(route, has_local_api, folder)?,
+        };
         let http2 = matches!(service, Service::Verdicts(_));
         let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources));
         listeners.push(Listener { tls, http2, service, ..Listener::new(address) });
         resources.warnings.extend(kind.gap());
-        let found = self::route(&kind, file, &timeouts, &mut rules, folder);
-        // Without its rules, the configuration is an error.
-        routes.push(resources.collect(found).unwrap_or_else(|| Route::all_to(PoolId(0))));
+        let wafs: Vec<_> = match &listener.applications {
+            Some(applications) => applications.values().map(Some).collect(),
+            None => vec![None],
+        };
+        for waf in wafs {
+            let found = self::route(&kind, waf, file, &timeouts, &mut rules, folder);
+            // Without its rules, the configuration is an error.
+            routes.push(resources.collect(found).unwrap_or_else(|| Route::all_to(PoolId(0))));
+        }
     }
     resources.warnings.append(&mut rules.warnings);
     let defaults =
@@ -130,6 +143,8 @@ impl<'a> Kind<'a> {
             ("appsec-configs", file.appsec_configs.is_some() && !is_appsec),
             ("appsec-rules", file.appsec_rules.is_some() && !is_appsec),
             ("responses", file.responses.is_some() && !is_spoe),
+            ("applications", file.applications.is_some() && !is_spoe),
+            ("default-application", file.default_application.is_some() && !is_spoe),
             ("waf.block", has_block && is_appsec),
         ];
         if let Some((name, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
@@ -158,7 +173,8 @@ impl<'a> Kind<'a> {
             }
             Protocol::Spoe(_) => {
                 let responses = self.file.responses.as_ref().map(expected_responses).transpose()?;
-                return Ok(Service::Spoe(Spoe { route, responses }));
+                let (applications, default) = (Arc::default(), Some(route));
+                return Ok(Service::Spoe(Spoe { route, applications, default, responses }));
             }
         };
         Ok(Service::Verdicts(Verdicts { route, description: Arc::new(description) }))
@@ -236,9 +252,52 @@ fn forward_auth(file: &Located<ServeListenerFile>) -> Result<ForwardAuth, Invali
     Ok(names)
 }
 
-/// The route of a listener, with its firewall.
+/// Routes of applications by name.
+type Applications = Arc<[(String, RouteId)]>;
+
+/// The applications of a listener, if it has any, whose routes begin with `first`, and the default.
+fn applications(
+    listener: &Located<ServeListenerFile>,
+    first: RouteId,
+) -> Result<Option<(Applications, Option<RouteId>)>, InvalidValue> {
+    let default = listener.default_application.as_ref();
+    let Some(files) = &listener.applications else {
+        return default.map_or(Ok(None), |default| {
+            let message = "`default-application` has no effect without `applications`; remove it";
+            Err(InvalidValue::at(default, message))
+        });
+    };
+    let is_name = |name: &String| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        !name.is_empty() && name.bytes().all(is_allowed)
+    };
+    if let Some(name) = files.keys().find(|name| !is_name(name)) {
+        let message = format!(
+            "`{name}` is not the name of an application: letters, digits, underscores, hyphens and dots"
+        );
+        return Err(InvalidValue::at(files, message));
+    }
+    if files.is_empty() {
+        let message = "`applications` is empty; remove it, or add the name of one";
+        return Err(InvalidValue::at(files, message));
+    }
+    let routes = (first.0..).map(RouteId);
+    let applications: Applications = files.keys().cloned().zip(routes).collect();
+    let of_default = |default: &Located<String>| {
+        let mut all = applications.iter();
+        let found = all.find(|(name, _)| *name == **default).map(|(_, route)| *route);
+        found.ok_or_else(|| {
+            InvalidValue::at(default, format!("`{}` is not one of `applications`", **default))
+        })
+    };
+    let default = default.map(of_default).transpose()?;
+    Ok(Some((applications, default)))
+}
+
+/// The route of a listener or, with its keys `waf`, of one of its applications, with its firewall.
 fn route(
     kind: &Kind<'_>,
+    application: Option<&Located<WafFile>>,
     file: &ServeFile,
     timeouts: &Timeouts,
     rules: &mut RuleCache,
@@ -253,15 +312,17 @@ fn route(
             "`rules` has no effect with `appsec-configs`, which name the rules; remove it";
         return Err(InvalidValue::at(waf, message));
     }
-    let layers = [listener.waf.as_ref(), appsec.waf.as_ref(), file.waf.as_ref()];
+    let layers = [application, listener.waf.as_ref(), appsec.waf.as_ref(), file.waf.as_ref()];
     if layers.iter().all(Option::is_none) {
         return Err(InvalidValue::at(listener, "missing key `waf` with the rules"));
     }
     let has_response_body = |waf: &&Located<WafFile>| waf.response_body.is_some();
-    let own = listener.waf.as_ref().filter(|_| listener.responses.is_none());
+    let has_none = listener.responses.is_none();
+    let [own, of_application] =
+        [listener.waf.as_ref(), application].map(|waf| waf.filter(|_| has_none));
     let is_without = |other: &Located<ServeListenerFile>| other.responses.is_none();
     let of_all = file.waf.as_ref().filter(|_| file.listeners.iter().all(is_without));
-    if let Some(waf) = [own, of_all].into_iter().flatten().find(has_response_body) {
+    if let Some(waf) = [own, of_application, of_all].into_iter().flatten().find(has_response_body) {
         let message = "`response_body` has no effect: proxies ask about requests only, but for HAProxy's SPOE with \
              `responses`; remove it";
         return Err(InvalidValue::at(waf, message));

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use tollgate_gateway::Config;
+
 use super::{Scene, read};
-use crate::support::{Peer, poll};
+use crate::support::{Peer, TestGateway, poll};
 
 const RULES: &str = r#"
 SecRequestBodyAccess On
@@ -128,7 +130,11 @@ type Variables = BTreeMap<String, String>;
 
 impl HaProxy {
     fn connect(scene: &Scene) -> Self {
-        let mut peer = scene.gateway.client();
+        Self::connect_to(&scene.gateway)
+    }
+
+    fn connect_to(gateway: &TestGateway) -> Self {
+        let mut peer = gateway.client();
         peer.send(HELLO);
         peer.expect(AGENT_HELLO);
         Self(peer)
@@ -569,5 +575,52 @@ fn a_thousand_connections_are_answered() {
     for haproxy in &mut haproxies {
         assert_eq!(decided(&haproxy.acknowledgement().1), DENIED);
         assert_eq!(decided(&haproxy.acknowledgement().1), "");
+    }
+}
+
+#[test]
+fn messages_have_the_rules_of_their_application() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, word: &str, id: u32| {
+        let rule =
+            format!("SecRule ARGS \"@contains {word}\" \"id:{id},phase:2,deny,status:406,log\"");
+        std::fs::write(folder.path().join(name), rule).unwrap();
+    };
+    write("shop.conf", "attack", 1);
+    write("api.conf", "noise", 2);
+    let app: Argument<'_> = ("app", b"\x08\x03api");
+    let unknown: Argument<'_> = ("app", b"\x08\x05other");
+    let none: Argument<'_> = ("app", b"\x00");
+    for (more, attack, noise) in [
+        ("", FAILED, FAILED),
+        (", late: pass", "", ""),
+        (", default-application: shop", DENIED, ""),
+        (", default-application: api", "", "action=deny ruleid=2 status=406"),
+    ] {
+        let listener = format!(
+            "spoe: '127.0.0.1:0', applications: {{ a: {{ rules: [shop.conf] }}, shop: {{ rules: [shop.conf] }}, \
+             api: {{ rules: [api.conf] }} }}{more}"
+        );
+        let text = format!("listeners: [{{ {listener} }}]\nadmin: 127.0.0.1:0\n");
+        let config = Config::parse_serve(&text, &folder.path().join("waf.yaml")).unwrap();
+        let gateway = TestGateway::start(&config);
+        let mut haproxy = HaProxy::connect_to(&gateway);
+        for (query, argument, expected) in [
+            ("q=attack", None, DENIED),
+            ("q=noise", None, ""),
+            ("q=attack", Some(app), ""),
+            ("q=noise", Some(app), "action=deny ruleid=2 status=406"),
+            ("q=attack", Some(unknown), attack),
+            ("q=noise", Some(unknown), noise),
+            ("q=attack", Some(none), attack),
+        ] {
+            let found = haproxy.ask(&request(1, query, "", argument.as_slice()));
+            assert_eq!(decided(&found), expected, "{more} {query} {argument:?}");
+        }
+        let is_error = !more.contains("default");
+        let unknown = gateway.metric("spoe_messages_total{answer=\"unknown-application\"}");
+        assert_eq!(unknown, if is_error { 3 } else { 0 });
+        let blocked = gateway.metric("waf_blocked_total{route=\"127.0.0.1:0 api\"}");
+        assert_eq!(blocked, if more.contains("default-application: api") { 2 } else { 1 });
     }
 }
