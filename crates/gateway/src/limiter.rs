@@ -1,5 +1,7 @@
 //! Rates and numbers of requests per client, for all threads.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,12 +11,20 @@ use lru::LruCache;
 
 use crate::config::{ClientLimits, Rate};
 
-/// Clients with recent requests on routes that limit them. Beyond `max_clients`, the client whose last request is the oldest is
-/// forgotten.
+/// Recent and open requests of the clients of routes that limit them.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    clients: Mutex<LruCache<ClientKey, ClientState>>,
+    clients: Mutex<Clients>,
     evictions: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Clients {
+    /// The time at which all earlier requests of a client are paid for at the rate (the theoretical arrival time of the generic
+    /// cell rate algorithm, ITU-T I.371). Beyond `limits.clients`, the client whose last request is the oldest is forgotten.
+    paid_at: LruCache<ClientKey, Instant>,
+    /// Open requests, also of clients that are forgotten above. Zeros take no memory, so open requests bound it.
+    active: HashMap<ClientKey, u32>,
 }
 
 /// A client on a route.
@@ -23,14 +33,6 @@ struct ClientKey {
     /// [`ClientLimits::id`].
     limits: u64,
     network: IpAddr,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ClientState {
-    /// The time at which all earlier requests are paid for at the rate (the theoretical arrival time of the generic cell rate
-    /// algorithm, ITU-T I.371).
-    paid_at: Instant,
-    active: u32,
 }
 
 /// A client has more requests than it may have.
@@ -42,7 +44,8 @@ pub(crate) struct Exceeded {
 
 impl Default for Limiter {
     fn default() -> Self {
-        Self { clients: Mutex::new(LruCache::unbounded()), evictions: AtomicU64::new(0) }
+        let clients = Clients { paid_at: LruCache::unbounded(), active: HashMap::new() };
+        Self { clients: Mutex::new(clients), evictions: AtomicU64::new(0) }
     }
 }
 
@@ -57,26 +60,27 @@ impl Limiter {
     ) -> Result<(), Exceeded> {
         let key = ClientKey { limits: limits.id, network: network(client) };
         let mut clients = self.lock();
-        let state = clients.get_or_insert_mut(key, || ClientState { paid_at: now, active: 0 });
-        let passed = state.enter(limits, now);
-        while clients.len() > max_clients && clients.pop_lru().is_some() {
+        let passed = clients.enter(key, limits, now);
+        while clients.paid_at.len() > max_clients && clients.paid_at.pop_lru().is_some() {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         passed
     }
 
-    /// Counts the end of a request.
+    /// Counts the end of a request that has passed.
     pub(crate) fn leave(&self, limits: &ClientLimits, client: IpAddr) {
         let key = ClientKey { limits: limits.id, network: network(client) };
-        // A client that was forgotten may have come back meanwhile.
-        if let Some(state) = self.lock().peek_mut(&key) {
-            state.active = state.active.saturating_sub(1);
+        if let Entry::Occupied(mut active) = self.lock().active.entry(key) {
+            *active.get_mut() -= 1;
+            if *active.get() == 0 {
+                active.remove();
+            }
         }
     }
 
-    /// Clients that are remembered.
+    /// Clients with recent requests that are remembered.
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().paid_at.len()
     }
 
     /// Clients that were forgotten for others.
@@ -84,26 +88,28 @@ impl Limiter {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<ClientKey, ClientState>> {
+    fn lock(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ClientState {
-    fn enter(&mut self, limits: &ClientLimits, now: Instant) -> Result<(), Exceeded> {
-        if limits.concurrent.is_some_and(|max| self.active >= max.get()) {
+impl Clients {
+    fn enter(&mut self, key: ClientKey, limits: &ClientLimits, now: Instant) -> Result<(), Exceeded> {
+        let paid_at = self.paid_at.get_or_insert_mut(key, || now);
+        let active = self.active.get(&key).copied().unwrap_or_default();
+        if limits.concurrent.is_some_and(|max| active >= max.get()) {
             return Err(Exceeded { retry_after: None });
         }
         if let Some(Rate { interval, burst }) = limits.rate {
-            let paid_at = self.paid_at.max(now) + interval;
-            let ahead = paid_at - now;
+            let ahead_at = (*paid_at).max(now) + interval;
+            let ahead = ahead_at - now;
             let allowed = interval * burst.get();
             if ahead > allowed {
                 return Err(Exceeded { retry_after: Some(ahead - allowed) });
             }
-            self.paid_at = paid_at;
+            *paid_at = ahead_at;
         }
-        self.active += 1;
+        self.active.insert(key, active + 1);
         Ok(())
     }
 }
@@ -175,6 +181,21 @@ mod tests {
         // The request of another one was older.
         assert!(enter(2));
         limiter.leave(&limits, ip(9));
+    }
+
+    #[test]
+    fn open_requests_of_forgotten_clients_count() {
+        let (limiter, limits, now) = (Limiter::default(), limits(0, 1, Some(2)), Instant::now());
+        let enter = |last| limiter.enter(&limits, ip(last), 1, now).is_ok();
+        assert!(enter(1) && enter(1) && enter(2));
+        assert_eq!((limiter.len(), limiter.evictions()), (1, 1));
+        assert!(!enter(1), "two of them are open");
+        limiter.leave(&limits, ip(1));
+        assert!(enter(1) && !enter(1));
+        for last in [1, 1, 2] {
+            limiter.leave(&limits, ip(last));
+        }
+        assert_eq!(limiter.lock().active.len(), 0);
     }
 
     #[test]
