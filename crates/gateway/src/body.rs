@@ -45,7 +45,7 @@ enum Coding {
     None,
     /// Coding of the received body.
     Kept,
-    /// The gateway's, for a body that was received on a stream.
+    /// The gateway's, for a body that was received on a stream or is compressed.
     Added,
 }
 
@@ -75,6 +75,13 @@ impl Body {
         };
         let coding = if has_no_length && is_chunked { coding } else { Coding::None };
         Self { decoder, coding, trailers: Vec::new() }
+    }
+
+    /// A body whose payload is replaced before it is framed, so that its length is not known. With `is_chunked`, it is forwarded in
+    /// chunks.
+    pub(crate) fn recoded(framing: BodyFraming, from: MessageForm, is_chunked: bool) -> Self {
+        let coding = if is_chunked { Coding::Added } else { Coding::None };
+        Self { coding, ..Self::new(framing, from, false) }
     }
 
     /// Consumes the part of `bytes` that belongs to the body and moves the bytes to forward to the start. Bytes after

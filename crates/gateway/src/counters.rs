@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_accesslog::Counter;
 use tollgate_admin::DURATION_BOUNDS_US;
 
+use crate::compression::Encoders;
 use crate::config::{Address, Config};
 use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
 use crate::firewall::{FirewallCounters, Waiting};
@@ -160,6 +161,12 @@ pub(crate) struct ClientCounters {
     pub(crate) reclaimed: Counter,
     /// States that should be impossible.
     pub(crate) bugs: Counter,
+    /// Responses that the gateway has begun to compress, and their bytes before and after.
+    pub(crate) compressed_responses: Counter,
+    pub(crate) compression_received_bytes: Counter,
+    pub(crate) compression_sent_bytes: Counter,
+    /// Responses for which there was no encoder.
+    pub(crate) compression_refused: Counter,
     /// Streams that HTTP/2 clients have opened.
     pub(crate) http2_streams: Counter,
     /// HTTP/2 streams refused: malformed requests, and streams above the limit.
@@ -341,6 +348,7 @@ pub(crate) struct Counters {
     pub(crate) waiting: Waiting,
     /// Clients of routes that limit them.
     pub(crate) limiter: Limiter,
+    pub(crate) encoders: Encoders,
     /// Of listeners with TLS, by address and thread. Locked as `pools`.
     handshakes: Mutex<BTreeMap<(String, usize), Arc<HandshakeCounters>>>,
     /// Locked by readers and on reload, never on the data path.
@@ -364,6 +372,7 @@ impl Counters {
             firewall: FirewallCounters::default(),
             waiting: Waiting::default(),
             limiter: Limiter::default(),
+            encoders: Encoders::default(),
             handshakes,
             pools,
         }

@@ -7,6 +7,7 @@ mod admin;
 mod body;
 mod cluster;
 mod command;
+mod compression;
 pub mod config;
 mod connect_error;
 mod counters;

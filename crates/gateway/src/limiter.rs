@@ -94,7 +94,12 @@ impl Limiter {
 }
 
 impl Clients {
-    fn enter(&mut self, key: ClientKey, limits: &ClientLimits, now: Instant) -> Result<(), Exceeded> {
+    fn enter(
+        &mut self,
+        key: ClientKey,
+        limits: &ClientLimits,
+        now: Instant,
+    ) -> Result<(), Exceeded> {
         let paid_at = self.paid_at.get_or_insert_mut(key, || now);
         let active = self.active.get(&key).copied().unwrap_or_default();
         if limits.concurrent.is_some_and(|max| active >= max.get()) {

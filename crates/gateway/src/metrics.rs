@@ -56,7 +56,7 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
     let closed = counters.client_total(|client| &client.closed);
     page.sample(name, &[], counters.client_total(|client| &client.accepted) - closed);
     type Value = fn(&ClientCounters) -> &Counter;
-    let families: [(&str, &str, Value); 13] = [
+    let families: [(&str, &str, Value); 17] = [
         (
             "bugs_total",
             "Clients closed in a state that should be impossible; report them.",
@@ -102,6 +102,22 @@ fn client_metrics(page: &mut Page, counters: &Counters) {
             &client.received_bytes
         }),
         ("client_sent_bytes_total", "Bytes sent to clients.", |client| &client.sent_bytes),
+        ("compressed_responses_total", "Responses compressed by the gateway.", |client| {
+            &client.compressed_responses
+        }),
+        (
+            "compression_received_bytes_total",
+            "Bytes of bodies before their compression.",
+            |client| &client.compression_received_bytes,
+        ),
+        ("compression_sent_bytes_total", "Bytes of bodies after their compression.", |client| {
+            &client.compression_sent_bytes
+        }),
+        (
+            "compression_refused_total",
+            "Responses not compressed because of `limits.compressed_responses`.",
+            |client| &client.compression_refused,
+        ),
         (
             "access_log_dropped_lines_total",
             "Access log lines dropped because the reader was too slow or gone.",

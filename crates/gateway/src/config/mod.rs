@@ -31,8 +31,9 @@ pub use pool::{
     ProxyVersion,
 };
 pub use route::{
-    Action, ClientLimits, FixedResponse, Forwarded, ForwardedHeader, Guard, HeaderEdits,
-    HostPattern, PathForm, Rate, Redirect, Requests, Route, Scheme, Trust, TrustedProxies,
+    Action, ClientLimits, Compression, ContentCoding, FixedResponse, Forwarded, ForwardedHeader,
+    Guard, HeaderEdits, HostPattern, PathForm, Rate, Redirect, Requests, Route, Scheme, Trust,
+    TrustedProxies,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(any(test, fuzzing))]

@@ -30,6 +30,8 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     /// Clients and requests that pass. `None`: all.
     pub guard: Option<Box<Guard>>,
+    /// `None`: bodies of responses are forwarded as received.
+    pub compression: Option<Box<Compression>>,
     /// `None`: those of the gateway.
     pub timeouts: Option<Timeouts>,
     /// `None`: nothing is inspected.
@@ -62,6 +64,7 @@ impl Route {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             guard: None,
+            compression: None,
             timeouts: None,
             waf: None,
             verdicts: None,
@@ -112,6 +115,63 @@ pub struct Rate {
     pub interval: Duration,
     /// Requests at once after a pause.
     pub burst: NonZeroU32,
+}
+
+/// Compression of the responses of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// By preference.
+    pub codings: Vec<ContentCoding>,
+    /// Types without parameters.
+    pub types: Vec<String>,
+    /// Of bodies with a length.
+    pub bytes_min: u64,
+}
+
+/// Coding of a response body (RFC 9110, section 8.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(title = "content coding")]
+pub enum ContentCoding {
+    Br,
+    Zstd,
+    Gzip,
+}
+
+impl ContentCoding {
+    pub(crate) const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Br => "br",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        let types = [
+            "text/html",
+            "text/css",
+            "text/plain",
+            "text/javascript",
+            "text/xml",
+            "text/csv",
+            "application/javascript",
+            "application/json",
+            "application/manifest+json",
+            "application/wasm",
+            "application/xml",
+            "image/svg+xml",
+        ];
+        Self {
+            codings: ContentCoding::ALL.to_vec(),
+            types: types.map(str::to_owned).to_vec(),
+            bytes_min: 1024,
+        }
+    }
 }
 
 /// Action of a route on its requests.

@@ -182,6 +182,8 @@ pub struct Limits {
     pub connections_per_client: Option<usize>,
     /// Clients that are remembered for the limits of routes, for all threads.
     pub clients: usize,
+    /// Responses that are compressed at once, for all threads.
+    pub compressed_responses: usize,
     /// Requests at once of a client's connection over HTTP/2.
     pub http2_streams: u32,
     /// Bytes of a request body that a client may send ahead of the backend, on a stream and on a connection of HTTP/2.
@@ -203,6 +205,7 @@ impl Default for Limits {
             connections: 16_384,
             connections_per_client: None,
             clients: 100_000,
+            compressed_responses: 128,
             http2_streams: 100,
             http2_stream_window: 64 << 10,
             http2_connection_window: 1 << 20,

@@ -11,7 +11,7 @@ mod writer;
 pub(crate) use request::{
     ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, push_target, render_request,
 };
-pub(crate) use response::{Persistence, render_response};
+pub(crate) use response::{Persistence, ResponseForm, render_response};
 pub(crate) use websocket::{ACCEPT, KEY, WEBSOCKET, WebSocketKey};
 pub(crate) use writer::{HeadWriter, MessageForm};
 

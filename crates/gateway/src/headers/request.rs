@@ -9,8 +9,9 @@ use super::{
     ConnectionOptions, HeadWriter, KEY, MessageForm, WEBSOCKET, WebSocketKey, is_hop_by_hop,
     is_streaming,
 };
+use crate::compression::select;
 use crate::config::{
-    Forwarded, ForwardedHeader, HeaderEdits, PathForm, Requests, Route, Variables,
+    ContentCoding, Forwarded, ForwardedHeader, HeaderEdits, PathForm, Requests, Route, Variables,
 };
 use crate::path::{behind, is_plain, resolved, segment_count};
 
@@ -43,6 +44,8 @@ pub(crate) struct RequestSummary {
     pub(crate) wants_upgrade: bool,
     /// Of a WebSocket to a backend over HTTP/2.
     pub(crate) websocket_key: Option<WebSocketKey>,
+    /// Coding in which the client gets a suitable response.
+    pub(crate) coding: Option<ContentCoding>,
     /// Length of the head as received.
     pub(crate) head_bytes: usize,
 }
@@ -63,6 +66,7 @@ impl RequestSummary {
             expects_continue: head.expects_continue,
             wants_upgrade: false,
             websocket_key: None,
+            coding: None,
             head_bytes: head.len,
         }
     }
@@ -158,6 +162,7 @@ pub(crate) fn render_request(
         is_streaming: is_streaming(head.headers),
         wants_upgrade: upgrade.is_some(),
         websocket_key,
+        coding: route.compression.as_ref().and_then(|compression| select(head, compression)),
         ..RequestSummary::of_plain(head)
     }
 }

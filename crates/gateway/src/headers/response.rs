@@ -1,8 +1,9 @@
 //! The response head that a client receives.
 
-use tollgate_http1::{BodyFraming, ResponseHead, Version};
+use tollgate_http1::{BodyFraming, HeaderField, ResponseHead, Version};
 
 use super::{ConnectionOptions, HeadWriter, is_hop_by_hop};
+use crate::compression::{ResponseCoding, varies};
 use crate::config::HeaderEdits;
 
 const UPGRADE_REQUIRED: u16 = 426;
@@ -23,17 +24,25 @@ pub(crate) enum Persistence {
     Interim,
 }
 
-/// Writes the head for the client, with a body framed by `framing`. Adds `date` if the response has none (RFC 9110,
+/// Connection and body of the client's response, which may differ from the backend's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseForm {
+    pub(crate) persistence: Persistence,
+    pub(crate) framing: BodyFraming,
+    pub(crate) coding: ResponseCoding,
+}
+
+/// Writes the head for the client. Adds `date` if the response has none (RFC 9110,
 /// section 6.6.1), and returns its position.
 pub(crate) fn render_response(
     head: &ResponseHead<'_>,
     edits: &HeaderEdits,
     via: Option<&str>,
     date: Option<&str>,
-    persistence: Persistence,
-    framing: BodyFraming,
+    form: ResponseForm,
     mut writer: HeadWriter<'_>,
 ) -> Option<usize> {
+    let ResponseForm { persistence, framing, coding } = form;
     let options = ConnectionOptions::of(head.headers);
     writer.start_response(head.status, head.reason);
     // A date that the route sets or removes is not missing.
@@ -44,6 +53,11 @@ pub(crate) fn render_response(
             continue;
         }
         is_dated |= name.eq_ignore_ascii_case(DATE);
+        if let ResponseCoding::Compressed(_) = coding
+            && push_of_compressed(field, &mut writer)
+        {
+            continue;
+        }
         writer.push_field(field);
     }
     match head.content_length {
@@ -54,6 +68,12 @@ pub(crate) fn render_response(
             }
         }
         _ => writer.push_framing(framing),
+    }
+    if let ResponseCoding::Compressed(coding) = coding {
+        writer.push("Content-Encoding", coding.name().as_bytes());
+    }
+    if coding != ResponseCoding::Received && !edits.affect("vary") && !varies(head.headers) {
+        writer.push("Vary", b"Accept-Encoding");
     }
     let date = date.filter(|_| !is_dated);
     let date_at = date.map(|date| writer.push(DATE, date.as_bytes()));
@@ -77,6 +97,22 @@ pub(crate) fn render_response(
     }
     writer.end();
     date_at
+}
+
+/// Writes a field that compression changes. Ranges of compressed bytes cannot be requested, and their bytes differ between encoders,
+/// so that they are equal to others only in meaning (RFC 9110, section 8.8.1).
+fn push_of_compressed(field: HeaderField<'_>, writer: &mut HeadWriter<'_>) -> bool {
+    if field.name.eq_ignore_ascii_case("accept-ranges") {
+        return true;
+    }
+    let is_strong = field.name.eq_ignore_ascii_case("etag") && field.value.starts_with(b"\"");
+    if is_strong {
+        writer.push_with(field.name, field.is_sensitive, |out| {
+            out.extend_from_slice(b"W/");
+            out.extend_from_slice(field.value);
+        });
+    }
+    is_strong
 }
 
 impl Persistence {

@@ -1,6 +1,7 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
+use crate::compression::ResponseCoding;
 use crate::config::{
     Forwarded, ForwardedHeader, HeaderEdits, Networks, PathForm, PoolId, Requests, Route, Trust,
     TrustedProxies, Variables,
@@ -328,12 +329,16 @@ fn idempotent_methods() {
     }
 }
 
+fn form(persistence: Persistence, framing: BodyFraming) -> ResponseForm {
+    ResponseForm { persistence, framing, coding: ResponseCoding::Received }
+}
+
 /// The head for the client.
 fn respond(head: &str, to_head: bool, persistence: Persistence, framing: BodyFraming) -> String {
     let head = parse_response_head(head.as_bytes(), to_head).unwrap().unwrap();
     let mut out = Vec::new();
     let edits = HeaderEdits::default();
-    render_response(&head, &edits, Some("gate"), None, persistence, framing, text(&mut out));
+    render_response(&head, &edits, Some("gate"), None, form(persistence, framing), text(&mut out));
     String::from_utf8(out).unwrap()
 }
 
@@ -422,7 +427,7 @@ fn upgrades_and_header_edits_in_responses() {
     let head = parse_response_head(head, false).unwrap().unwrap();
     let mut out = Vec::new();
     let (persistence, framing) = (Persistence::Implied, BodyFraming::Length(0));
-    render_response(&head, &edits, None, None, persistence, framing, text(&mut out));
+    render_response(&head, &edits, None, None, form(persistence, framing), text(&mut out));
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nServer: hidden\r\n\r\n");
 }
 
@@ -451,11 +456,46 @@ fn date_is_added_only_if_missing() {
         let (persistence, framing) = (Persistence::Implied, BodyFraming::Empty);
         let mut out = Vec::new();
         let (via, date) = (Some("gate"), Some(NOW));
-        let at = render_response(&head, edits, via, date, persistence, framing, text(&mut out));
+        let at =
+            render_response(&head, edits, via, date, form(persistence, framing), text(&mut out));
         let text = std::str::from_utf8(&out).unwrap();
         assert_eq!(text, format!("HTTP/1.1 204 No Content\r\n{sent}\r\n"), "{received}");
         assert_eq!(at, text.find(NOW), "{received}");
     }
+}
+
+#[test]
+fn head_of_a_compressed_body_says_so() {
+    use crate::config::ContentCoding::Gzip;
+    let rendered = |lines: &str, coding, set: &[(&str, &str)]| {
+        let head = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\n");
+        let head = parse_response_head(head.as_bytes(), false).unwrap().unwrap();
+        let set = set.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let edits = HeaderEdits { set: set.collect(), ..HeaderEdits::default() };
+        let form = ResponseForm { coding, ..form(Persistence::Implied, BodyFraming::Chunked) };
+        let mut out = Vec::new();
+        render_response(&head, &edits, None, None, form, text(&mut out));
+        let text = String::from_utf8(out).unwrap();
+        text.strip_prefix("HTTP/1.1 200 OK\r\n").unwrap().replace("\r\n", "|")
+    };
+    let gzip = ResponseCoding::Compressed(Gzip);
+    assert_eq!(
+        rendered("ETag: \"a\"\r\nAccept-Ranges: bytes\r\n", gzip, &[]),
+        "ETag: W/\"a\"|Transfer-Encoding: chunked|Content-Encoding: gzip|Vary: Accept-Encoding||"
+    );
+    assert_eq!(
+        rendered("etag: W/\"a\"\r\nVary: Origin\r\n", gzip, &[]),
+        "etag: W/\"a\"|Vary: Origin|Transfer-Encoding: chunked|Content-Encoding: gzip|Vary: Accept-Encoding||"
+    );
+    let tail = "Transfer-Encoding: chunked|Content-Encoding: gzip|";
+    for vary in ["Vary: *", "Vary: a, ACCEPT-encoding"] {
+        assert_eq!(rendered(&format!("{vary}\r\n"), gzip, &[]), format!("{vary}|{tail}|"));
+    }
+    assert_eq!(rendered("Vary: b\r\n", gzip, &[("Vary", "a")]), format!("{tail}Vary: a||"));
+    assert_eq!(
+        rendered("ETag: \"a\"\r\nAccept-Ranges: bytes\r\n", ResponseCoding::Identity, &[]),
+        "ETag: \"a\"|Accept-Ranges: bytes|Transfer-Encoding: chunked|Vary: Accept-Encoding||"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Forwarding of a response to its client.
 
 use std::error::Error as _;
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use tollgate_http1::{
@@ -12,16 +13,19 @@ use super::keys::UpstreamKey;
 use super::link::Link;
 use super::scratch::{
     CachedResponse, HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES, ResponseKey, STREAM_PIECE_BYTES,
+    Scratch,
 };
 use super::transaction::{Hold, ResponseState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::BackendPlace;
-use crate::body::Body;
+use crate::body::{Body, TAIL_BYTES_MAX};
+use crate::compression::{self, Encoder, ResponseCoding, response_coding};
 use crate::config::{Protocol, Requests, Transfer};
 use crate::counters::Interruption;
 use crate::firewall::{Direction, FirewallVerdict};
 use crate::headers::{
-    HeadWriter, MessageForm, Persistence, is_streaming, keep_alive_seconds, render_response,
+    HeadWriter, MessageForm, Persistence, ResponseForm, is_streaming, keep_alive_seconds,
+    render_response,
 };
 use crate::local_response::Reason;
 use crate::log;
@@ -81,6 +85,9 @@ impl Turn<'_> {
                 let Some(window) = shared.http2.room(stream) else { return Flow::Wait };
                 piece_bytes = window.max(STREAM_PIECE_BYTES);
             }
+        }
+        if transaction.summary.coding.is_some() {
+            piece_bytes = piece_bytes.min(compression::PIECE_BYTES);
         }
         let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
         let room = &mut shared.scratch.input[start..start + room_bytes];
@@ -246,7 +253,8 @@ impl Turn<'_> {
         let shown_id = transaction.shown_id();
         let is_unsent = is_first_piece || transaction.can_respond();
         let trailers = shared.upstreams[at].link.take_end();
-        let ResponseState::Body { body, keep_alive, .. } = &mut transaction.response else {
+        let ResponseState::Body { body, encoder, keep_alive, .. } = &mut transaction.response
+        else {
             shared.report_bug("a response that has ended has a body");
             return Flow::Close;
         };
@@ -264,20 +272,32 @@ impl Turn<'_> {
                 self.abort_response(Interruption::Malformed)
             };
         };
-        transaction.response_body_bytes += taken.payload_bytes;
         let has_surplus = start + taken.consumed < end;
+        let more_follows = !taken.done && shared.upstreams[at].link.is_readable();
         let config = &shared.upstreams[transaction.generation].shared.config;
         let edits = &config.routes[transaction.route.0].response_headers;
+        let Scratch { input, compressed, head, .. } = &mut shared.scratch;
         let piece = start..start + taken.kept;
-        let mut piece = body.frame(&mut shared.scratch.input, piece, edits);
+        let (buffer, piece) = if encoder.is_none() {
+            transaction.response_body_bytes += taken.payload_bytes;
+            (&mut **input, piece)
+        } else {
+            let piece = compress(encoder, &input[piece], taken.done, more_follows, compressed);
+            transaction.response_body_bytes += piece.len() as u64;
+            let counters = shared.counters.clients(shared.thread);
+            counters.compression_received_bytes.add(taken.payload_bytes);
+            counters.compression_sent_bytes.add(piece.len() as u64);
+            (&mut **compressed, piece)
+        };
+        let mut piece = body.frame(buffer, piece, edits);
         let held = transaction.hold.take();
         if verdict != FirewallVerdict::Pass {
             let mut held = held.unwrap_or_default();
             if is_first_piece {
-                held.bytes.extend_from_slice(&shared.scratch.head);
+                held.bytes.extend_from_slice(head);
                 held.has_head = true;
             }
-            held.bytes.extend_from_slice(&shared.scratch.input[piece]);
+            held.bytes.extend_from_slice(&buffer[piece]);
             if taken.done {
                 client.end_response(body.trailers());
             }
@@ -294,10 +314,9 @@ impl Turn<'_> {
         }
         if is_first_piece {
             // In front of the body, so that one call sends both.
-            let head = &shared.scratch.head;
             if head.len() <= piece.start {
                 piece.start -= head.len();
-                shared.scratch.input[piece.start..piece.start + head.len()].copy_from_slice(head);
+                buffer[piece.start..piece.start + head.len()].copy_from_slice(head);
             } else if client.send(&mut shared.http2, head, false).is_err() {
                 return Flow::Close;
             }
@@ -305,9 +324,7 @@ impl Turn<'_> {
         if taken.done {
             client.end_response(body.trailers());
         }
-        let more_follows = !taken.done && shared.upstreams[at].link.is_readable();
-        let piece = &shared.scratch.input[piece];
-        if client.send(&mut shared.http2, piece, more_follows).is_err() {
+        if client.send(&mut shared.http2, &buffer[piece], more_follows).is_err() {
             return Flow::Close;
         }
         let timeouts = shared.timeouts_of(transaction);
@@ -336,6 +353,7 @@ impl Turn<'_> {
             route: transaction.route,
             is_head: request.is_head,
             version: request.version,
+            coding: request.coding.filter(|_| shared.has_encoder(transaction)),
             keep_alive,
         };
         let shown_id = transaction.shown_id();
@@ -392,9 +410,10 @@ impl Turn<'_> {
         let out = &mut shared.scratch.head;
         out.clear();
         let form = client.link.form();
-        let mut render = |persistence, framing, date: Option<&str>| {
+        let mut render = |persistence, framing, coding, date: Option<&str>| {
             let writer = HeadWriter::new(form, out);
-            render_response(&head, edits, via, date, persistence, framing, writer)
+            let form = ResponseForm { persistence, framing, coding };
+            render_response(&head, edits, via, date, form, writer)
         };
         let is_sent = transaction.is_sent();
         match head.status {
@@ -403,7 +422,7 @@ impl Turn<'_> {
                 && names_allowed_protocol(&head, &config.requests)
                 && websocket.is_none_or(|key| key.is_accepted(head.headers)) =>
             {
-                render(Persistence::Upgrade, BodyFraming::Empty, None);
+                render(Persistence::Upgrade, BodyFraming::Empty, ResponseCoding::Received, None);
                 ParsedResponse::Upgrade { head_bytes: head.len }
             }
             101 => ParsedResponse::Invalid(
@@ -411,7 +430,12 @@ impl Turn<'_> {
             ),
             100..=199 if interim_responses < INTERIM_RESPONSES_MAX => {
                 if request.version != Version::Http10 {
-                    render(Persistence::Interim, BodyFraming::Empty, None);
+                    render(
+                        Persistence::Interim,
+                        BodyFraming::Empty,
+                        ResponseCoding::Received,
+                        None,
+                    );
                 }
                 ParsedResponse::Interim { head_bytes: head.len }
             }
@@ -424,11 +448,19 @@ impl Turn<'_> {
             _ => {
                 let strips_coding =
                     head.body == BodyFraming::Chunked && request.version == Version::Http10;
-                let framing = if strips_coding { BodyFraming::UntilClose } else { head.body };
+                let compression = config.routes[transaction.route.0].compression.as_deref();
+                let coding = compression.map_or(ResponseCoding::Received, |compression| {
+                    response_coding(&head, compression, edits, response_key.coding)
+                });
+                let framing = match coding {
+                    ResponseCoding::Compressed(_) => BodyFraming::Chunked,
+                    _ if strips_coding => BodyFraming::UntilClose,
+                    _ => head.body,
+                };
                 let closes = !response_key.keep_alive || framing == BodyFraming::UntilClose;
                 let persistence = Persistence::of(request.version, !closes);
                 let date = shared.scratch.date.at(shared.now, SystemTime::now);
-                let date_at = render(persistence, framing, date);
+                let date_at = render(persistence, framing, coding, date);
                 let response = CachedResponse {
                     status: head.status,
                     head_bytes: head.len,
@@ -438,6 +470,7 @@ impl Turn<'_> {
                     is_streaming: is_streaming(head.headers),
                     closes,
                     strips_coding,
+                    coding,
                     date_at,
                 };
                 let rendered = &mut shared.scratch.head;
@@ -472,8 +505,23 @@ impl Turn<'_> {
         if let Some(seconds) = response.keep_alive_s {
             shared.upstreams.learn_keep_alive(place, Duration::from_secs(seconds.into()));
         }
+        let (body, encoder) = match response.coding {
+            ResponseCoding::Compressed(coding) => {
+                shared.client_counters().compressed_responses.add(1);
+                let encoder = shared.counters.encoders.start(coding);
+                (Body::recoded(framing, from, is_chunked), Some(encoder))
+            }
+            ResponseCoding::Identity | ResponseCoding::Received => {
+                let is_accepted = transaction.summary.coding.is_some();
+                if response.coding == ResponseCoding::Identity && is_accepted {
+                    shared.client_counters().compression_refused.add(1);
+                }
+                (Body::new(framing, from, is_chunked), None)
+            }
+        };
         transaction.response = ResponseState::Body {
-            body: Body::new(framing, from, is_chunked),
+            body,
+            encoder,
             keep_alive: response.keep_alive,
             ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
         };
@@ -490,6 +538,27 @@ impl Turn<'_> {
         self.give_back(at, keep_alive, has_surplus);
         if self.transaction.is_parked() { Flow::Wait } else { Flow::Finish }
     }
+}
+
+/// Compresses a piece of a body into `out`, and returns its place there: there is space in front for the head and the size of a chunk,
+/// and behind for the last chunk. Out of line, as most bodies are forwarded as received.
+#[inline(never)]
+fn compress(
+    encoder: &mut Option<Box<Encoder>>,
+    piece: &[u8],
+    is_last: bool,
+    more_follows: bool,
+    out: &mut Vec<u8>,
+) -> Range<usize> {
+    out.clear();
+    out.resize(HEADROOM_BYTES, 0);
+    match encoder {
+        Some(encoder) if !is_last => encoder.push(piece, !more_follows, out),
+        _ => encoder.take().into_iter().for_each(|encoder| encoder.finish(piece, out)),
+    }
+    let end = out.len();
+    out.resize(end + TAIL_BYTES_MAX, 0);
+    HEADROOM_BYTES..end
 }
 
 /// True if a protocol switch names an allowed protocol. A switch that names none is invalid (RFC 9110, section 7.8).

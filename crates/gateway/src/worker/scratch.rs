@@ -7,7 +7,8 @@ use tollgate_http1::{BodyFraming, HeadCache, MAX_HEAD_BYTES, Version};
 use super::keys::{GenerationKey, ListenerKey};
 use crate::body::TAIL_BYTES_MAX;
 use crate::cluster::HashKey;
-use crate::config::{PoolId, RouteId};
+use crate::compression::ResponseCoding;
+use crate::config::{ContentCoding, PoolId, RouteId};
 use crate::headers::{DateCache, RequestSummary};
 
 /// Space in front of the input, so that a rewritten head can be placed right before the body that was read with it.
@@ -28,6 +29,8 @@ const CACHED_HEADS: usize = 4;
 pub(super) struct Scratch {
     /// Headroom, input, and space for the tail of a body.
     pub(super) input: Box<[u8]>,
+    /// A piece of a compressed body, with space for its framing.
+    pub(super) compressed: Vec<u8>,
     /// The head to forward.
     pub(super) head: Vec<u8>,
     /// Heads of requests that a pool serves and the firewall does not see.
@@ -66,6 +69,7 @@ pub(super) struct ResponseKey {
     pub(super) route: RouteId,
     pub(super) is_head: bool,
     pub(super) version: Version,
+    pub(super) coding: Option<ContentCoding>,
     /// The client's connection can be kept.
     pub(super) keep_alive: bool,
 }
@@ -86,6 +90,8 @@ pub(super) struct CachedResponse {
     pub(super) closes: bool,
     /// The body is forwarded without its chunked coding.
     pub(super) strips_coding: bool,
+    /// Coding of the body for the client.
+    pub(super) coding: ResponseCoding,
     /// Position of the gateway's date in the head to forward. `None`: the response has a date.
     pub(super) date_at: Option<usize>,
 }
@@ -94,6 +100,7 @@ impl Scratch {
     pub(super) fn new() -> Self {
         Self {
             input: vec![0; HEADROOM_BYTES + INPUT_BYTES + TAIL_BYTES_MAX].into_boxed_slice(),
+            compressed: Vec::new(),
             head: Vec::new(),
             requests: HeadCache::default(),
             responses: HeadCache::default(),

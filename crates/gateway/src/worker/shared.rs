@@ -146,6 +146,12 @@ impl Shared {
         config.routes[transaction.route.0].timeouts(&self.timeouts)
     }
 
+    /// True if a further response of a transaction may be compressed.
+    pub(super) fn has_encoder(&self, transaction: &Transaction) -> bool {
+        let limits = &self.upstreams[transaction.generation].shared.config.limits;
+        self.counters.encoders.len() < limits.compressed_responses
+    }
+
     pub(super) fn listener(&self, at: ListenerKey) -> &ThreadListener {
         &self.listeners[at.index()]
     }

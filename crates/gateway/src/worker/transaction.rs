@@ -11,6 +11,7 @@ use super::keys::{GenerationKey, UpstreamKey};
 use super::scratch::CachedRequest;
 use crate::body::Body;
 use crate::cluster::{Attempts, BackendId, HashKey, QueueId};
+use crate::compression::Encoder;
 use crate::config::{PoolId, RouteId};
 use crate::counters::Interruption;
 use crate::firewall::TransactionId;
@@ -48,7 +49,7 @@ pub(super) struct Transaction {
     pub(super) reason: Option<Reason>,
     /// Cause of an end before that of the response, which removing the client is. `None` once the response is complete.
     pub(super) interruption: Option<Interruption>,
-    /// Received payload.
+    /// Received payload, or what it was compressed to.
     pub(super) response_body_bytes: u64,
     /// Bodies may pause for `timeouts.stream`.
     pub(super) is_streaming: bool,
@@ -108,6 +109,8 @@ pub(super) enum ResponseState {
     },
     Body {
         body: Body,
+        /// Compresses it. `None` also once all of it was received.
+        encoder: Option<Box<Encoder>>,
         /// The backend keeps its connection open.
         keep_alive: bool,
         /// Closing the client's connection ends the response.

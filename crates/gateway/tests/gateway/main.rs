@@ -7,6 +7,7 @@ mod support;
 // Messages: forwarding, header edits, routes, limits, dates, bodies and their framing.
 mod bodies;
 mod buffering;
+mod compression;
 mod requests;
 mod responders;
 mod responses;

@@ -13,7 +13,7 @@ use tollgate_firewall::config::file::WafFile;
 use tollgate_firewall::config::{HumanDuration, Located};
 
 use super::pool::ProxyVersion;
-use super::route::{Forwarded, ForwardedHeader, PathForm, Scheme};
+use super::route::{ContentCoding, Forwarded, ForwardedHeader, PathForm, Scheme};
 use crate::resolve::AddressFamily;
 pub(super) use serve::{
     DescriptionFile, LateFile, LocalApiFile, ResponsesFile, ServeFile, ServeListenerFile,
@@ -150,6 +150,9 @@ pub(super) struct RouteFile {
     pub(super) request_headers: Option<HeaderEditsFile>,
     /// Changes to response headers. Those of `set` are also in the responses of `respond` and `redirect`.
     pub(super) response_headers: Option<HeaderEditsFile>,
+    /// Compresses bodies of responses for clients that accept it; `{}` uses the defaults. Not for pages that have a secret, such as a
+    /// token against forged requests, beside text of the request: the length would tell it (BREACH). Default: none.
+    pub(super) compression: Option<Located<CompressionFile>>,
     /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
     pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Web application firewall of this route; each key replaces that of the gateway.
@@ -169,6 +172,21 @@ pub(super) struct PerClientFile {
     pub(super) burst: Option<Located<u32>>,
     /// Requests in progress, with their responses and tunnels. Default: unlimited.
     pub(super) concurrent: Option<Located<u32>>,
+}
+
+/// Compression of the responses of a route, whose `ETag` becomes weak, and which get `Vary: Accept-Encoding`. Responses with `Cache-Control:
+/// no-transform`, a `Content-Encoding`, a range or a digest, and streams of events are forwarded as received.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "compression")]
+pub(super) struct CompressionFile {
+    /// Codings by preference, where a client accepts several equally. Default: `[br, zstd, gzip]`.
+    pub(super) codings: Option<Located<Vec<ContentCoding>>>,
+    /// Types of bodies, without parameters. Default: HTML, CSS, plain text, JavaScript, XML, CSV, JSON, web manifests, WebAssembly
+    /// and SVG.
+    pub(super) types: Option<Vec<Located<String>>>,
+    /// Shortest body, in bytes, if its length is known. Default: 1024.
+    pub(super) bytes_min: Option<u64>,
 }
 
 /// The same response to every request.
@@ -494,6 +512,9 @@ pub(super) struct LimitsFile {
     /// Clients that `per_client` of routes remembers, for all threads together, about 100 bytes each; beyond, the one whose last
     /// request is the oldest is forgotten. Default: 100000.
     pub(super) clients: Option<Located<usize>>,
+    /// Responses that are compressed at once, for all threads together, with up to 2 MiB of memory each; further ones are forwarded
+    /// as received. Default: 128.
+    pub(super) compressed_responses: Option<usize>,
     /// Requests at once of a client's connection over HTTP/2, from 1 to 1000. Default: 100.
     pub(super) http2_streams: Option<Located<u32>>,
     /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216.

@@ -279,6 +279,7 @@ fn limits(
             .map(|count| number(count, 1, None, 0))
             .transpose()?,
         clients: number(&file.clients, 1, None, default.clients)?,
+        compressed_responses: file.compressed_responses.unwrap_or(default.compressed_responses),
         http2_streams: number(
             &file.http2_streams,
             1,

@@ -7,15 +7,18 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tollgate_firewall::config::{InvalidValue, Located, number, suggestion};
+use tollgate_http1::is_token;
 
 use super::requests::{header_edits, headers};
 use super::scalars::{duration, networks, path};
 use crate::config::file::{
-    ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile, RespondFile, RouteFile,
+    CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile, RespondFile,
+    RouteFile,
 };
 use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{
-    Action, ClientLimits, FixedResponse, Guard, HeaderEdits, HostPattern, Rate, Redirect, Route,
+    Action, ClientLimits, Compression, FixedResponse, Guard, HeaderEdits, HostPattern, Rate,
+    Redirect, Route,
 };
 use crate::config::timeouts::Timeouts;
 use crate::path::other_reading;
@@ -94,6 +97,7 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         request_headers: edits(&file.request_headers, true)?,
         response_headers: edits(&file.response_headers, false)?,
         guard: None,
+        compression: file.compression.as_ref().map(compression).transpose()?.map(Box::new),
         timeouts: None,
         waf: None,
         verdicts: None,
@@ -103,7 +107,39 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         let message = "`request_headers` has no effect without `pool`; remove it";
         return Err(InvalidValue::at(file, message));
     }
+    if let (None, Some(compression)) = (pool, &file.compression) {
+        let message = "`compression` has no effect without `pool`; remove it";
+        return Err(InvalidValue::at(compression, message));
+    }
     Ok(route)
+}
+
+fn compression(file: &Located<CompressionFile>) -> Result<Compression, InvalidValue> {
+    let default = Compression::default();
+    if let Some(codings) = file.codings.as_ref().filter(|codings| codings.is_empty()) {
+        return Err(InvalidValue::at(codings, "no coding; name some, or remove `compression`"));
+    }
+    let kind = |text: &Located<String>| {
+        let is_type = text.split_once('/').is_some_and(|(kind, subtype)| {
+            [kind, subtype].iter().all(|part| is_token(part.as_bytes()) && !part.contains('*'))
+        });
+        if !is_type {
+            let message = format!("`{}` is not a type such as text/html", **text);
+            return Err(InvalidValue::at(text, message));
+        }
+        let type_name = text.to_ascii_lowercase();
+        if type_name == "text/event-stream" || type_name.starts_with("application/grpc") {
+            let message = format!("streams of `{type_name}` are not compressed; remove it");
+            return Err(InvalidValue::at(text, message));
+        }
+        Ok(type_name)
+    };
+    let types = file.types.as_ref().map(|types| types.iter().map(kind).collect());
+    Ok(Compression {
+        codings: file.codings.as_ref().map_or(default.codings, |codings| codings.to_vec()),
+        types: types.transpose()?.unwrap_or(default.types),
+        bytes_min: file.bytes_min.unwrap_or(default.bytes_min),
+    })
 }
 
 /// The addresses and limits of the clients of a route.
