@@ -22,6 +22,7 @@ mod limiter;
 mod listener;
 mod local_api;
 mod local_response;
+mod location;
 mod metrics;
 mod path;
 mod proxy_protocol;

@@ -10,6 +10,17 @@ pub(crate) fn is_plain(path: &str) -> bool {
     !path.as_bytes().iter().any(is_special) && !path.as_bytes().windows(2).any(is_special_pair)
 }
 
+/// Compares whole segments. A target that is not a path, such as `*`, matches only `/`.
+pub(crate) fn has_prefix(path: &str, prefix: &str) -> bool {
+    if prefix == "/" {
+        return true;
+    }
+    let Some(rest) = path.strip_prefix(prefix) else {
+        return false;
+    };
+    prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
+}
+
 /// A segment that is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dots {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::config::{HostPattern, PathForm, Route, RouteId};
-use crate::path::{is_plain, resolved};
+use crate::path::{has_prefix, is_plain, resolved};
 use crate::readings::{AmbiguousPath, PrefixTree, decodings};
 
 /// Routes, sorted for lookup.
@@ -128,17 +128,6 @@ impl PathRoutes {
     fn find(&self, path: &str) -> Option<RouteId> {
         self.sorted.iter().find(|(prefix, _)| has_prefix(path, prefix)).map(|(_, route)| *route)
     }
-}
-
-/// Compares whole segments. A target that is not a path, such as `*`, matches only `/`.
-fn has_prefix(path: &str, prefix: &str) -> bool {
-    if prefix == "/" {
-        return true;
-    }
-    let Some(rest) = path.strip_prefix(prefix) else {
-        return false;
-    };
-    prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
 }
 
 fn is_subdomain(host: &str, parent: &str) -> bool {

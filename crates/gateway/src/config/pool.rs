@@ -1,5 +1,6 @@
 //! Pools, their backends, and how the health of backends is found out.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -73,6 +74,18 @@ impl Pool {
             eject: None,
             retries: Self::DEFAULT_RETRIES,
         }
+    }
+
+    /// Hosts and ports of the backends, in lower case: their addresses, and their names in the file.
+    pub(super) fn authorities(&self) -> BTreeSet<String> {
+        let mut all: BTreeSet<String> =
+            self.backends.iter().map(|backend| backend.address.to_string()).collect();
+        for backend in &self.declared {
+            if let Target::Name(HostName { host, port }, _) = &backend.target {
+                all.insert(format!("{}:{port}", host.to_ascii_lowercase()));
+            }
+        }
+        all
     }
 }
 

@@ -13,6 +13,7 @@ use super::networks::Networks;
 use super::pool::PoolId;
 use super::template::Template;
 use super::timeouts::Timeouts;
+use crate::location::LocationRewrite;
 
 /// Index of a route in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     /// Clients and requests that pass. `None`: all.
     pub guard: Option<Box<Guard>>,
+    /// `None`: `Location` of responses is forwarded as received.
+    pub location: Option<Box<LocationRewrite>>,
     /// `None`: bodies of responses are forwarded as received.
     pub compression: Option<Box<Compression>>,
     /// `None`: those of the gateway.
@@ -64,6 +67,7 @@ impl Route {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             guard: None,
+            location: None,
             compression: None,
             timeouts: None,
             waf: None,

@@ -5,6 +5,7 @@ use tollgate_http1::{BodyFraming, HeaderField, ResponseHead, Version};
 use super::{ConnectionOptions, HeadWriter, is_hop_by_hop};
 use crate::compression::{ResponseCoding, varies};
 use crate::config::HeaderEdits;
+use crate::location::LocationRewrite;
 
 const UPGRADE_REQUIRED: u16 = 426;
 
@@ -26,10 +27,11 @@ pub(crate) enum Persistence {
 
 /// Connection and body of the client's response, which may differ from the backend's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ResponseForm {
+pub(crate) struct ResponseForm<'a> {
     pub(crate) persistence: Persistence,
     pub(crate) framing: BodyFraming,
     pub(crate) coding: ResponseCoding,
+    pub(crate) location: Option<&'a LocationRewrite>,
 }
 
 /// Writes the head for the client. Adds `date` if the response has none (RFC 9110,
@@ -39,10 +41,10 @@ pub(crate) fn render_response(
     edits: &HeaderEdits,
     via: Option<&str>,
     date: Option<&str>,
-    form: ResponseForm,
+    form: ResponseForm<'_>,
     mut writer: HeadWriter<'_>,
 ) -> Option<usize> {
-    let ResponseForm { persistence, framing, coding } = form;
+    let ResponseForm { persistence, framing, coding, location } = form;
     let options = ConnectionOptions::of(head.headers);
     writer.start_response(head.status, head.reason);
     // A date that the route sets or removes is not missing.
@@ -53,6 +55,13 @@ pub(crate) fn render_response(
             continue;
         }
         is_dated |= name.eq_ignore_ascii_case(DATE);
+        if let Some(location) = location
+            && name.eq_ignore_ascii_case("location")
+            && let Some(path) = location.apply(field.value)
+        {
+            writer.push(name, path.as_bytes());
+            continue;
+        }
         if let ResponseCoding::Compressed(_) = coding
             && push_of_compressed(field, &mut writer)
         {

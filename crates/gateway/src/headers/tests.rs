@@ -329,8 +329,8 @@ fn idempotent_methods() {
     }
 }
 
-fn form(persistence: Persistence, framing: BodyFraming) -> ResponseForm {
-    ResponseForm { persistence, framing, coding: ResponseCoding::Received }
+fn form(persistence: Persistence, framing: BodyFraming) -> ResponseForm<'static> {
+    ResponseForm { persistence, framing, coding: ResponseCoding::Received, location: None }
 }
 
 /// The head for the client.

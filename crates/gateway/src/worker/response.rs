@@ -407,12 +407,13 @@ impl Turn<'_> {
         };
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route.0].response_headers;
+        let location = config.routes[transaction.route.0].location.as_deref();
         let out = &mut shared.scratch.head;
         out.clear();
         let form = client.link.form();
         let mut render = |persistence, framing, coding, date: Option<&str>| {
             let writer = HeadWriter::new(form, out);
-            let form = ResponseForm { persistence, framing, coding };
+            let form = ResponseForm { persistence, framing, coding, location };
             render_response(&head, edits, via, date, form, writer)
         };
         let is_sent = transaction.is_sent();

@@ -1,9 +1,11 @@
 //! Forwarding, dating and rejection of responses.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
+use tollgate_gateway::Config;
 
 use crate::support::{Backend, GET, OK, OK_LAST, Peer, TestGateway, ThreadedBackend, config};
 
@@ -364,4 +366,40 @@ fn connection_is_closed_behind_a_response_to_head_if_configured() {
     upstream.expect(GET);
     upstream.send(OK);
     client.expect(OK);
+}
+
+#[test]
+fn redirect_of_a_backend_to_itself_leads_through_the_gateway() {
+    let backend = Backend::start();
+    let address = backend.addr();
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\nforwarded: {{ via: null, x_forwarded: false }}\n\
+         routes: [{{ pool: p, path: /a, rewrite: /v1, rewrite_location: true }}, {{ pool: p }}]\n\
+         pools: [{{ name: p, backends: [{{ address: '{address}' }}] }}]\n"
+    );
+    let gateway = TestGateway::start(&Config::parse(&text, Path::new("g.yaml")).unwrap());
+    let mut client = gateway.client();
+    let mut upstream = None;
+    let redirect = |location: &str| {
+        format!(
+            "HTTP/1.1 302 Found\r\nDate: d\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let own = format!("http://{address}/v1/login?x");
+    for (path, received, expected) in [
+        ("/a", &*own, "/a/login?x"),
+        ("/a", "/v1/login", "/a/login"),
+        ("/a", "https://example.org/v1/login", "https://example.org/v1/login"),
+        ("/other", &*own, &*own),
+    ] {
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        // The second one is in the cache of heads.
+        for _ in 0..2 {
+            client.send(get(path));
+            let upstream = upstream.get_or_insert_with(|| backend.accept());
+            upstream.expect(get(if path == "/a" { "/v1" } else { path }));
+            upstream.send(redirect(received));
+            client.expect(redirect(expected));
+        }
+    }
 }

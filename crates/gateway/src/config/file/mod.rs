@@ -146,6 +146,9 @@ pub(super) struct RouteFile {
     /// Replaces the prefix `path` in the request to the backend, or in the URL of `redirect`; the rest of the path is
     /// sent without `//`, `/./` and `/x/../`. Default: the path is sent as `requests.path` says.
     pub(super) rewrite: Option<Located<String>>,
+    /// For backends that do not know the URLs of clients: a `Location` with the `address` of a backend becomes a path, and one that
+    /// begins with `rewrite` begins with `path`. Default: false.
+    pub(super) rewrite_location: Option<Located<bool>>,
     /// Changes to request headers.
     pub(super) request_headers: Option<HeaderEditsFile>,
     /// Changes to response headers. Those of `set` are also in the responses of `respond` and `redirect`.

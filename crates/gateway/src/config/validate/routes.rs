@@ -21,6 +21,7 @@ use crate::config::route::{
     Redirect, Route,
 };
 use crate::config::timeouts::Timeouts;
+use crate::location::LocationRewrite;
 use crate::path::other_reading;
 
 /// Longest body of a fixed response. A client of HTTP/2 may ask for it on all of its streams.
@@ -97,12 +98,14 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         request_headers: edits(&file.request_headers, true)?,
         response_headers: edits(&file.response_headers, false)?,
         guard: None,
+        location: None,
         compression: file.compression.as_ref().map(compression).transpose()?.map(Box::new),
         timeouts: None,
         waf: None,
         verdicts: None,
     };
-    let route = Route { guard: guard(file, &route)?, ..route };
+    let location = location(file, &route, pool.map(|pool| &pools[pool.0]))?;
+    let route = Route { guard: guard(file, &route)?, location, ..route };
     if pool.is_none() && file.request_headers.is_some() {
         let message = "`request_headers` has no effect without `pool`; remove it";
         return Err(InvalidValue::at(file, message));
@@ -112,6 +115,22 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         return Err(InvalidValue::at(compression, message));
     }
     Ok(route)
+}
+
+fn location(
+    file: &RouteFile,
+    route: &Route,
+    pool: Option<&Pool>,
+) -> Result<Option<Box<LocationRewrite>>, InvalidValue> {
+    let Some(rewrites) = file.rewrite_location.as_ref().filter(|rewrites| ***rewrites) else {
+        return Ok(None);
+    };
+    let Some(pool) = pool else {
+        let message = "`rewrite_location` has no effect without `pool`; remove it";
+        return Err(InvalidValue::at(rewrites, message));
+    };
+    let prefixes = route.rewrite.clone().map(|rewrite| (rewrite, route.path_prefix.clone()));
+    Ok(Some(Box::new(LocationRewrite { authorities: pool.authorities(), prefixes })))
 }
 
 fn compression(file: &Located<CompressionFile>) -> Result<Compression, InvalidValue> {

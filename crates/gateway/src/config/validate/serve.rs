@@ -357,6 +357,7 @@ fn route(
         action: Action::Respond(passed),
         timeouts: Some(Timeouts { response, ..*timeouts }),
         waf,
+        location: None,
         compression: None,
         verdicts: Some(verdicts),
         ..Route::all_to(PoolId(0))
