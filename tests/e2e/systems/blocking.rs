@@ -550,6 +550,43 @@ fn unloaded_out_of_band_rules_are_refused() {
 }
 
 #[test]
+fn unloaded_out_of_band_rules_of_own_engine_are_refused() {
+    let workspace = with_bodies(Workspace::long());
+    workspace.copy_recipe("crowdsec-appsec");
+    let with = |more: &[&'static str]| [&["bouncer=nginx", "engine=tollgate"], more].concat();
+    let (crs, patches) = (with(&["out_of_band=crs"]), with(&["out_of_band=vpatch"]));
+    assert_sound(&workspace, "crowdsec-appsec", &crs, "bodies.toml");
+    assert_sound(&workspace, "crowdsec-appsec", &patches, "browse");
+    let both = with(&["in_band=crs", "out_of_band=vpatch"]);
+    assert_sound(&workspace, "crowdsec-appsec", &both, "realistic");
+    workspace.write("patches/one.yaml", PATCH);
+    workspace.write("patched.toml", PATCHED);
+    let own = format!("patches={}", workspace.path("patches").display());
+    let engine = ["bouncer=nginx", "engine=tollgate", "in_band=vpatch", &own];
+    assert_sound(&workspace, "crowdsec-appsec", &engine, "patched.toml");
+    let engine = [&engine[..], &["out_of_band=crs"]].concat();
+    assert_sound(&workspace, "crowdsec-appsec", &engine, "patched.toml");
+    let found = |who: &str, count: &str| {
+        format!(
+            "the {who} out-of-band detected {count} attacks (counter tollgate_gateway_waf_rule_matches_total on /metrics)"
+        )
+    };
+    let rules = "systems/crowdsec-appsec/appsec-rules/crs.yaml";
+    let files = r#"in files(folder ~ "/rules/*.conf") %}"#;
+    let without_java = r#"in files(folder ~ "/rules/*.conf") if "-944-" not in path %}"#;
+    workspace.change(rules, files, without_java);
+    let output = check(&workspace, "crowdsec-appsec", &crs, "browse");
+    assert_refused(&output, &found("Core Rule Set", "5 of 6"));
+    let config = "systems/crowdsec-appsec/appsec-configs/tollgate.yaml";
+    workspace.change(config, "else patch_names }}", "else 'tollgate/body-processors' }}");
+    let output = check(&workspace, "crowdsec-appsec", &patches, "browse");
+    assert_refused(&output, &found("virtual patches", "0 of 1"));
+    // In-band matches of other rules prove nothing.
+    let output = check(&workspace, "crowdsec-appsec", &both, "realistic");
+    assert_refused(&output, &found("virtual patches", "0 of 1"));
+}
+
+#[test]
 fn run_with_unloaded_out_of_band_rules_is_refused() {
     let workspace = with_bodies(Workspace::long());
     workspace.copy_recipe("crowdsec-appsec");
