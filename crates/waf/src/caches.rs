@@ -11,7 +11,7 @@ use crate::condition::Pattern;
 use crate::regex::{BacktrackLimit, Matcher};
 
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
-const CAPTURES: usize = 10;
+pub(crate) const CAPTURES: u32 = 10;
 
 /// Regexes with macros that a worker keeps compiled, and bytes that one may take.
 const EXPANDED_MAX: usize = 64;
@@ -70,7 +70,7 @@ impl Caches {
     ) -> Result<(), BacktrackLimit> {
         let matcher = pattern.matcher();
         let cache = cache(&mut self.caches, pattern, matcher);
-        matcher.captures_with(cache, value, budget, &mut self.slots, CAPTURES, found)
+        matcher.captures_with(cache, value, budget, &mut self.slots, CAPTURES as usize, found)
     }
 
     /// Returns the regex of an expanded text; `None` if it is invalid or too large.

@@ -137,7 +137,7 @@ pub(crate) enum Flow {
 pub(crate) struct Link {
     /// `None` for an action, which always matches.
     pub(crate) test: Option<Test>,
-    pub(crate) capture: bool,
+    pub(crate) capture: Capture,
     pub(crate) log_data: Option<Template>,
     pub(crate) message: Option<Template>,
     /// Run for each matching value.
@@ -146,6 +146,15 @@ pub(crate) struct Link {
     pub(crate) per_occurrence: bool,
     /// Run once when all links matched.
     pub(crate) controls: Vec<Control>,
+}
+
+/// Matching values whose captured text is written to TX.0 to TX.9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capture {
+    None,
+    All,
+    /// Nothing reads the text before the last value has matched.
+    Last,
 }
 
 /// Operator for logs: the name as libmodsecurity prints it, such as `Rx`, and the argument.
@@ -256,6 +265,19 @@ pub(crate) enum Change {
         amount: Template,
         period: Template,
     },
+}
+
+impl Change {
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let (first, second) = match self {
+            Self::Set(value) | Self::Add(value) | Self::Subtract(value) | Self::Expire(value) => {
+                (Some(value), None)
+            }
+            Self::Deprecate { amount, period } => (Some(amount), Some(period)),
+            Self::Unset | Self::Open => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
 }
 
 /// Action that runs when a rule matched completely. It names other rules by `R`: by a filter while rules are read, then by

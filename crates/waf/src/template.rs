@@ -85,6 +85,13 @@ impl Template {
         &self.parts
     }
 
+    pub(crate) fn macros(&self) -> impl Iterator<Item = &Macro> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Macro(reference) => Some(reference),
+            Part::Text(_) => None,
+        })
+    }
+
     pub(crate) fn macros_mut(&mut self) -> impl Iterator<Item = &mut Macro> {
         self.parts.iter_mut().filter_map(|part| match part {
             Part::Macro(reference) => Some(reference),

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::caches::CAPTURES;
 use crate::condition::Condition;
 use crate::error::{LoadError, RulePlace, Skipped, nearest};
 use crate::plan::Plan;
 use crate::regex::{Matcher, SelectorRegex};
 use crate::rule::{
-    Assignment, Change, Control, Disruptive, Flow, Link, Phase, PhaseStep, Rule, Selector, Target,
-    Test,
+    Assignment, Capture, Change, Control, Disruptive, Flow, Link, Phase, PhaseStep, Rule, Selector,
+    Target, Test,
 };
 use crate::ruleset::{Exclusions, Notes, RuleSet};
 use crate::settings::Settings;
@@ -380,7 +381,7 @@ impl Rules {
         }
         Link {
             test,
-            capture: actions.capture,
+            capture: if actions.capture { Capture::All } else { Capture::None },
             log_data: actions.log_data,
             message: actions.message,
             assignments: defaults.assignments.iter().cloned().chain(actions.assignments).collect(),
@@ -474,6 +475,9 @@ impl Names {
                     self.template(value);
                 }
             }
+            if link.capture == Capture::All && !uses_captures(link) {
+                link.capture = Capture::Last;
+            }
             let Some(test) = link.test.as_mut() else { continue };
             let targets = test.targets.iter_mut().chain(&mut test.exclusions);
             targets.for_each(|target| self.target(target));
@@ -543,6 +547,25 @@ impl Names {
             Change::Unset | Change::Open => {}
         }
     }
+}
+
+/// True if a link reads or writes TX.0 to TX.9 for each value that matches, or may do so, or if it is no search of a known regex.
+fn uses_captures(link: &Link) -> bool {
+    let is_search = |test: &Test| matches!(test.condition, Condition::Regex(_)) && !test.negated;
+    if !link.test.as_ref().is_some_and(is_search) {
+        return true;
+    }
+    let is_captured = |slot: Option<u32>| slot.is_none_or(|slot| slot < CAPTURES);
+    let reads = |template: &Template| {
+        let mut macros = template.macros();
+        macros.any(|read| read.variable == Variable::Tx && is_captured(read.slot))
+    };
+    let targets = link.test.iter().flat_map(|test| &test.targets);
+    targets.into_iter().any(|target| target.variable == Variable::Tx)
+        || link.assignments.iter().any(|assignment| {
+            let writes = assignment.variable == Variable::Tx && is_captured(assignment.slot);
+            writes || reads(&assignment.name) || assignment.change.templates().any(reads)
+        })
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ use crate::rule::{Phase, PhaseStep, Test};
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
 use crate::transformation::{Transformation, UnicodeMap};
+use crate::variable::Variable;
 
 use super::bytes::Bits;
 use super::grams::Found;
 use super::reach::Windows;
-use super::{LENGTHS, PhasePlan, Plan, SetGate, TestGate};
+use super::{LENGTHS, PhasePlan, Plan, Probe, SetGate, TestGate};
 
 /// Masks whose result is remembered: pairs of the same hash, a power of two.
 const MEMORY: usize = 256;
@@ -27,10 +28,9 @@ const RETAINED: usize = 64 << 10;
 /// Results of the gates for one phase of one transaction, and the memory of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Entries that each test may match, in ascending order.
-    candidates: Vec<Vec<u32>>,
+    /// Entries that each test may match, one variable after the other.
+    candidates: Vec<Vec<Candidate>>,
     touched: Vec<usize>,
-    starts: Vec<Start>,
     tests: Vec<TestGate>,
     /// Steps of the phase that may match.
     runs: Bits,
@@ -49,12 +49,15 @@ pub(crate) struct Gate {
     texts: Texts,
 }
 
-/// Position in a value before which no match of a test begins.
+/// Entry that a test may match.
 #[derive(Clone, Copy, Debug)]
-struct Start {
-    test: usize,
-    entry: u32,
-    from: usize,
+pub(crate) struct Candidate {
+    pub(crate) entry: u32,
+    pub(crate) variable: Variable,
+    /// Position in its value before which no match begins.
+    pub(crate) from: u32,
+    /// True if the transformations of the test are known to change nothing.
+    pub(crate) is_unchanged: bool,
 }
 
 /// Results by collapsed mask.
@@ -134,7 +137,6 @@ impl Gate {
         for test in self.touched.drain(..) {
             self.candidates[test].clear();
         }
-        self.starts.clear();
         if self.changed.take() {
             self.activate(&rules.plan);
         }
@@ -152,8 +154,6 @@ impl Gate {
             texts: &mut self.texts,
             candidates: &mut self.candidates,
             touched: &mut self.touched,
-            starts: &mut self.starts,
-            entry: 0,
         };
         let (mut name, mut lower) = (Vec::new(), Vec::new());
         for source in &plan.sources {
@@ -172,7 +172,7 @@ impl Gate {
                     }
                 }
                 run.row.iter_mut().zip(active).for_each(|(word, active)| *word &= active);
-                run.value(index, entries.value(index));
+                run.value((source.variable, index), entries.value(index));
             }
         }
         for &test in &self.touched {
@@ -210,21 +210,22 @@ impl Gate {
         self.runs.next(from)
     }
 
-    /// Entries that the test may match, in ascending order; `None` if the test is not gated.
+    /// Entries that the test may match; `None` if it must visit all.
     #[inline]
-    pub(crate) fn candidates(&self, test: usize) -> Option<&[u32]> {
+    pub(crate) fn candidates(&self, test: usize) -> Option<&[Candidate]> {
         let is_gated = matches!(self.tests[test], TestGate::Partial | TestGate::Full);
         (is_gated && !self.idle[test]).then(|| self.candidates[test].as_slice())
     }
 
-    /// Position in an entry before which no match of the operator of a test begins; `None` if there is no match at all.
+    /// Position in an entry that a test visits before which no match of its operator begins; `None` if there is no match
+    /// at all.
     pub(crate) fn first_match(&self, test: usize, entry: u32) -> Option<usize> {
-        let is_visited = self.tests[test] == TestGate::Visited && !self.idle[test];
-        if is_visited && self.candidates[test].binary_search(&entry).is_err() {
-            return None;
+        if self.tests[test] != TestGate::Visited || self.idle[test] {
+            return Some(0);
         }
-        let start = self.starts.iter().find(|start| start.test == test && start.entry == entry);
-        Some(start.map_or(0, |start| start.from))
+        // The candidates are bodies, of which there are two at most.
+        let candidate = self.candidates[test].iter().find(|candidate| candidate.entry == entry)?;
+        Some(candidate.from as usize)
     }
 }
 
@@ -285,15 +286,12 @@ struct Run<'a> {
     /// Probes that are left for the value.
     row: &'a mut Vec<u64>,
     texts: &'a mut Texts,
-    candidates: &'a mut Vec<Vec<u32>>,
+    candidates: &'a mut Vec<Vec<Candidate>>,
     touched: &'a mut Vec<usize>,
-    starts: &'a mut Vec<Start>,
-    entry: u32,
 }
 
 impl<'a> Run<'a> {
-    fn value(&mut self, index: u32, value: &[u8]) {
-        self.entry = index;
+    fn value(&mut self, (variable, entry): (Variable, u32), value: &[u8]) {
         let plan = self.plan;
         let lengths = &plan.raw_lengths[value.len().min(LENGTHS)].0;
         let mut left = 0;
@@ -320,14 +318,19 @@ impl<'a> Run<'a> {
             while bits != 0 {
                 let probe = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if self.passes(probe, value) {
-                    let test = plan.probes[probe].test;
-                    if self.candidates[test].is_empty() {
+                if let Some(from) = self.first_match(probe, value) {
+                    let &Probe { test, whole, .. } = &plan.probes[probe];
+                    // A longer value is not transformed for this alone.
+                    let is_unchanged = value.len() < WINDOWED_LENGTH_MIN
+                        && self.texts.of_step(plan, value, whole) == 0;
+                    let candidates = &mut self.candidates[test];
+                    if candidates.is_empty() {
                         self.touched.push(test);
                     }
                     // The probes of a test with multiMatch follow each other.
-                    if self.candidates[test].last() != Some(&index) {
-                        self.candidates[test].push(index);
+                    if candidates.last().is_none_or(|last| last.entry != entry) {
+                        let from = from as u32;
+                        candidates.push(Candidate { entry, variable, from, is_unchanged });
                     }
                 }
             }
@@ -351,68 +354,73 @@ impl<'a> Run<'a> {
                 continue;
             }
             let text = self.texts.of_step(plan, value, *step);
+            if text == 0 {
+                // Nothing is decoded.
+                continue;
+            }
             let Text { mask, .. } = self.texts.texts[text];
             let length = self.texts.bytes(text, value).len();
             let passed = self.memory.row(plan, mask);
             let lengths = &plan.lengths[length.min(LENGTHS)].0;
-            for at in 0..kept.len() {
-                kept[at] |= self.row[at] & probes.0[at] & passed[at] & lengths[at];
-                plain[at] &= !probes.0[at];
+            let words = kept.iter_mut().zip(&mut plain).zip(self.row.iter());
+            let words = words.zip(&probes.0).zip(passed).zip(lengths);
+            for (((((kept, plain), row), probes), passed), length) in words {
+                *kept |= row & probes & passed & length;
+                *plain &= !probes;
             }
         }
         let passed = self.memory.row(plan, mask);
         let lengths = &plan.lengths[value.len().min(LENGTHS)].0;
-        for at in 0..kept.len() {
-            self.row[at] = kept[at] | plain[at] & passed[at] & lengths[at];
+        let words = self.row.iter_mut().zip(&kept).zip(&plain).zip(passed).zip(lengths);
+        for ((((row, kept), plain), passed), length) in words {
+            *row = kept | plain & passed & length;
         }
         self.texts.kept = kept;
         self.texts.plain = plain;
     }
 
-    /// Tests the letters and the literals that a probe needs.
-    fn passes(&mut self, probe: usize, value: &[u8]) -> bool {
+    /// Tests the letters and the literals that a probe needs. Returns the position before which no match begins; `None` if
+    /// there is no match.
+    fn first_match(&mut self, probe: usize, value: &[u8]) -> Option<usize> {
         let plan = self.plan;
         let needs = &plan.probes[probe];
         let decoded = self.texts.of_step(plan, value, needs.decoded);
         let mask = self.texts.texts[decoded].mask;
         if needs.sets.iter().any(|set| mask & set == 0) {
-            return false;
+            return None;
         }
         if needs.not_one_word && mask & !plan.word == 0 {
             // One word or one number is one token, and no fingerprint of one token is an injection.
             let text = self.texts.bytes(decoded, value);
             let numeric = text.first().is_some_and(u8::is_ascii_digit);
             if !numeric || text.iter().all(u8::is_ascii_digit) {
-                return false;
+                return None;
             }
         }
         let plain = !plan.with_literals.get(probe);
         if plain && (!plan.with_plain.get(probe) || mask & (plan.quoting | needs.plain_bytes) != 0)
         {
-            return true;
+            return Some(0);
         }
         if needs.is_text && value.len() >= WINDOWED_LENGTH_MIN && needs.searched != 0 {
             // The operator finds a text faster than the gate.
-            return needs.spread.as_ref().is_none_or(|spread| spread.is_in(value));
+            let is_possible = needs.spread.as_ref().is_none_or(|spread| spread.is_in(value));
+            return is_possible.then_some(0);
         }
         let searched = self.texts.of_step(plan, value, needs.searched);
         if plain && self.texts.bytes(searched, value).len() > PLAIN_LENGTH_MAX {
-            return true;
+            return Some(0);
         }
         let Literals { bits, windows } =
             self.texts.literals(plan, value, searched, plain, self.row);
         let is_found = self.texts.found[bits + probe / 64] >> (probe % 64) & 1 == 1;
-        let Some(windows) = windows else { return is_found };
-        let matches = is_found || self.matches_in_windows(probe, value, windows);
-        if matches
-            && let Some(test) = self.test(probe)
-            && let (Condition::Phrases(_), false) = (&test.condition, test.multi_match)
-        {
-            // A phrase begins with its literal.
-            let from = self.texts.windows[windows].first(probe);
-            self.starts.push(Start { test: test.index, entry: self.entry, from });
+        let Some(windows) = windows else { return is_found.then_some(0) };
+        if !is_found && !self.matches_in_windows(probe, value, windows) {
+            return None;
         }
-        matches
+        let is_phrases = |test: &Test| matches!(test.condition, Condition::Phrases(_));
+        let begins_with_literal = self.test(probe).is_some_and(|t| is_phrases(t) && !t.multi_match);
+        Some(if begins_with_literal { self.texts.windows[windows].first(probe) } else { 0 })
     }
 
     /// True if one of the windows of a probe may hold a match.
@@ -471,12 +479,14 @@ impl Texts {
     }
 
     /// Text after a step, computed once.
+    #[inline]
     fn of_step(&mut self, plan: &PhasePlan, value: &[u8], step: usize) -> usize {
-        if let (value, text) = self.by_step[step]
-            && value == self.value
-        {
-            return text as usize;
-        }
+        let (known, text) = self.by_step[step];
+        if known == self.value { text as usize } else { self.of_new_step(plan, value, step) }
+    }
+
+    #[inline(never)]
+    fn of_new_step(&mut self, plan: &PhasePlan, value: &[u8], step: usize) -> usize {
         let chain = &plan.chains.steps[step];
         let parent = self.of_step(plan, value, chain.parent);
         let mut text = parent;

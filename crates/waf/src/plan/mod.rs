@@ -20,7 +20,7 @@ mod reach;
 mod requirement;
 mod structure;
 
-pub(crate) use gate::Gate;
+pub(crate) use gate::{Candidate, Gate};
 #[cfg(any(test, fuzzing))]
 pub use lemma::Lemma;
 
@@ -148,6 +148,8 @@ struct Probe {
     searched: usize,
     /// Last step, whose text the operator compares.
     last: usize,
+    /// Step of all transformations of the test: `last`, unless the test has multiMatch.
+    whole: usize,
     /// Bytes of which a value without quoting bytes has one, unless it has a plain literal.
     plain_bytes: u128,
     /// True for SQL injection, which no single word or number is.
@@ -380,6 +382,7 @@ impl PhasePlan {
                 decoded,
                 searched,
                 last: chains.step(&atoms, draft.chain.iter().copied()),
+                whole: chains.step(&atoms, draft.test.transformations.iter().copied()),
                 plain_bytes: plain.map_or(0, |plain| atoms.covering(plain.bytes)),
                 not_one_word: matches!(draft.test.condition, Condition::SqlInjection),
                 is_text: matches!(draft.test.condition, Condition::Text(..)),

@@ -32,7 +32,7 @@ impl Evaluation<'_> {
     }
 
     /// Sets a TX variable to a text.
-    fn write(&mut self, slot: u32, text: &[u8]) {
+    pub(super) fn write(&mut self, slot: u32, text: &[u8]) {
         if self.state.store.set(slot, text).is_err() {
             self.exceed(Limit::Variables);
         }

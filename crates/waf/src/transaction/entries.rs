@@ -219,12 +219,6 @@ impl Entries {
         self.bytes.capacity() + self.all.capacity() * size_of::<Entry>() + lists * size_of::<u32>()
     }
 
-    /// Variable of a value.
-    pub(crate) fn variable(&self, index: u32) -> Variable {
-        let entry = &self.all[(index & !NAME) as usize];
-        entry.names.filter(|_| index & NAME != 0).unwrap_or(entry.variable)
-    }
-
     /// Indexes of the values of one physical variable, in order.
     pub(crate) fn list(&self, variable: Variable) -> &[u32] {
         &self.by_variable[variable as usize]

@@ -11,7 +11,7 @@ use crate::operator::text::{self, parse_integer};
 use crate::operator::{encoding, identity};
 use crate::regex::BacktrackLimit;
 use crate::rule::{
-    AllowScope, EngineMode, Flow, Link, Phase, PhaseStep, Rule, Selector, Target, Test,
+    AllowScope, Capture, EngineMode, Flow, Link, Phase, PhaseStep, Rule, Selector, Target, Test,
 };
 use crate::ruleset::RuleSet;
 use crate::template::Macro;
@@ -236,12 +236,46 @@ impl Evaluation<'_> {
             _ => {}
         }
         let mut running = Running { rule, link, test, removed, number, argument };
+        let known = self.state.matched.count;
         let mut matched = false;
         for target in &test.targets {
             matched |= self.target(&running, target);
         }
         self.buffers.argument = std::mem::take(&mut running.argument);
+        if let (Capture::Last, Condition::Regex(pattern)) = (link.capture, &test.condition) {
+            self.capture_last(pattern, known);
+        }
         matched
+    }
+
+    /// Stores the captured texts of the values that matched behind the first `known` ones, the last texts of each group.
+    fn capture_last(&mut self, pattern: &Pattern, known: usize) {
+        let mut left = u32::MAX;
+        for at in (known..self.state.matched.count).rev() {
+            let value = std::mem::take(&mut self.state.matched.values[at].value);
+            let budget = &mut self.state.backtrack_budget;
+            let mut groups = std::mem::take(&mut self.buffers.captures);
+            match self.caches.captures(pattern, &value, budget, &mut groups) {
+                Ok(()) if groups.is_empty() => {}
+                Ok(()) => {
+                    left &= (1 << groups.len()) - 1;
+                    for (slot, range) in (0..).zip(&groups) {
+                        if let Some((start, end)) = *range
+                            && left & 1 << slot != 0
+                        {
+                            left &= !(1 << slot);
+                            self.write(slot, &value[start..end]);
+                        }
+                    }
+                }
+                Err(BacktrackLimit) => self.exceed_backtracking(),
+            }
+            self.buffers.captures = groups;
+            self.state.matched.values[at].value = value;
+            if left == 0 {
+                return;
+            }
+        }
     }
 
     /// True if the test compares one TX variable with a number, and does not match. Most rules of
@@ -304,7 +338,7 @@ impl Evaluation<'_> {
     }
 
     /// Compares a transformed value, and runs the actions of a match.
-    fn compare(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) -> bool {
+    pub(super) fn compare(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) -> bool {
         if !self.inspect(running, value) {
             return false;
         }
@@ -318,7 +352,7 @@ impl Evaluation<'_> {
         if running.test.negated {
             return false;
         }
-        if running.link.capture {
+        if running.link.capture != Capture::None {
             self.capture(&captured, value);
         }
         self.hit(running, key, value);
@@ -410,7 +444,7 @@ impl Evaluation<'_> {
         pattern: &Pattern,
         value: &[u8],
     ) -> Option<Captured> {
-        let groups = running.link.capture && !running.test.negated;
+        let groups = running.link.capture == Capture::All && !running.test.negated;
         let budget = &mut self.state.backtrack_budget;
         let found = self.caches.is_match(pattern, value, budget).and_then(|found| {
             if !(found && groups) {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use crate::collections::{CollectionLimits, Collections, Full, Opened, Write};
 use crate::limits::WRITTEN_BYTES_MAX;
 use crate::operator::text::parse_integer;
@@ -15,7 +17,7 @@ use crate::variable::Variable;
 pub(crate) struct Store {
     slots: Vec<Slot>,
     /// Values whose collection or name is not known before a rule runs, by name.
-    named: BTreeMap<Variable, BTreeMap<Vec<u8>, Vec<u8>>>,
+    named: BTreeMap<Variable, IndexMap<Vec<u8>, Vec<u8>>>,
     /// Bytes of all values and of the names in `named`.
     size: usize,
     /// `None`: each collection lasts for one transaction.
@@ -83,7 +85,7 @@ impl Store {
 
     pub(crate) fn set(&mut self, slot: u32, value: &[u8]) -> Result<(), Full> {
         let freed = self.slots[slot as usize].text.len();
-        self.reserve(freed, value.len())?;
+        reserve(&mut self.size, freed, value.len())?;
         let slot = &mut self.slots[slot as usize];
         slot.state = State::Text;
         slot.text.clear();
@@ -137,9 +139,8 @@ impl Store {
             Write::Set(value) => self.set_named(variable, name, value),
             Write::Add(amount) => {
                 let current = self.named(variable, name).map_or(0, |value| parse_integer(&value));
-                let mut sum = Vec::new();
-                append_number(current.saturating_add(amount), &mut sum);
-                self.set_named(variable, name, &sum)
+                let sum = current.saturating_add(amount);
+                self.set_named(variable, name, itoa::Buffer::new().format(sum).as_bytes())
             }
             Write::Unset => {
                 self.unset_named(variable, name);
@@ -151,16 +152,21 @@ impl Store {
     }
 
     fn set_named(&mut self, variable: Variable, name: &[u8], value: &[u8]) -> Result<(), Full> {
-        let old = self.named.get(&variable).and_then(|values| values.get(name));
-        let freed = old.map_or(0, |old| NAMED_SIZE + name.len() + old.len());
-        self.reserve(freed, NAMED_SIZE + name.len() + value.len())?;
-        self.named.entry(variable).or_default().insert(name.to_vec(), value.to_vec());
+        let values = self.named.entry(variable).or_default();
+        if let Some(old) = values.get_mut(name) {
+            reserve(&mut self.size, old.len(), value.len())?;
+            old.clear();
+            old.extend_from_slice(value);
+        } else {
+            reserve(&mut self.size, 0, NAMED_SIZE + name.len() + value.len())?;
+            values.insert(name.to_vec(), value.to_vec());
+        }
         Ok(())
     }
 
     fn unset_named(&mut self, variable: Variable, name: &[u8]) {
         let collection = self.named.get_mut(&variable);
-        if let Some(old) = collection.and_then(|collection| collection.remove(name)) {
+        if let Some(old) = collection.and_then(|collection| collection.swap_remove(name)) {
             self.size -= NAMED_SIZE + name.len() + old.len();
         }
     }
@@ -216,16 +222,16 @@ impl Store {
     pub(crate) fn memory(&self) -> usize {
         self.size
     }
+}
 
-    /// Counts bytes that are written in place of others.
-    fn reserve(&mut self, freed: usize, added: usize) -> Result<(), Full> {
-        let size = self.size - freed + added;
-        if size > WRITTEN_BYTES_MAX {
-            return Err(Full);
-        }
-        self.size = size;
-        Ok(())
+/// Counts bytes that are written in place of others.
+fn reserve(size: &mut usize, freed: usize, added: usize) -> Result<(), Full> {
+    let needed = *size - freed + added;
+    if needed > WRITTEN_BYTES_MAX {
+        return Err(Full);
     }
+    *size = needed;
+    Ok(())
 }
 
 pub(crate) fn append_number(value: i64, output: &mut Vec<u8>) {

@@ -2,7 +2,7 @@
 
 use crate::collections::Opened;
 use crate::limits::LimitsReached;
-use crate::plan::Gate;
+use crate::plan::{Candidate, Gate};
 use crate::rule::Rule;
 use crate::rule::{BodyProcessor, Selector, Target};
 use crate::template::{Macro, Part, Template};
@@ -39,23 +39,34 @@ impl Evaluation<'_> {
                 }
                 let mut matched = false;
                 let mut buffer = Vec::new();
+                let test = running.test.index;
+                let mut visit = |this: &mut Self, entry, first_match, is_unchanged| {
+                    let name = entries.name(entry, &mut buffer);
+                    let key = Key { variable: target.variable, name, count: false };
+                    if target.selector.accepts(name) && !is_excluded(running, key) {
+                        let value = entries.value(entry);
+                        this.first_match = first_match;
+                        matched |= if is_unchanged {
+                            this.compare(running, key, value)
+                        } else {
+                            this.value(running, key, value)
+                        };
+                        this.first_match = Some(0);
+                    }
+                };
                 for &variable in variables {
-                    let list = match self.gate.and_then(|gate| gate.candidates(running.test.index))
-                    {
-                        Some(candidates) => candidates,
-                        None => entries.list(variable),
-                    };
-                    for &index in list {
-                        if entries.variable(index) != variable {
-                            continue;
+                    match self.gate.and_then(|gate| gate.candidates(test)) {
+                        Some(candidates) => {
+                            let own = candidates.iter().filter(|own| own.variable == variable);
+                            for &Candidate { entry, from, is_unchanged, .. } in own {
+                                visit(self, entry, Some(from as usize), is_unchanged);
+                            }
                         }
-                        let name = entries.name(index, &mut buffer);
-                        let key = Key { variable: target.variable, name, count: false };
-                        if target.selector.accepts(name) && !is_excluded(running, key) {
-                            let first = |gate: &Gate| gate.first_match(running.test.index, index);
-                            self.first_match = self.gate.map_or(Some(0), first);
-                            matched |= self.value(running, key, entries.value(index));
-                            self.first_match = Some(0);
+                        None => {
+                            for &entry in entries.list(variable) {
+                                let first = |gate: &Gate| gate.first_match(test, entry);
+                                visit(self, entry, self.gate.map_or(Some(0), first), false);
+                            }
                         }
                     }
                 }
