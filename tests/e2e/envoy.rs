@@ -62,6 +62,17 @@ impl Envoy {
 
     /// `routes` precede the one to the backend.
     fn start_with(workspace: &Workspace, waf: &str, routes: &str, backend_port: u16) -> Self {
+        Self::start_workers(2, workspace, waf, routes, backend_port)
+    }
+
+    /// With one worker, the lines of a request in the log precede those of the next.
+    pub(crate) fn start_workers(
+        workers: u8,
+        workspace: &Workspace,
+        waf: &str,
+        routes: &str,
+        backend_port: u16,
+    ) -> Self {
         let (port, admin, folder) = (free_port(), free_port(), workspace.path(""));
         workspace.write("rules.conf", RULES);
         let listener = listener(port, waf, routes, &folder);
@@ -82,12 +93,14 @@ static_resources:
 "#
         );
         workspace.write("envoy.yaml", &bootstrap);
-        let mut command = Command::new(envoy_program());
+        // Envoy writes a log at once only to standard error.
+        let mut command = Command::new("sh");
         command
-            .args(["--disable-hot-restart", "--concurrency", "2", "--drain-time-s", "5"])
+            .args(["-c", r#"exec "$0" "$@" 2> envoy.log"#])
+            .arg(envoy_program())
+            .args(["--disable-hot-restart", "--concurrency", &workers.to_string()])
+            .args(["--drain-time-s", "5", "--file-flush-interval-msec", "10"])
             .args(["--log-level", "warning", "--component-log-level", "dynamic_modules:debug"])
-            .args(["--file-flush-interval-msec", "10", "--log-path"])
-            .arg(folder.join("envoy.log"))
             .arg("--config-path")
             .arg(folder.join("envoy.yaml"))
             .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_folder())
@@ -168,7 +181,7 @@ resources:
               stat_prefix: site
               codec_type: AUTO
               upgrade_configs: [{{ upgrade_type: other }}]
-              http_protocol_options: {{ enable_trailers: true }}
+              http_protocol_options: {{ enable_trailers: true, accept_http_10: true }}
               access_log:
                 - name: file
                   typed_config:
@@ -537,8 +550,9 @@ fn grpc_passes_uninspected_only_where_the_configuration_says_so() {
     let coded = whole("Content-Encoding: gzip\r\n");
     let count =
         |envoy: &Envoy, name: &str| envoy.counter(&format!("dynamicmodulescustom.waf_{name}"));
-    // Envoy sends blocks of gRPC with status 200.
-    envoy.status(coded.as_bytes());
+    // Envoy sends blocks of gRPC with status 200, and that of gRPC.
+    let (status, text) = exchange(envoy.server.port, coded.as_bytes());
+    assert_eq!((&*status, header(&text, "grpc-status")), ("200", Some("3")), "{text}");
     assert!(wait_until(PATIENCE, || count(&envoy, "over_limit") == 1));
     assert_eq!(envoy.status(whole("").as_bytes()), "200");
     assert_eq!(count(&envoy, "partial"), 0);
@@ -549,8 +563,16 @@ fn grpc_passes_uninspected_only_where_the_configuration_says_so() {
     let open = post_head("/", headers) + "1\r\na\r\n";
     assert_eq!(envoy.status(open.as_bytes()), "200");
     assert!(wait_until(PATIENCE, || count(&envoy, "partial") == 1));
-    envoy.status(&get("/?q=attack", "Content-Type: application/grpc\r\n"));
-    assert!(wait_until(PATIENCE, || count(&envoy, "blocked") == 1));
+    for kind in ["application/grpc", "application/grpc+proto"] {
+        let headers = format!("Content-Type: {kind}\r\n");
+        let (status, text) = exchange(envoy.server.port, &get("/?q=attack", &headers));
+        assert_eq!((&*status, header(&text, "grpc-status")), ("200", Some("7")), "{text}");
+        assert_eq!(header(&text, "content-type"), Some("application/grpc"), "{text}");
+    }
+    let (status, text) =
+        exchange(envoy.server.port, &get("/?q=attack", "Content-Type: application/json\r\n"));
+    assert_eq!((&*status, header(&text, "grpc-status")), ("403", None), "{text}");
+    assert!(wait_until(PATIENCE, || count(&envoy, "blocked") == 3));
 }
 
 #[test]
@@ -661,7 +683,6 @@ fn wrong_configurations_are_refused_with_their_reason() {
         envoy.update(waf);
         let rejected = "listener_manager.lds.update_rejected";
         assert!(wait_until(PATIENCE, || envoy.counter(rejected) == number), "{waf}");
-        // Envoy writes its log at intervals.
         let is_logged = || {
             let log = envoy.log();
             let mut lines =

@@ -1,6 +1,7 @@
-//! The Core Rule Set's regression tests, sent by go-ftw through the gateway to a backend, or through a proxy that asks
-//! `tollgate waf serve`.
+//! The Core Rule Set's regression tests, sent by go-ftw to a backend: through the gateway, through Envoy with its module, or through a
+//! proxy that asks `tollgate waf serve`.
 
+use crate::envoy::Envoy;
 use crate::foreign_server::{ForeignServer, NGINX_FOLDERS, free_port};
 use crate::gateway::GatewayProcess;
 use crate::support::{Workspace, show, stdout};
@@ -24,6 +25,8 @@ const DIFFERENCES: &str = include_str!("../go-ftw/differences.txt");
 const DIFFERENCES_OF_HAPROXY: &str = include_str!("../go-ftw/differences-haproxy.txt");
 /// Tests that fail through nginx and its bouncer, each with its reason.
 const DIFFERENCES_OF_NGINX: &str = include_str!("../go-ftw/differences-nginx.txt");
+/// Tests that fail through Envoy, each with its reason.
+const DIFFERENCES_OF_ENVOY: &str = include_str!("../go-ftw/differences-envoy.txt");
 /// Tests that the engine alone fails.
 const OF_THE_ENGINE: &str = include_str!("../../crates/waf/tests/known-differences.txt");
 
@@ -165,49 +168,67 @@ routes:
     workspace.write("none.conf", "SecRuleEngine DetectionOnly\n");
     let gateway = GatewayProcess::start(&workspace);
     let port = gateway.address.rsplit(':').next().expect("a port").to_owned();
-    let printed = run_tests(&workspace, &rules, gateway, &port);
+    let log = follow(&workspace, gateway);
+    let printed = run_tests(&workspace, &rules, &log.path, &port);
     compare(&printed, 4_660, &[DIFFERENCES, OF_THE_ENGINE]);
 }
 
 /// The firewall and the log of a configuration with the rules of the tests.
 fn firewall(rules: &Path) -> String {
-    let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
+    let [settings, setup, crs] = rule_files(rules).map(|path| path.display().to_string());
     format!(
         "waf:
   mode: detection-only
   rules:
-    - {}
-    - {}
-    - {}
+    - {settings}
+    - {setup}
+    - {crs}
 audit_log: {{ to: stdout, include: all, masked: [] }}
-",
-        here.join("rules.conf").display(),
-        crs.join("@crs-setup.conf.example").display(),
-        crs.join("@owasp_crs/*.conf").display(),
+"
     )
 }
 
-/// Sends the tests to a port. `logs` is the process whose audit log is on its standard output.
-fn run_tests(workspace: &Workspace, rules: &Path, mut logs: GatewayProcess, port: &str) -> String {
-    let program = build_go_ftw(workspace);
+fn rule_files(rules: &Path) -> [PathBuf; 3] {
+    let crs = rules.join("rules");
+    [
+        repository().join("tests/go-ftw/rules.conf"),
+        crs.join("@crs-setup.conf.example"),
+        crs.join("@owasp_crs/*.conf"),
+    ]
+}
+
+/// Writes the entries of a process, whose audit log is on its standard output, as lines of ModSecurity's log. The process runs until
+/// the result is dropped.
+fn follow(workspace: &Workspace, mut logs: GatewayProcess) -> Log {
     workspace.write("waf.log", "");
-    let mut log = File::options().append(true).open(workspace.path("waf.log")).expect("the log");
+    let path = workspace.path("waf.log");
+    let mut log = File::options().append(true).open(&path).expect("the log");
     let entries = std::mem::replace(&mut logs.printed, mpsc::channel().1);
     thread::spawn(move || {
         for entry in entries {
             log.write_all(log_lines(&entry).as_bytes()).expect("the log is written");
         }
     });
-    let log = workspace.path("waf.log");
+    Log { path, _process: logs }
+}
+
+/// A log in the form of ModSecurity's, with the process that writes it.
+struct Log {
+    path: PathBuf,
+    _process: GatewayProcess,
+}
+
+/// Sends the tests to a port.
+fn run_tests(workspace: &Workspace, rules: &Path, log: &Path, port: &str) -> String {
+    let program = build_go_ftw(workspace);
     let output = Command::new(&program).arg(rules.join("tests")).arg(port).arg(log).output();
     let output = output.expect("go-ftw runs");
-    drop(logs);
     assert!(output.status.success(), "{}", show(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Compares what the runner printed with the number of tests that pass, and with lists of those that fail.
-fn compare(printed: &str, passes: usize, differences: &[&'static str]) {
+fn compare(printed: &str, passes: usize, differences: &[&str]) {
     let passed = printed.lines().filter(|line| line.starts_with("passed ")).count();
     let failed = printed.lines().filter_map(|line| line.strip_prefix("failed "));
     let mut known: BTreeMap<_, _> = differences.iter().copied().flat_map(listed).collect();
@@ -246,7 +267,8 @@ fn core_rule_set_passes_its_tests_through_haproxy() {
     let mut command = Command::new("haproxy");
     command.current_dir(workspace.path("")).args(["-f", "haproxy.cfg"]).stdout(Stdio::null());
     let _haproxy = ForeignServer::start(&mut command, proxy, String::new);
-    let printed = run_tests(&workspace, &rules, daemon, &proxy.to_string());
+    let log = follow(&workspace, daemon);
+    let printed = run_tests(&workspace, &rules, &log.path, &proxy.to_string());
     compare(&printed, 4_653, &[DIFFERENCES_OF_HAPROXY, OF_THE_ENGINE]);
 }
 
@@ -292,7 +314,27 @@ proxy_http_version 1.1; proxy_set_header Host $host;
     command.args(["-e", "stderr", "-c", "nginx.conf", "-p"]).arg(&folder).stdout(Stdio::null());
     let log = || std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
     let _nginx = ForeignServer::start(&mut command, proxy, log);
-    let printed = run_tests(&workspace, &rules, daemon, &proxy.to_string());
+    let log = follow(&workspace, daemon);
+    let printed = run_tests(&workspace, &rules, &log.path, &proxy.to_string());
     // Two Content-Type headers are one, as in Apache.
     compare(&printed, 4_578, &[DIFFERENCES_OF_NGINX]);
+}
+
+#[test]
+fn core_rule_set_passes_its_tests_through_envoy() {
+    let (workspace, rules) = (Workspace::long(), core_rule_set());
+    // The requests that mark a place in the log have a line there, and no other match.
+    workspace.write(
+        "marks.conf",
+        "SecRule REQUEST_HEADERS:X-CRS-Test \"@rx ^(.*)$\" \"id:999999,phase:1,pass,log,capture,msg:'X-CRS-Test %{tx.1}',ctl:ruleEngine=Off\"\n",
+    );
+    let [settings, setup, crs] = rule_files(&rules).map(|path| path.display().to_string());
+    let files = [settings, "marks.conf".to_owned(), setup, crs].join(", ");
+    let waf = format!("{{mode: detection-only, rules: [{files}]}}");
+    let envoy = Envoy::start_workers(1, &workspace, &waf, "", start_backend().port());
+    let log = workspace.path("envoy.log");
+    let printed = run_tests(&workspace, &rules, &log, &envoy.server.port.to_string());
+    // Envoy joins two headers Content-Type, as Apache does.
+    let of_the_engine = OF_THE_ENGINE.replace("920620-1: ", "# ");
+    compare(&printed, 4_622, &[DIFFERENCES_OF_ENVOY, &of_the_engine]);
 }

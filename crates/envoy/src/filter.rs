@@ -1,13 +1,10 @@
 //! One stream: what of it is inspected, held, forwarded and answered.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
-use tollgate_firewall::{BlockResponse, Engine, Engines, OnFault, Rules};
+use tollgate_firewall::{BlockResponse, Engine, Engines, OnFault, Rules, Sampler};
 use tollgate_waf::{Direction, Extent, Intervention, Next};
 
 use crate::abi::{Attribute, Fields, Level, Received, has_one_continue};
@@ -22,30 +19,25 @@ const BEYOND_LIMIT_BYTES: u64 = 1 << 20;
 /// Longest identifier of a request that becomes that of its transaction.
 const REQUEST_ID_BYTES_MAX: usize = 64;
 
+/// Statuses of gRPC.
+const GRPC_INVALID_ARGUMENT: u8 = 3;
+const GRPC_PERMISSION_DENIED: u8 = 7;
+const GRPC_RESOURCE_EXHAUSTED: u8 = 8;
+const GRPC_INTERNAL: u8 = 13;
+const GRPC_UNAVAILABLE: u8 = 14;
+
 /// State of one of Envoy's workers.
+#[derive(Default)]
 struct Thread {
     engines: Engines,
-    random: ChaCha8Rng,
-    /// Distinguishes the transactions of this thread from those of other threads and processes.
-    series: u32,
-    last_number: u32,
+    sampler: Sampler,
 }
 
 thread_local! {
-    static THREAD: RefCell<Thread> = RefCell::new(Thread::new());
+    static THREAD: RefCell<Thread> = RefCell::default();
 }
 
 impl Thread {
-    fn new() -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(RandomState::new().build_hasher().finish());
-        let series = random.random();
-        Self { engines: Engines::default(), random, series, last_number: 0 }
-    }
-
-    fn is_sampled(&mut self, percent: u8) -> bool {
-        percent >= 100 || self.random.random_range(0..100) < percent
-    }
-
     /// The identifier that Envoy gave the request, or a new one.
     fn name(&mut self, request_id: Option<&[u8]>) -> String {
         let is_short = |id: &&[u8]| (1..=REQUEST_ID_BYTES_MAX).contains(&id.len());
@@ -53,9 +45,9 @@ impl Thread {
         if let Some(id) = request_id.filter(is_short).filter(is_plain) {
             return String::from_utf8_lossy(id).into_owned();
         }
-        self.last_number = self.last_number.wrapping_add(1);
+        let (series, number) = self.sampler.number();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        format!("{:08x}{:08x}{:08x}", now.as_secs(), self.series, self.last_number)
+        format!("{:08x}{:08x}{:08x}", now.as_secs(), series, number)
     }
 }
 
@@ -80,6 +72,8 @@ pub(crate) enum Answer {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
+    /// For a client of gRPC, to which Envoy sends it with status 200.
+    pub(crate) grpc_status: u8,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Arc<[u8]>,
     /// For the access log.
@@ -132,7 +126,7 @@ impl Filter {
         let Some(waf) = route.map_or(&self.config.waf, |route| &route.waf).clone() else {
             return Answer::Forward;
         };
-        if !THREAD.with_borrow_mut(|thread| thread.is_sampled(waf.sample)) {
+        if !THREAD.with_borrow_mut(|thread| thread.sampler.is_drawn(waf.sample)) {
             return Answer::Forward;
         }
         let head = Head(stream.fields(Fields::RequestHeaders));
@@ -335,7 +329,7 @@ impl Filter {
         self.state = State::Ignored;
         self.asked = None;
         // The panic may have left anything there.
-        THREAD.with(|thread| drop(thread.replace(Thread::new())));
+        THREAD.take();
         stream.count(self.config.counters.faults, 1);
         log(Level::Error, &format!("tollgate: {}", OnFault::advice()));
         self.answer_to_fault()
@@ -345,8 +339,13 @@ impl Filter {
         if self.config.on_fault == OnFault::Pass {
             return Answer::Forward;
         }
-        let (headers, details) = (Vec::new(), "waf_fault".to_owned());
-        Answer::Respond(Box::new(Response { status: 500, headers, body: Arc::default(), details }))
+        Answer::Respond(Box::new(Response {
+            status: 500,
+            grpc_status: GRPC_INTERNAL,
+            headers: Vec::new(),
+            body: Arc::default(),
+            details: "waf_fault".to_owned(),
+        }))
     }
 
     /// Ends the stream, before its access log is written.
@@ -415,9 +414,11 @@ impl Filter {
 
 /// The response in place of a blocked message.
 fn response(inspection: &Inspection, block: Intervention) -> Response {
-    let details = match block.rule {
-        Some(rule) => format!("waf_rule_{rule}"),
-        None => "waf_limit".to_owned(),
+    let (details, grpc_status) = match (block.rule, block.status) {
+        (Some(rule), _) => (format!("waf_rule_{rule}"), GRPC_PERMISSION_DENIED),
+        (None, 400 | 415) => ("waf_limit".to_owned(), GRPC_INVALID_ARGUMENT),
+        (None, 413) => ("waf_limit".to_owned(), GRPC_RESOURCE_EXHAUSTED),
+        (None, _) => ("waf_limit".to_owned(), GRPC_UNAVAILABLE),
     };
     let mut headers = Vec::new();
     if let Some(header) = &inspection.waf.transaction_header {
@@ -428,9 +429,9 @@ fn response(inspection: &Inspection, block: Intervention) -> Response {
     let is_target = |target: &String| target.bytes().all(|byte| byte.is_ascii_graphic());
     if let Some(target) = block.redirect.filter(is_target) {
         headers.push(("location".to_owned(), target));
-        return Response { status, headers, body: Arc::default(), details };
+        return Response { status, grpc_status, headers, body: Arc::default(), details };
     }
     let BlockResponse { status, content_type, body } = inspection.waf.block.response(status);
     headers.push(("content-type".to_owned(), content_type));
-    Response { status, headers, body, details }
+    Response { status, grpc_status, headers, body, details }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use tollgate_firewall::{Engines, guard};
+use tollgate_firewall::{self as firewall, Engines};
 use tollgate_waf::{Direction, Next};
 
 use crate::inspection::Inspection;
@@ -182,20 +182,17 @@ fn serve(
     queued_bytes: &AtomicUsize,
     mut run: impl FnMut(&mut Engines, &mut Inspection, Direction) -> Next,
 ) {
-    let mut engines = Engines::default();
-    for Job { mut inspection, direction, way, bytes } in jobs {
-        if !way.cancelled.load(Ordering::Relaxed) {
-            let returned = guard(|| {
-                let next = run(&mut engines, &mut inspection, direction);
-                (inspection, next)
-            });
-            if returned.is_none() {
-                engines = Engines::default();
-            }
-            way.finish(returned);
+    let run = |engines: &mut Engines, job: &mut Job| {
+        if job.way.cancelled.load(Ordering::Relaxed) {
+            return Next::Pass;
         }
-        queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
+        run(engines, &mut job.inspection, job.direction)
+    };
+    firewall::serve(jobs, run, |job, next| {
+        job.way.finish(next.map(|next| (job.inspection, next)));
+        queued_bytes.fetch_sub(job.bytes, Ordering::Relaxed);
+        true
+    });
 }
 
 #[cfg(test)]

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use tollgate_firewall::{OnFault, guard};
 use tollgate_waf::Direction;
 
-use crate::abi::{self, BODY, Bytes, HEAD, Level, Object, Statuses, TRAILERS};
+use crate::abi::{self, BODY, Bytes, Fields, HEAD, Level, Object, Statuses, TRAILERS};
 use crate::config::{Counters, FilterConfig, RouteConfig, parse};
 use crate::filter::{Answer, Filter};
 use crate::host::{Stream, define_counter, log};
+use crate::message::Head;
 
 type Shared = RefCell<Filter>;
 
@@ -174,7 +175,11 @@ fn fault(stream: Stream<'_>, filter: &Shared) -> Answer {
 /// Sends the response of an answer, while no filter is borrowed.
 fn carry_out(stream: Stream<'_>, answer: Answer) -> Option<Answer> {
     match answer {
-        Answer::Respond(response) => {
+        Answer::Respond(mut response) => {
+            if Head(stream.fields(Fields::RequestHeaders)).is_grpc() {
+                // Otherwise Envoy says that the call succeeded.
+                response.headers.push(("grpc-status".to_owned(), response.grpc_status.to_string()));
+            }
             stream.respond(response.status, &response.headers, &response.body, &response.details);
             None
         }
@@ -340,6 +345,14 @@ mod tests {
         0
     }
 
+    extern "C" fn no_headers(_: Object, _: Fields) -> usize {
+        0
+    }
+
+    extern "C" fn write_no_header(_: Object, _: Fields, _: *mut Header) -> bool {
+        true
+    }
+
     extern "C" fn respond(
         stream: Object,
         status: u32,
@@ -362,6 +375,8 @@ mod tests {
             Some(b"log") => log as *mut c_void,
             Some(b"get_most_specific_route_config") => no_route as *mut c_void,
             Some(b"http_filter_increment_counter") => count as *mut c_void,
+            Some(b"http_get_headers_size") => no_headers as *mut c_void,
+            Some(b"http_get_headers") => write_no_header as *mut c_void,
             Some(b"http_send_response") => respond as *mut c_void,
             Some(_) => dangling_mut(),
             None => null_mut(),

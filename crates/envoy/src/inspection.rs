@@ -71,6 +71,10 @@ impl Inspection {
         for (name, value) in head.headers() {
             session.header(Direction::Request, name, value);
         }
+        if request.body == BodyLength::Unknown && request.protocol.starts_with("HTTP/1") {
+            // Envoy has removed the header, without which rules take a POST for one without a length.
+            session.header(Direction::Request, b"transfer-encoding", b"chunked");
+        }
         let mut inspection = Self {
             waf: Arc::clone(waf),
             session,

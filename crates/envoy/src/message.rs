@@ -54,6 +54,12 @@ impl<'a> Head<'a> {
         (is_upgrade && !has_body).then_some(Tunnel::Upgrade)
     }
 
+    /// True for a request to which Envoy responds in the form of gRPC.
+    pub(crate) fn is_grpc(&self) -> bool {
+        let kind = self.get("content-type").unwrap_or_default();
+        kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+', ..]))
+    }
+
     pub(crate) fn status(&self) -> Option<u16> {
         std::str::from_utf8(self.get(":status")?).ok()?.parse().ok()
     }
@@ -148,6 +154,18 @@ mod tests {
             assert_eq!(head(&fields).body_length(false), expected, "{fields:?}");
         }
         assert_eq!(head(&[("content-length", "0")]).body_length(true), BodyLength::None);
+    }
+
+    #[test]
+    fn grpc_is_recognised_as_envoy_does() {
+        for (kind, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+        ] {
+            assert_eq!(head(&[("content-type", kind)]).is_grpc(), expected, "{kind}");
+        }
     }
 
     #[test]

@@ -1,8 +1,12 @@
-//! Caches and transactions that a thread keeps for the rule sets that it runs.
+//! State of a thread: caches and transactions for the rule sets that it runs, and which transactions it inspects.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use tollgate_waf::{Collections, Transaction, Worker};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tollgate_waf::{Collections, Next, Transaction, Worker};
 
 use crate::rules::Rules;
 
@@ -66,8 +70,60 @@ impl Engine {
     }
 }
 
+/// Runs the rules of jobs, the whole life of a helper thread: until their sender is gone, or `finish` returns false. `run` returns the next
+/// step of a job; `finish` gets `None` after a panic.
+pub fn serve<J>(
+    jobs: impl IntoIterator<Item = J>,
+    mut run: impl FnMut(&mut Engines, &mut J) -> Next,
+    mut finish: impl FnMut(J, Option<Next>) -> bool,
+) {
+    let mut engines = Engines::default();
+    for mut job in jobs {
+        let next = catch_unwind(AssertUnwindSafe(|| run(&mut engines, &mut job))).ok();
+        if next.is_none() {
+            // The panic may have left anything there.
+            engines = Engines::default();
+        }
+        if !finish(job, next) {
+            return;
+        }
+    }
+}
+
+/// Draws the transactions of a thread that are inspected, and numbers them.
+#[derive(Debug)]
+pub struct Sampler {
+    random: ChaCha8Rng,
+    /// Distinguishes the transactions of this thread from those of other threads and processes.
+    series: u32,
+    last_number: u32,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(RandomState::new().build_hasher().finish());
+        let series = random.random();
+        Self { random, series, last_number: 0 }
+    }
+}
+
+impl Sampler {
+    /// True for `percent` of the calls.
+    pub fn is_drawn(&mut self, percent: u8) -> bool {
+        percent >= 100 || self.random.random_range(0..100) < percent
+    }
+
+    /// Series and number of the next transaction.
+    pub fn number(&mut self) -> (u32, u32) {
+        self.last_number = self.last_number.wrapping_add(1);
+        (self.series, self.last_number)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use tollgate_waf::RuleSet;
 
     use super::*;
@@ -96,5 +152,30 @@ mod tests {
         with_traffic.of(&rules());
         without.drop_unused();
         assert_eq!(set.strong_count(), 0);
+    }
+
+    #[test]
+    fn sample_has_its_share_and_numbers_differ() {
+        let mut samplers = [Sampler::default(), Sampler::default()];
+        let count = (0..10_000).filter(|_| samplers[0].is_drawn(10)).count();
+        // Ten standard deviations.
+        assert!((700..=1300).contains(&count), "{count}");
+        assert!((0..100).all(|_| samplers[0].is_drawn(100) && !samplers[0].is_drawn(0)));
+        let numbers: HashSet<_> = (0..4).map(|round| samplers[round % 2].number()).collect();
+        assert_eq!(numbers.len(), 4);
+    }
+
+    #[test]
+    fn helper_goes_on_after_a_panic_until_nobody_takes_its_results() {
+        let run = |_: &mut Engines, job: &mut u32| {
+            assert_ne!(*job, 1, "planted");
+            Next::Hold
+        };
+        let mut finished = Vec::new();
+        serve(0..9, run, |job, next| {
+            finished.push((job, next));
+            job < 2
+        });
+        assert_eq!(finished, [(0, Some(Next::Hold)), (1, None), (2, Some(Next::Hold))]);
     }
 }

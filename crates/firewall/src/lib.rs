@@ -8,7 +8,7 @@ mod rules;
 mod verdict;
 
 pub use config::{Block, Waf};
-pub use engines::{Engine, Engines};
+pub use engines::{Engine, Engines, Sampler, serve};
 pub use fault::{OnFault, guard};
 pub use rules::Rules;
 pub use verdict::{BlockResponse, blocked_phrase, inbound_score};

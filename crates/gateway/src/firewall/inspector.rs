@@ -1,15 +1,12 @@
 //! Inspections of one thread, and the helper thread for those of long messages.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
+use tollgate_firewall::{self as firewall, Sampler};
 use tollgate_http1::{ParseError, ResponseHead};
 use tollgate_net::Waker;
 use tollgate_waf::{Direction, Extent, Next};
@@ -36,10 +33,7 @@ pub(crate) struct Inspector {
     audit: Option<AuditWriter>,
     /// Bytes that inspections of messages with bodies hold.
     held_bytes: usize,
-    random: ChaCha8Rng,
-    /// Distinguishes the transactions of this thread from those of other threads and processes.
-    series: u32,
-    last_number: u32,
+    sampler: Sampler,
 }
 
 #[derive(Debug)]
@@ -71,24 +65,15 @@ impl Helper {
     fn start(
         thread: usize,
         waker: Waker,
-        mut run: impl FnMut(&mut Engines, &mut Job) -> Next + Send + 'static,
+        run: impl FnMut(&mut firewall::Engines, &mut Job) -> Next + Send + 'static,
     ) -> std::io::Result<Self> {
         let (jobs, received) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
         thread::Builder::new().name(format!("waf-{thread}")).spawn(move || {
-            let mut engines = Engines::default();
-            for mut job in received {
-                // After a panic the workers are dropped here, and the inspection on the thread of the client.
-                let run = AssertUnwindSafe(|| run(&mut engines, &mut job));
-                let next = catch_unwind(run).ok();
-                if next.is_none() {
-                    engines = Engines::default();
-                }
-                // An error means that the thread of the client has ended.
-                if finished.send((job, next)).is_err() || waker.wake().is_err() {
-                    return;
-                }
-            }
+            // An error means that the thread of the client has ended.
+            firewall::serve(received, run, |job, next| {
+                finished.send((job, next)).is_ok() && waker.wake().is_ok()
+            });
         })?;
         Ok(Self { jobs, done })
     }
@@ -96,9 +81,6 @@ impl Helper {
 
 impl Inspector {
     pub(crate) fn new(thread: usize, waker: Waker) -> Self {
-        let seed = RandomState::new().build_hasher().finish();
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let series = random.random();
         Self {
             thread,
             waker,
@@ -108,9 +90,7 @@ impl Inspector {
             out_of_band: OutOfBand::new(thread),
             audit: None,
             held_bytes: 0,
-            random,
-            series,
-            last_number: 0,
+            sampler: Sampler::default(),
         }
     }
 
@@ -207,9 +187,9 @@ impl Inspector {
 
     fn lend(&mut self, id: TransactionId, direction: Direction) -> FirewallVerdict {
         if self.helper.is_none() {
-            let run = |engines: &mut Engines, job: &mut Job| {
-                let worker = engines.worker(&job.inspection.firewall);
-                job.inspection.run(job.direction, worker)
+            let run = |engines: &mut firewall::Engines, job: &mut Job| {
+                let engine = engines.of(&job.inspection.firewall.waf.rules);
+                job.inspection.run(job.direction, &mut engine.worker)
             };
             self.helper = Helper::start(self.thread, self.waker.clone(), run).ok();
         }
@@ -265,13 +245,11 @@ impl Inspector {
         request: &RequestContext<'_>,
     ) -> Option<FirewallVerdict> {
         let firewall = request.firewall;
-        let sample = firewall.waf.sample;
-        if sample < 100 && self.random.random_range(0..100) >= sample {
+        if !self.sampler.is_drawn(firewall.waf.sample) {
             return None;
         }
-        self.last_number = self.last_number.wrapping_add(1);
         let (transaction, worker) = self.engines.begin(firewall);
-        let number = (self.series, self.last_number);
+        let number = self.sampler.number();
         let (inspection, next) = Inspection::begin(firewall, transaction, worker, request, number);
         self.out_of_band.copy(id, request, &inspection.name);
         self.inspections.insert(id, Slot::Here(Box::new(inspection)));
@@ -414,7 +392,7 @@ mod tests {
         });
         let waker = Waker::new().unwrap();
         let mut inspector = Inspector::new(0, waker.clone());
-        let run = |_: &mut Engines, _: &mut Job| panic!("planted");
+        let run = |_: &mut firewall::Engines, _: &mut Job| panic!("planted");
         inspector.helper = Some(Helper::start(0, waker, run).unwrap());
         let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
         let head = parse_request_head(bytes).unwrap().unwrap();
