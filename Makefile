@@ -4,7 +4,8 @@
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
+	@scripts/setup nginx libnginx-mod-http-modsecurity modsecurity-crs & \
+	cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity; status=$$?; wait; exit $$status
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
 

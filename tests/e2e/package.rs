@@ -1,15 +1,21 @@
-//! The Debian package of the tested binary, made by scripts/deb as in `make deb`: installed, used, upgraded, removed.
+//! Packages of the tested binary. The Debian package, made by scripts/deb as in `make deb`: installed, used, upgraded,
+//! removed. The container image, made by scripts/image as in `make image`: verified and unpacked.
 
+use crate::documents::broken_links;
 use crate::support::{Workspace, show, stdout};
 use assert_cmd::cargo::cargo_bin;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+fn script(name: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name))
+}
+
 /// Makes the package. Returns its path.
 fn package(workspace: &Workspace) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/deb");
-    let mut command = Command::new(script);
+    let mut command = script("deb");
     command.arg(cargo_bin!("tollgate")).arg(workspace.path(""));
     // A debug build is large, and xz slow.
     command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
@@ -59,6 +65,14 @@ fn debian_package_installs_upgrades_and_purges() {
     let config = root.join("etc/tollgate/gateway.yaml");
     succeed(Command::new(&binary).args(["gateway", "--check", "--config"]).arg(&config));
 
+    // Its documents are complete, and editors find the schema of the configuration.
+    let documents = fs::canonicalize(root.join("usr/share/doc/tollgate")).unwrap();
+    let folders = ["", "docs", "docs/tutorials", "records"];
+    assert_eq!(broken_links(&documents, &folders), [""; 0]);
+    let text = workspace.read("root/etc/tollgate/gateway.yaml");
+    let schema = text.lines().find_map(|line| line.split_once("$schema=/")).expect("a schema").1;
+    assert!(root.join(schema).is_file(), "{schema}");
+
     // An upgrade keeps the administrator's configuration.
     workspace.change("root/etc/tollgate/gateway.yaml", "threads: 1", "threads: 2");
     dpkg(&root, &["--install", package]);
@@ -67,6 +81,61 @@ fn debian_package_installs_upgrades_and_purges() {
     assert!(!binary.exists() && config.exists());
     dpkg(&root, &["--purge", "tollgate"]);
     assert!(!config.exists());
+}
+
+#[test]
+fn image_is_a_layout_of_oci_whose_layer_has_the_program() {
+    let workspace = Workspace::concurrent();
+    let mut command = script("image");
+    command.arg(cargo_bin!("tollgate")).arg(workspace.path(""));
+    let image = succeed(&mut command).trim_end().to_owned();
+    let first = digest(Path::new(&image));
+    succeed(&mut command);
+    assert_eq!(digest(Path::new(&image)), first);
+    fs::create_dir_all(workspace.path("image/rootfs")).unwrap();
+    succeed(Command::new("tar").args(["-xf", &image, "-C"]).arg(workspace.path("image")));
+
+    let layout: Value = serde_json::from_str(&workspace.read("image/oci-layout")).unwrap();
+    assert_eq!(layout, json!({ "imageLayoutVersion": "1.0.0" }));
+    let index: Value = serde_json::from_str(&workspace.read("image/index.json")).unwrap();
+    assert_eq!(index["manifests"].as_array().map(Vec::len), Some(1));
+    let manifest = blob(&workspace, &index["manifests"][0], "manifest.v1+json");
+    let manifest: Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
+    assert_eq!(manifest["schemaVersion"], 2);
+    let config = blob(&workspace, &manifest["config"], "config.v1+json");
+    let config: Value = serde_json::from_slice(&fs::read(config).unwrap()).unwrap();
+    let architecture = succeed(Command::new("dpkg").arg("--print-architecture"));
+    assert_eq!(config["architecture"], architecture.trim_end());
+    assert_eq!(config["config"]["Entrypoint"], json!(["/usr/bin/tollgate"]));
+    assert_eq!(config["config"]["User"], "65532:65532");
+
+    // The configuration names the layer as it is unpacked, the manifest as it is sent.
+    assert_eq!(manifest["layers"].as_array().map(Vec::len), Some(1));
+    let layer = blob(&workspace, &manifest["layers"][0], "layer.v1.tar+gzip");
+    let tar = workspace.path("layer.tar");
+    let unpacked = output(Command::new("gzip").arg("-dc").stdin(fs::File::open(&layer).unwrap()));
+    fs::write(&tar, unpacked.stdout).unwrap();
+    assert_eq!(config["rootfs"]["diff_ids"], json!([digest(&tar)]));
+    let rootfs = workspace.path("image/rootfs");
+    succeed(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&rootfs));
+    let version = stdout(&workspace.run(&["--version"]));
+    assert_eq!(succeed(Command::new(rootfs.join("usr/bin/tollgate")).arg("--version")), version);
+}
+
+/// The file that a descriptor names, of the expected type, size and digest.
+fn blob(workspace: &Workspace, descriptor: &Value, kind: &str) -> PathBuf {
+    let media_type = descriptor["mediaType"].as_str().unwrap();
+    assert_eq!(media_type, format!("application/vnd.oci.image.{kind}"));
+    let name = descriptor["digest"].as_str().unwrap();
+    let path = workspace.path("image/blobs").join(name.replace(':', "/"));
+    assert_eq!(digest(&path), name);
+    assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().len());
+    path
+}
+
+fn digest(path: &Path) -> String {
+    let sum = succeed(Command::new("sha256sum").arg(path));
+    format!("sha256:{}", sum.split(' ').next().unwrap())
 }
 
 #[test]
