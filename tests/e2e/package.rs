@@ -124,18 +124,18 @@ fn image_is_a_layout_of_oci_whose_layer_has_the_program() {
 
 /// The file that a descriptor names, of the expected type, size and digest.
 fn blob(workspace: &Workspace, descriptor: &Value, kind: &str) -> PathBuf {
-    let media_type = descriptor["mediaType"].as_str().unwrap();
+    let media_type = descriptor["mediaType"].as_str().expect("a media type");
     assert_eq!(media_type, format!("application/vnd.oci.image.{kind}"));
-    let name = descriptor["digest"].as_str().unwrap();
+    let name = descriptor["digest"].as_str().expect("a digest");
     let path = workspace.path("image/blobs").join(name.replace(':', "/"));
     assert_eq!(digest(&path), name);
-    assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().len());
+    assert_eq!(descriptor["size"], fs::metadata(&path).expect("a blob").len());
     path
 }
 
 fn digest(path: &Path) -> String {
     let sum = succeed(Command::new("sha256sum").arg(path));
-    format!("sha256:{}", sum.split(' ').next().unwrap())
+    format!("sha256:{}", sum.split(' ').next().expect("a sum"))
 }
 
 #[test]
