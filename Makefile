@@ -1,11 +1,11 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run help install deb crates packages test lint format circles documentation systems envoy-releases cluster-test fidelity fuzz differential bench soak truth batch site clean
+.PHONY: run help install deb image crates packages test lint format circles documentation systems envoy-releases cluster-test fidelity fuzz differential bench soak truth batch site clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
-	@scripts/setup nginx libnginx-mod-http-modsecurity modsecurity-crs & \
-	cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity; status=$$?; wait; exit $$status
+	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity & build=$$!; trap 'kill $$build' INT TERM; \
+	scripts/setup nginx libnginx-mod-http-modsecurity modsecurity-crs; wait $$build
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
 
@@ -21,6 +21,13 @@ deb: ## the same as a Debian package, in target/
 	@scripts/setup dpkg-dev
 	@cargo build --quiet --release --locked -p tollgate -p tollgate-modsecurity -p tollgate-envoy
 	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+MUSL ?= x86_64-unknown-linux-musl
+image: ## a container image of the program, which is linked statically (MUSL: the target of Rust), in target/
+	@scripts/setup musl-tools
+	@rustup target add $(MUSL)
+	@cargo build --quiet --release --locked -p tollgate --target $(MUSL)
+	@scripts/image "$${CARGO_TARGET_DIR:-target}/$(MUSL)/release/tollgate"
 
 site: ## static pages of the committed results (target/site/index.html) and the manual (target/site/manual/index.html)
 	@scripts/setup

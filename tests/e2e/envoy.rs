@@ -568,6 +568,7 @@ fn grpc_passes_uninspected_only_where_the_configuration_says_so() {
         let (status, text) = exchange(envoy.server.port, &get("/?q=attack", &headers));
         assert_eq!((&*status, header(&text, "grpc-status")), ("200", Some("7")), "{text}");
         assert_eq!(header(&text, "content-type"), Some("application/grpc"), "{text}");
+        assert_eq!(header(&text, "grpc-message"), None, "{text}");
     }
     let (status, text) =
         exchange(envoy.server.port, &get("/?q=attack", "Content-Type: application/json\r\n"));

@@ -2,7 +2,7 @@
 //! removed. The container image, made by scripts/image as in `make image`: verified and unpacked.
 
 use crate::documents::broken_links;
-use crate::support::{Workspace, show, stdout};
+use crate::support::{Workspace, show, stderr, stdout};
 use assert_cmd::cargo::cargo_bin;
 use serde_json::{Value, json};
 use std::fs;
@@ -88,6 +88,9 @@ fn image_is_a_layout_of_oci_whose_layer_has_the_program() {
     let workspace = Workspace::concurrent();
     let mut command = script("image");
     command.arg(cargo_bin!("tollgate")).arg(workspace.path(""));
+    let refused = output(&mut command);
+    assert!(stderr(&refused).contains("needs shared libraries"), "{}", show(&refused));
+    command.env("DYNAMIC", "yes");
     let image = succeed(&mut command).trim_end().to_owned();
     let first = digest(Path::new(&image));
     succeed(&mut command);
@@ -180,7 +183,7 @@ fn manual_pages_render_without_warnings() {
 }
 
 #[test]
-fn bash_completes_subcommands_and_options() {
+fn bash_completes_subcommands_options_and_names() {
     let workspace = Workspace::concurrent();
     workspace.write("tollgate.bash", &stdout(&workspace.run(&["completions", "bash"])));
     for (words, expected) in [
@@ -188,6 +191,10 @@ fn bash_completes_subcommands_and_options() {
         (&["tollgate", "systems", "cl"], "clean\n"),
         (&["tollgate", "run", "--thresh"], "--threshold\n"),
         (&["tollgate", "completions", "z"], "zsh\n"),
+        (&["tollgate", "run", "modsec"], "modsecurity\n"),
+        (&["tollgate", "run", "nginx", "haproxy-"], "haproxy-spoe\n"),
+        (&["tollgate", "systems", "check", "apache-"], "apache-modsecurity\n"),
+        (&["tollgate", "load", "--mix", "real"], "realistic\n"),
     ] {
         let mut bash = Command::new("bash");
         bash.args(["--norc", "-euc", COMPLETE, "complete"]).args(words);

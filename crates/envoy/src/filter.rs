@@ -417,8 +417,9 @@ fn response(inspection: &Inspection, block: Intervention) -> Response {
     let (details, grpc_status) = match (block.rule, block.status) {
         (Some(rule), _) => (format!("waf_rule_{rule}"), GRPC_PERMISSION_DENIED),
         (None, 400 | 415) => ("waf_limit".to_owned(), GRPC_INVALID_ARGUMENT),
-        (None, 413) => ("waf_limit".to_owned(), GRPC_RESOURCE_EXHAUSTED),
-        (None, _) => ("waf_limit".to_owned(), GRPC_UNAVAILABLE),
+        // Clients repeat what was unavailable.
+        (None, 503) => ("waf_limit".to_owned(), GRPC_UNAVAILABLE),
+        (None, _) => ("waf_limit".to_owned(), GRPC_RESOURCE_EXHAUSTED),
     };
     let mut headers = Vec::new();
     if let Some(header) = &inspection.waf.transaction_header {

@@ -177,8 +177,9 @@ fn carry_out(stream: Stream<'_>, answer: Answer) -> Option<Answer> {
     match answer {
         Answer::Respond(mut response) => {
             if Head(stream.fields(Fields::RequestHeaders)).is_grpc() {
-                // Otherwise Envoy says that the call succeeded.
+                // Otherwise Envoy says that the call succeeded, and sends the page in the header `grpc-message`.
                 response.headers.push(("grpc-status".to_owned(), response.grpc_status.to_string()));
+                response.body = Arc::default();
             }
             stream.respond(response.status, &response.headers, &response.body, &response.details);
             None

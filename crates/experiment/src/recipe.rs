@@ -145,7 +145,7 @@ pub struct ProcessSpec {
     pub env: BTreeMap<String, String>,
     /// One of `ports`: the next process starts when this one listens there.
     pub listens: Option<String>,
-    /// With `listens`: headers of a GET request for `/`. The next process starts when this one answers it, with neither 401
+    /// With `listens`, templates: headers of a GET request for `/`. The next process starts when this one answers it, with neither 401
     /// nor a server error; a server that listens may still refuse its first requests.
     #[serde(default)]
     pub answers: BTreeMap<String, String>,

@@ -70,8 +70,8 @@ impl Engine {
     }
 }
 
-/// Runs the rules of jobs, the whole life of a helper thread: until their sender is gone, or `finish` returns false. `run` returns the next
-/// step of a job; `finish` gets `None` after a panic.
+/// Runs the jobs of a helper thread until their sender is gone or `finish` returns false. `run` returns the next step of a job;
+/// `finish` gets `None` after a panic.
 pub fn serve<J>(
     jobs: impl IntoIterator<Item = J>,
     mut run: impl FnMut(&mut Engines, &mut J) -> Next,

@@ -48,7 +48,7 @@ name    = "back"
 command = ["sh", "-c", "test \"$WORD\" = 'port {{ ports.back.port }}' && test -s prepared && exec '{{ programs.tollgate }}' origin --listen {{ ports.back.address }}"]
 env     = { WORD = "port {{ ports.back.port }}" }
 listens = "back"
-answers = { X-Asks = "the lab" }
+answers = { X-Asks = "port {{ ports.back.port }}" }
 
 [[process]]
 name    = "front"

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::recipe::ProcessSpec;
 use tollgate_records::error::io_error;
 use tollgate_records::files::{hash_file, hash_text};
 use tollgate_records::subject::{Installed, OptionValue};
@@ -159,10 +158,18 @@ pub fn render(
             name: process.name.clone(),
             command: words(&process.command).map_err(named("command"))?,
             env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(named("env"))?,
-            awaited: awaited(process, process.listens.as_ref().map(port).transpose()?)
-                .with_context(|| {
-                    format!("process `{}` of system `{}`", process.name, subject.recipe.name)
-                })?,
+            awaited: awaited(
+                process.listens.as_ref().map(port).transpose()?,
+                process
+                    .answers
+                    .iter()
+                    .map(value)
+                    .collect::<Result<_, _>>()
+                    .map_err(named("answers"))?,
+            )
+            .with_context(|| {
+                format!("process `{}` of system `{}`", process.name, subject.recipe.name)
+            })?,
             loads: process
                 .loads
                 .as_ref()
@@ -177,17 +184,15 @@ pub fn render(
     Ok(Rendered { prepare, processes, referenced })
 }
 
-fn awaited(process: &ProcessSpec, listens: Option<SocketAddr>) -> anyhow::Result<Awaited> {
+fn awaited(
+    listens: Option<SocketAddr>,
+    answers: BTreeMap<String, String>,
+) -> anyhow::Result<Awaited> {
     Ok(match listens {
-        Some(address) if !process.answers.is_empty() => {
-            Awaited::Answers(address, process.answers.clone())
-        }
+        Some(address) if !answers.is_empty() => Awaited::Answers(address, answers),
         Some(address) => Awaited::Listens(address),
         None => {
-            ensure!(
-                process.answers.is_empty(),
-                "`answers` needs `listens`, the port of the request"
-            );
+            ensure!(answers.is_empty(), "`answers` needs `listens`, the port of the request");
             Awaited::Nothing
         }
     })

@@ -4,13 +4,15 @@
 use crate::Cli;
 use crate::console::{self, Exit, Failure};
 use anyhow::Context;
-use clap::{Command, CommandFactory, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::catalog::{self, Catalog};
 use tollgate_records::manifest::VERSION;
 
 #[derive(Debug, clap::Args)]
@@ -32,9 +34,33 @@ pub(crate) struct ManArgs {
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
+    let mut command = with_names(Cli::command(), args.shell, &Catalog::new(Vec::new()));
+    clap_complete::generate(args.shell, &mut command, "tollgate", &mut script);
     console::print(&String::from_utf8(script)?)?;
     Ok(Exit::Success)
+}
+
+/// Adds the names of experiments, systems and mixes to the arguments that take them. Bash completes files where no name fits;
+/// for the other shells only arguments that take no file get names.
+fn with_names(command: Command, shell: Shell, catalog: &Catalog) -> Command {
+    let named = |arg: Arg| {
+        let kinds: &[catalog::Kind] = match arg.get_id().as_str() {
+            "system" | "systems" if arg.is_positional() => &[catalog::Kind::System],
+            _ if shell != Shell::Bash => &[],
+            "names" => &[catalog::Kind::Experiment, catalog::Kind::System],
+            "experiment" => &[catalog::Kind::Experiment],
+            "mix" | "benign" => &[catalog::Kind::Mix],
+            _ => &[],
+        };
+        if kinds.is_empty() {
+            return arg;
+        }
+        // The definitions of arguments keep static texts; this program ends soon.
+        let names = kinds.iter().flat_map(|&kind| catalog.names(kind)).map(|name| &*name.leak());
+        arg.value_parser(PossibleValuesParser::new(names))
+    };
+    let command = command.mut_args(named);
+    command.mut_subcommands(|subcommand| with_names(subcommand, shell, catalog))
 }
 
 pub(crate) fn man(args: &ManArgs) -> Result<Exit, Failure> {

@@ -475,7 +475,7 @@ impl Names {
                     self.template(value);
                 }
             }
-            if link.capture == Capture::All && !uses_captures(link) {
+            if link.capture == Capture::All && !captures_each_match(link) {
                 link.capture = Capture::Last;
             }
             let Some(test) = link.test.as_mut() else { continue };
@@ -549,8 +549,9 @@ impl Names {
     }
 }
 
-/// True if a link reads or writes TX.0 to TX.9 for each value that matches, or may do so, or if it is no search of a known regex.
-fn uses_captures(link: &Link) -> bool {
+/// True if captured text must be stored for each value that matches: the link may read or write TX.0 to TX.9, or its operator is
+/// not a regex without macros.
+fn captures_each_match(link: &Link) -> bool {
     let is_search = |test: &Test| matches!(test.condition, Condition::Regex(_)) && !test.negated;
     if !link.test.as_ref().is_some_and(is_search) {
         return true;

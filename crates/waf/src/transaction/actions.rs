@@ -17,8 +17,12 @@ impl Evaluation<'_> {
     pub(super) fn capture(&mut self, captured: &Captured, value: &[u8]) {
         match captured {
             Captured::Nothing => {}
-            Captured::Range(start, end) => self.write(0, &value[*start..*end]),
-            Captured::Text(text) => self.write(0, text),
+            Captured::Range(start, end) => {
+                self.write(0, &value[*start..*end]);
+            }
+            Captured::Text(text) => {
+                self.write(0, text);
+            }
             Captured::Groups => {
                 let groups = std::mem::take(&mut self.buffers.captures);
                 for (slot, range) in (0..).zip(&groups) {
@@ -31,11 +35,13 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Sets a TX variable to a text.
-    pub(super) fn write(&mut self, slot: u32, text: &[u8]) {
-        if self.state.store.set(slot, text).is_err() {
+    /// Sets a TX variable to a text; false if there is no room for it.
+    pub(super) fn write(&mut self, slot: u32, text: &[u8]) -> bool {
+        let is_written = self.state.store.set(slot, text).is_ok();
+        if !is_written {
             self.exceed(Limit::Variables);
         }
+        is_written
     }
 
     pub(super) fn write_named(&mut self, variable: Variable, name: &[u8], text: &[u8]) {
@@ -122,7 +128,9 @@ impl Evaluation<'_> {
                 self.expand(Some(rule), template, &mut text);
                 match (slot, canonical_number(&text)) {
                     (Some(slot), Some(number)) => self.state.store.set_number(slot, number),
-                    (Some(slot), None) => self.write(slot, &text),
+                    (Some(slot), None) => {
+                        self.write(slot, &text);
+                    }
                     (None, _) => self.write_named(variable, name, &text),
                 }
                 self.buffers.text = text;

@@ -262,9 +262,9 @@ impl Evaluation<'_> {
                     for (slot, range) in (0..).zip(&groups) {
                         if let Some((start, end)) = *range
                             && left & 1 << slot != 0
+                            && self.write(slot, &value[start..end])
                         {
                             left &= !(1 << slot);
-                            self.write(slot, &value[start..end]);
                         }
                     }
                 }

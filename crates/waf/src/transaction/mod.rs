@@ -418,7 +418,7 @@ impl Transaction {
         }
     }
 
-    /// All TX variables that are set, by name.
+    /// All TX variables that are set, in no particular order.
     pub fn tx_all(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut all = Vec::new();
         self.state.store.visit(Variable::Tx, &Selector::All, &self.rules.slots, |name, value| {

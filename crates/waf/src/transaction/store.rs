@@ -15,8 +15,13 @@ use crate::variable::Variable;
 /// Values of all collections that rules write.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    slots: Vec<Slot>,
-    /// Values whose collection or name is not known before a rule runs, by name.
+    /// Kinds, numbers and texts of the values with a slot. Their memory is apart, as a transaction sets few texts.
+    kinds: Vec<Kind>,
+    numbers: Vec<i64>,
+    texts: Vec<Vec<u8>>,
+    /// Slots whose texts this transaction has written.
+    written: Vec<u32>,
+    /// Values whose collection or name is not known before a rule runs.
     named: BTreeMap<Variable, IndexMap<Vec<u8>, Vec<u8>>>,
     /// Bytes of all values and of the names in `named`.
     size: usize,
@@ -27,32 +32,28 @@ pub(crate) struct Store {
     pub(crate) now: u64,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    state: State,
-    text: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    #[default]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     Unset,
-    Number(i64),
+    Number,
     Text,
 }
 
-/// Bytes that a named value takes beside its name and text.
-const NAMED_SIZE: usize = 2 * size_of::<Vec<u8>>();
+/// Bytes that a named value takes beside its name and text: those of both, a hash and an index.
+const NAMED_SIZE: usize = 2 * size_of::<Vec<u8>>() + 2 * size_of::<usize>();
 
 impl Store {
     /// Unsets all values.
     pub(crate) fn clear(&mut self, slots: usize) {
-        self.slots.resize_with(slots, Slot::default);
-        for slot in &mut self.slots {
-            slot.state = State::Unset;
-            slot.text.clear();
-            slot.text.shrink_to(256);
+        for slot in self.written.drain(..) {
+            let text = &mut self.texts[slot as usize];
+            text.clear();
+            text.shrink_to(256);
         }
+        self.kinds.clear();
+        self.kinds.resize(slots, Kind::Unset);
+        self.numbers.resize(slots, 0);
+        self.texts.resize(slots, Vec::new());
         self.named.clear();
         self.size = 0;
         self.opened.clear();
@@ -60,45 +61,46 @@ impl Store {
     }
 
     pub(crate) fn is_set(&self, slot: u32) -> bool {
-        self.slots[slot as usize].state != State::Unset
+        self.kinds[slot as usize] != Kind::Unset
     }
 
     /// Appends the value of a slot to `output`.
     pub(crate) fn append(&self, slot: u32, output: &mut Vec<u8>) {
-        let slot = &self.slots[slot as usize];
-        match slot.state {
-            State::Unset => {}
-            State::Number(value) => append_number(value, output),
-            State::Text => output.extend_from_slice(&slot.text),
+        match self.kinds[slot as usize] {
+            Kind::Unset => {}
+            Kind::Number => append_number(self.numbers[slot as usize], output),
+            Kind::Text => output.extend_from_slice(&self.texts[slot as usize]),
         }
     }
 
     /// Value of a slot as a number; 0 if it is unset or no number.
     pub(crate) fn number(&self, slot: u32) -> i64 {
-        let slot = &self.slots[slot as usize];
-        match slot.state {
-            State::Unset => 0,
-            State::Number(value) => value,
-            State::Text => parse_integer(&slot.text),
+        match self.kinds[slot as usize] {
+            Kind::Unset => 0,
+            Kind::Number => self.numbers[slot as usize],
+            Kind::Text => parse_integer(&self.texts[slot as usize]),
         }
     }
 
     pub(crate) fn set(&mut self, slot: u32, value: &[u8]) -> Result<(), Full> {
-        let freed = self.slots[slot as usize].text.len();
-        reserve(&mut self.size, freed, value.len())?;
-        let slot = &mut self.slots[slot as usize];
-        slot.state = State::Text;
-        slot.text.clear();
-        slot.text.extend_from_slice(value);
+        let text = &mut self.texts[slot as usize];
+        reserve(&mut self.size, text.len(), value.len())?;
+        if text.is_empty() && !value.is_empty() {
+            self.written.push(slot);
+        }
+        text.clear();
+        text.extend_from_slice(value);
+        self.kinds[slot as usize] = Kind::Text;
         Ok(())
     }
 
     pub(crate) fn set_number(&mut self, slot: u32, value: i64) {
-        self.slots[slot as usize].state = State::Number(value);
+        self.numbers[slot as usize] = value;
+        self.kinds[slot as usize] = Kind::Number;
     }
 
     pub(crate) fn unset(&mut self, slot: u32) {
-        self.slots[slot as usize].state = State::Unset;
+        self.kinds[slot as usize] = Kind::Unset;
     }
 
     /// Opens the persistent collection of an application and a key, in place of another one of that variable, unless it is open.
@@ -156,6 +158,8 @@ impl Store {
         if let Some(old) = values.get_mut(name) {
             reserve(&mut self.size, old.len(), value.len())?;
             old.clear();
+            // What is counted is the length.
+            old.shrink_to(value.len().max(NAMED_SIZE));
             old.extend_from_slice(value);
         } else {
             reserve(&mut self.size, 0, NAMED_SIZE + name.len() + value.len())?;

@@ -797,7 +797,9 @@ fn request_body_hides_no_response_body_of_the_same_test() {
     let rules = rules(
         "SecRequestBodyAccess On\nSecResponseBodyAccess On\n\
          SecRule RESPONSE_STATUS 200 \"id:1,phase:4,pass,chain\"\n\
-         SecRule RESPONSE_BODY|REQUEST_BODY \"@rx \\bleaked\\b\"",
+         SecRule RESPONSE_BODY|REQUEST_BODY \"@rx \\bleaked\\b\"\n\
+         SecRule RESPONSE_BODY|REQUEST_BODY \"!@rx \\bleaked\\b\" \"id:2,phase:4,pass,logdata:'%{MATCHED_VAR_NAME}',setvar:tx.n=+1\"\n\
+         SecRule TX:n \"!@eq 1\" \"id:3,phase:4,pass\"",
     );
     // The gate cannot exclude the first of these bodies of a request, which has no match either.
     for body in [&b"leakeded"[..], b"other", b""] {
@@ -808,7 +810,7 @@ fn request_body_hides_no_response_body_of_the_same_test() {
         transaction.process_response_headers(&mut worker);
         transaction.append_response_body(b"leaked");
         transaction.process_response_body(&mut worker);
-        assert_eq!(ids(&transaction), [1], "{}", String::from_utf8_lossy(body));
+        assert_eq!(ids(&transaction), [1, 2], "{}", String::from_utf8_lossy(body));
     }
 }
 
