@@ -8,6 +8,7 @@ use tollgate_http1::{
     BodyDecoder, BodyFraming, BodyPartKind, FieldList, ListedField, MAX_TRAILER_BYTES, ParseError,
 };
 
+use crate::compression::is_digest;
 use crate::config::{CLIENT_DESCRIPTIONS, HeaderEdits, REQUEST_OVERRIDES};
 use crate::headers::MessageForm;
 
@@ -25,6 +26,8 @@ const SIZE_BYTES_MAX: usize = 16 + 2;
 pub(crate) struct Body {
     decoder: Decoder,
     coding: Coding,
+    /// The payload is replaced before it is framed.
+    is_recoded: bool,
     /// The trailer section as received; once the body is done, a [`FieldList`] of the trailers to forward.
     trailers: Vec<u8>,
 }
@@ -74,14 +77,14 @@ impl Body {
             MessageForm::Text => (Decoder::Framed(BodyDecoder::new(framing)), Coding::Kept),
         };
         let coding = if has_no_length && is_chunked { coding } else { Coding::None };
-        Self { decoder, coding, trailers: Vec::new() }
+        Self { decoder, coding, is_recoded: false, trailers: Vec::new() }
     }
 
     /// A body whose payload is replaced before it is framed, so that its length is not known. With `is_chunked`, it is forwarded in
     /// chunks.
     pub(crate) fn recoded(framing: BodyFraming, from: MessageForm, is_chunked: bool) -> Self {
         let coding = if is_chunked { Coding::Added } else { Coding::None };
-        Self { coding, ..Self::new(framing, from, false) }
+        Self { coding, is_recoded: true, ..Self::new(framing, from, false) }
     }
 
     /// Consumes the part of `bytes` that belongs to the body and moves the bytes to forward to the start. Bytes after
@@ -234,11 +237,14 @@ impl Body {
         if self.is_done() { FieldList::new(&self.trailers) } else { FieldList::default() }
     }
 
-    /// Removes trailers that a route sets or removes as headers, so that trailers cannot bypass the route's edits.
+    /// Removes trailers that a route sets or removes as headers, so that trailers cannot bypass the route's edits, and digests of a
+    /// payload that was replaced.
     fn edit_trailers(&mut self, edits: &HeaderEdits) {
         let has_edits = !edits.set.is_empty() || !edits.remove.is_empty();
-        if has_edits && !self.trailers.is_empty() {
-            let is_kept = |name: &[u8]| !str::from_utf8(name).is_ok_and(|name| edits.affect(name));
+        if (has_edits || self.is_recoded) && !self.trailers.is_empty() {
+            let is_removed =
+                |name: &str| edits.affect(name) || (self.is_recoded && is_digest(name));
+            let is_kept = |name: &[u8]| !str::from_utf8(name).is_ok_and(is_removed);
             let trailers = FieldList::new(&self.trailers).iter();
             let trailers = trailers.filter(|field| is_kept(field.name));
             self.trailers = field_list(trailers, self.coding);

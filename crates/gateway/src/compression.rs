@@ -16,10 +16,11 @@ use crate::config::{Compression, ContentCoding, HeaderEdits};
 /// Bytes of a body that are read at once, as each one that is compressed delays other clients.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
 
-/// Levels that cost about the same CPU time, and windows that bound the memory of an encoder.
+/// Levels that cost about the same CPU time.
 const GZIP_LEVEL: u32 = 4;
 const BROTLI_LEVEL: u32 = 4;
 const ZSTD_LEVEL: i32 = 3;
+/// Bounds the memory of an encoder. The window of gzip is 32 KiB at most.
 const WINDOW_LOG: u32 = 16;
 const BUFFER_BYTES: usize = 4 << 10;
 
@@ -30,6 +31,8 @@ pub(crate) enum ResponseCoding {
     Received,
     /// Others get it compressed, so that it varies with `Accept-Encoding`.
     Identity,
+    /// Response to HEAD, or 304, in place of one that is compressed.
+    Bodiless,
     Compressed(ContentCoding),
 }
 
@@ -64,7 +67,7 @@ struct Accepted {
 impl Accepted {
     fn of(headers: Headers<'_>) -> Self {
         let mut accepted = Self::default();
-        for item in list(headers, "accept-encoding") {
+        for item in headers.all("accept-encoding").flat_map(items) {
             let mut parts = item.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
             let name = parts.next().unwrap_or_default();
             // An invalid weight accepts nothing.
@@ -100,29 +103,35 @@ pub(crate) fn response_coding(
     if !is_suitable(head, compression, edits) {
         return ResponseCoding::Received;
     }
-    accepted.map_or(ResponseCoding::Identity, ResponseCoding::Compressed)
+    match accepted {
+        None => ResponseCoding::Identity,
+        Some(_) if head.body == BodyFraming::Empty => ResponseCoding::Bodiless,
+        Some(coding) => ResponseCoding::Compressed(coding),
+    }
 }
 
 /// True if another representation may take the place of the response.
 fn is_suitable(head: &ResponseHead<'_>, compression: &Compression, edits: &HeaderEdits) -> bool {
+    // A 304 may lack the fields that describe its body.
+    let is_not_modified = head.status == 304;
     let is_long_enough = match head.body {
         BodyFraming::Length(bytes) => bytes >= compression.bytes_min,
         BodyFraming::Chunked => true,
-        // HEAD, 204 and 304; and a body that may have been cut off.
-        BodyFraming::Empty | BodyFraming::UntilClose => false,
+        BodyFraming::Empty if is_not_modified => true,
+        BodyFraming::Empty if head.status == 204 => false,
+        // A response to HEAD.
+        BodyFraming::Empty => {
+            head.content_length.is_none_or(|bytes| bytes >= compression.bytes_min)
+        }
+        // The body may have been cut off.
+        BodyFraming::UntilClose => false,
     };
-    // They are of the received bytes.
+    let has_type = has_type(head.headers, &compression.types)
+        || (is_not_modified && head.headers.first("content-type").is_none());
+    // These fields describe the received bytes.
     let is_bound = |name: &str| {
-        [
-            "content-encoding",
-            "content-range",
-            "content-md5",
-            "content-digest",
-            "repr-digest",
-            "digest",
-        ]
-        .iter()
-        .any(|bound| name.eq_ignore_ascii_case(bound))
+        let codings = ["content-encoding", "content-range"];
+        codings.iter().any(|bound| name.eq_ignore_ascii_case(bound)) || is_digest(name)
     };
     let keeps = |(name, value): &(String, String)| {
         is_bound(name)
@@ -130,10 +139,16 @@ fn is_suitable(head: &ResponseHead<'_>, compression: &Compression, edits: &Heade
     };
     is_long_enough
         && head.status != 206
-        && has_type(head.headers, &compression.types)
+        && has_type
         && !has_no_transform(head.headers)
         && !head.headers.fields().any(|field| is_bound(field.name))
         && !edits.set.iter().any(keeps)
+}
+
+/// True for fields with a digest of a body as received.
+pub(crate) fn is_digest(name: &str) -> bool {
+    let digests = ["content-digest", "repr-digest", "digest", "content-md5"];
+    digests.iter().any(|digest| name.eq_ignore_ascii_case(digest))
 }
 
 fn has_type(headers: Headers<'_>, types: &[String]) -> bool {
@@ -149,17 +164,16 @@ fn has_no_transform(headers: Headers<'_>) -> bool {
 }
 
 fn is_no_transform(value: &[u8]) -> bool {
-    let mut directives = value.split(|&byte| byte == b',');
-    directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    items(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// True if caches know already that the response varies with the coding.
-pub(crate) fn varies(headers: Headers<'_>) -> bool {
-    list(headers, "vary").any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
+/// True if a value of `Vary` says that the response varies with the coding.
+pub(crate) fn names_coding(vary: &[u8]) -> bool {
+    items(vary).any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-fn list<'a>(headers: Headers<'a>, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    headers.all(name).flat_map(|value| value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii)
+fn items(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// Number of encoders, of all threads.
@@ -202,6 +216,11 @@ enum Writer {
 }
 
 impl Encoder {
+    /// True if the client cannot decode all pushed bytes yet.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.has_pending
+    }
+
     /// Appends to `out` what is sent for `bytes`. With `flush`, the client can decode all of them.
     pub(crate) fn push(&mut self, bytes: &[u8], flush: bool, out: &mut Vec<u8>) {
         self.has_pending |= !bytes.is_empty();
@@ -336,12 +355,22 @@ mod tests {
         let chunked = "Transfer-Encoding: chunked\r\nContent-Type: text/css\r\n";
         assert_eq!(coding("200", chunked, &[]), compressed);
         for (status, lines) in [
+            ("304", ""),
+            ("304", "ETag: \"a\"\r\nContent-Length: 0\r\n"),
+            ("304", "Content-Type: text/css\r\n"),
+        ] {
+            assert_eq!(coding(status, lines, &[]), ResponseCoding::Bodiless, "{status} {lines}");
+        }
+        for (status, lines) in [
             ("200", "Content-Length: 1023\r\nContent-Type: text/html\r\n"),
             ("200", "Content-Length: 1024\r\nContent-Type: image/png\r\n"),
             ("200", "Content-Length: 1024\r\n"),
             ("200", "Content-Type: text/html\r\n"),
             ("206", HTML),
-            ("304", HTML),
+            ("204", "Content-Type: text/html\r\n"),
+            ("304", "Content-Type: image/png\r\n"),
+            ("304", "Content-Encoding: br\r\n"),
+            ("304", "Cache-Control: no-transform\r\n"),
         ] {
             assert_eq!(coding(status, lines, &[]), ResponseCoding::Received, "{status} {lines}");
         }
@@ -360,19 +389,12 @@ mod tests {
         assert_eq!(coding("200", HTML, &set), ResponseCoding::Received);
     }
 
-    fn decoded(coding: ContentCoding, mut bytes: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut read = vec![0; 4096];
-        let mut decoder: Box<dyn io::Read> = match coding {
-            ContentCoding::Gzip => Box::new(flate2::read::GzDecoder::new(&mut bytes)),
-            ContentCoding::Br => Box::new(brotli::Decompressor::new(&mut bytes, 4096)),
-            ContentCoding::Zstd => Box::new(zstd::stream::read::Decoder::new(&mut bytes).unwrap()),
-        };
-        // A stream without its end is an error behind its last byte.
-        while let Ok(count @ 1..) = decoder.read(&mut read) {
-            out.extend_from_slice(&read[..count]);
+    fn decoder<'a>(coding: ContentCoding, bytes: &'a [u8]) -> Box<dyn io::Read + 'a> {
+        match coding {
+            ContentCoding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
+            ContentCoding::Br => Box::new(brotli::Decompressor::new(bytes, 4096)),
+            ContentCoding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
         }
-        out
     }
 
     #[test]
@@ -384,7 +406,11 @@ mod tests {
             let mut out = Vec::new();
             encoder.push(b"first ", false, &mut out);
             encoder.push(b"second ", true, &mut out);
-            assert_eq!(decoded(coding, &out), b"first second ", "{coding:?}");
+            let mut flushed = [0; 13];
+            decoder(coding, &out).read_exact(&mut flushed).unwrap();
+            assert_eq!(&flushed, b"first second ", "{coding:?}");
+            let without_end = decoder(coding, &out).read_to_end(&mut Vec::new());
+            assert!(without_end.is_err(), "{coding:?}");
             let flushed = out.len();
             encoder.push(b"", true, &mut out);
             assert_eq!(out.len(), flushed, "nothing is pending");
@@ -400,7 +426,9 @@ mod tests {
             }
             encoder.finish(b"last", &mut out);
             let expected = [b"first second ", &noise[..], b"last"].concat();
-            assert!(decoded(coding, &out) == expected, "{coding:?}");
+            let mut decoded = Vec::new();
+            decoder(coding, &out).read_to_end(&mut decoded).unwrap();
+            assert!(decoded == expected, "{coding:?}");
             assert_eq!(encoders.len(), 0);
         }
     }

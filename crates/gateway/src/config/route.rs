@@ -75,6 +75,15 @@ impl Route {
         }
     }
 
+    /// The pool of requests that are forwarded.
+    pub(crate) fn pool(&self) -> Option<PoolId> {
+        match &self.action {
+            Action::Forward(pool) => Some(*pool),
+            Action::Redirect(_, pool) => *pool,
+            Action::Respond(_) => None,
+        }
+    }
+
     pub(crate) fn client_limits(&self) -> Option<&ClientLimits> {
         self.guard.as_ref()?.per_client.as_ref()
     }

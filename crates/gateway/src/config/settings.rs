@@ -101,6 +101,11 @@ impl Config {
             }
             pool.backends = expand(&pool.declared);
         }
+        for route in &mut self.routes {
+            if let (Some(pool), Some(location)) = (route.pool(), &mut route.location) {
+                location.authorities = self.pools[pool.0].authorities();
+            }
+        }
     }
 }
 

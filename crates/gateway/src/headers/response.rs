@@ -3,7 +3,7 @@
 use tollgate_http1::{BodyFraming, HeaderField, ResponseHead, Version};
 
 use super::{ConnectionOptions, HeadWriter, is_hop_by_hop};
-use crate::compression::{ResponseCoding, varies};
+use crate::compression::{ResponseCoding, names_coding};
 use crate::config::HeaderEdits;
 use crate::location::LocationRewrite;
 
@@ -62,7 +62,7 @@ pub(crate) fn render_response(
             writer.push(name, path.as_bytes());
             continue;
         }
-        if let ResponseCoding::Compressed(_) = coding
+        if let ResponseCoding::Compressed(_) | ResponseCoding::Bodiless = coding
             && push_of_compressed(field, &mut writer)
         {
             continue;
@@ -72,7 +72,9 @@ pub(crate) fn render_response(
     match head.content_length {
         // The length that the body would have had; 204 and interim responses have none.
         Some(bytes) if framing == BodyFraming::Empty => {
-            if head.status >= 200 && head.status != 204 && !head.is_chunked {
+            // The length of a compressed body is not known.
+            let is_known = !head.is_chunked && coding != ResponseCoding::Bodiless;
+            if head.status >= 200 && head.status != 204 && is_known {
                 writer.push_length(bytes);
             }
         }
@@ -81,7 +83,15 @@ pub(crate) fn render_response(
     if let ResponseCoding::Compressed(coding) = coding {
         writer.push("Content-Encoding", coding.name().as_bytes());
     }
-    if coding != ResponseCoding::Received && !edits.affect("vary") && !varies(head.headers) {
+    // Caches must know that the response varies, also if the route replaces or removes the header of the backend.
+    let is_covered = || {
+        if edits.affect("vary") {
+            let mut set = edits.set.iter().filter(|(name, _)| name.eq_ignore_ascii_case("vary"));
+            return set.any(|(_, value)| names_coding(value.as_bytes()));
+        }
+        !options.contain("vary") && head.headers.all("vary").any(names_coding)
+    };
+    if coding != ResponseCoding::Received && !is_covered() {
         writer.push("Vary", b"Accept-Encoding");
     }
     let date = date.filter(|_| !is_dated);

@@ -467,17 +467,19 @@ fn date_is_added_only_if_missing() {
 #[test]
 fn head_of_a_compressed_body_says_so() {
     use crate::config::ContentCoding::Gzip;
-    let rendered = |lines: &str, coding, set: &[(&str, &str)]| {
+    let edited = |lines: &str, coding, set: &[(&str, &str)], remove: &[&str]| {
         let head = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\n");
         let head = parse_response_head(head.as_bytes(), false).unwrap().unwrap();
         let set = set.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        let edits = HeaderEdits { set: set.collect(), ..HeaderEdits::default() };
+        let remove = remove.iter().map(|&name| name.to_owned()).collect();
+        let edits = HeaderEdits { set: set.collect(), remove, templates: Vec::new() };
         let form = ResponseForm { coding, ..form(Persistence::Implied, BodyFraming::Chunked) };
         let mut out = Vec::new();
         render_response(&head, &edits, None, None, form, text(&mut out));
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("HTTP/1.1 200 OK\r\n").unwrap().replace("\r\n", "|")
     };
+    let rendered = |lines: &str, coding, set: &[(&str, &str)]| edited(lines, coding, set, &[]);
     let gzip = ResponseCoding::Compressed(Gzip);
     assert_eq!(
         rendered("ETag: \"a\"\r\nAccept-Ranges: bytes\r\n", gzip, &[]),
@@ -491,7 +493,20 @@ fn head_of_a_compressed_body_says_so() {
     for vary in ["Vary: *", "Vary: a, ACCEPT-encoding"] {
         assert_eq!(rendered(&format!("{vary}\r\n"), gzip, &[]), format!("{vary}|{tail}|"));
     }
-    assert_eq!(rendered("Vary: b\r\n", gzip, &[("Vary", "a")]), format!("{tail}Vary: a||"));
+    // The backend's does not reach the client.
+    let added = format!("{tail}Vary: Accept-Encoding|");
+    let covering = "Vary: Accept-Encoding\r\n";
+    for lines in [covering, "Vary: b\r\n"] {
+        assert_eq!(rendered(lines, gzip, &[("Vary", "a")]), format!("{added}Vary: a||"));
+        assert_eq!(edited(lines, gzip, &[], &["vary"]), format!("{added}|"));
+    }
+    assert_eq!(
+        rendered(&format!("Connection: vary\r\n{covering}"), gzip, &[]),
+        format!("{added}|")
+    );
+    for set in ["*", "a, accept-encoding"] {
+        assert_eq!(rendered("", gzip, &[("vary", set)]), format!("{tail}vary: {set}||"));
+    }
     assert_eq!(
         rendered("ETag: \"a\"\r\nAccept-Ranges: bytes\r\n", ResponseCoding::Identity, &[]),
         "ETag: \"a\"|Accept-Ranges: bytes|Transfer-Encoding: chunked|Vary: Accept-Encoding||"

@@ -86,7 +86,11 @@ impl Turn<'_> {
                 piece_bytes = window.max(STREAM_PIECE_BYTES);
             }
         }
-        if transaction.summary.coding.is_some() {
+        let may_encode = match &transaction.response {
+            ResponseState::Body { encoder, .. } => encoder.is_some(),
+            _ => transaction.summary.coding.is_some(),
+        };
+        if may_encode {
             piece_bytes = piece_bytes.min(compression::PIECE_BYTES);
         }
         let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
@@ -101,7 +105,17 @@ impl Turn<'_> {
                 }
                 self.forward_response_piece(at, start, start + kept + count)
             }
-            Ok(Received::Nothing) => Flow::Wait,
+            Ok(Received::Nothing) => {
+                // The last piece filled its buffer, so that more seemed to follow, and the encoder was not flushed.
+                let is_held_back = matches!(transaction.hold, Hold::Nothing)
+                    && matches!(&transaction.response,
+                        ResponseState::Body { encoder: Some(encoder), .. } if encoder.has_pending());
+                if is_held_back {
+                    self.forward_body_piece(at, start, start, false, FirewallVerdict::Pass)
+                } else {
+                    Flow::Wait
+                }
+            }
             Ok(Received::End) => {
                 let is_truncated = upstream.link.is_truncated();
                 self.on_upstream_end(at, !is_truncated)
@@ -512,9 +526,10 @@ impl Turn<'_> {
                 let encoder = shared.counters.encoders.start(coding);
                 (Body::recoded(framing, from, is_chunked), Some(encoder))
             }
-            ResponseCoding::Identity | ResponseCoding::Received => {
+            ResponseCoding::Identity | ResponseCoding::Bodiless | ResponseCoding::Received => {
                 let is_accepted = transaction.summary.coding.is_some();
-                if response.coding == ResponseCoding::Identity && is_accepted {
+                let has_body = framing != BodyFraming::Empty;
+                if response.coding == ResponseCoding::Identity && is_accepted && has_body {
                     shared.client_counters().compression_refused.add(1);
                 }
                 (Body::new(framing, from, is_chunked), None)

@@ -48,15 +48,25 @@ fn text() -> String {
     (0..4000).map(|number| format!("<p>line {number}\n")).collect()
 }
 
-/// Decodes what is there, also without an end.
-fn decoded(coding: &str, mut bytes: &[u8]) -> String {
-    let mut decoder: Box<dyn std::io::Read> = match coding {
-        "gzip" => Box::new(flate2::read::GzDecoder::new(&mut bytes)),
-        "br" => Box::new(brotli::Decompressor::new(&mut bytes, 4096)),
-        "zstd" => Box::new(zstd::stream::read::Decoder::new(&mut bytes).unwrap()),
+fn decoder<'a>(coding: &str, bytes: &'a [u8]) -> Box<dyn std::io::Read + 'a> {
+    match coding {
+        "gzip" => Box::new(flate2::read::GzDecoder::new(bytes)),
+        "br" => Box::new(brotli::Decompressor::new(bytes, 4096)),
+        "zstd" => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
         _ => panic!("{coding}"),
-    };
-    let (mut out, mut read) = (Vec::new(), [0; 4096]);
+    }
+}
+
+/// Decodes a complete body.
+fn decoded(coding: &str, bytes: &[u8]) -> String {
+    let mut out = String::new();
+    decoder(coding, bytes).read_to_string(&mut out).unwrap();
+    out
+}
+
+/// Decodes what is there of a body that has not ended.
+fn decoded_so_far(coding: &str, bytes: &[u8]) -> String {
+    let (mut decoder, mut out, mut read) = (decoder(coding, bytes), Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = decoder.read(&mut read) {
         out.extend_from_slice(&read[..count]);
     }
@@ -131,7 +141,8 @@ fn responses_bound_to_their_bytes_pass_unchanged() {
         .to_owned();
     let get = accepting("gzip");
     let head = get.replace("GET", "HEAD");
-    let of_head = format!("HTTP/1.1 200 OK\r\n{HTML}Content-Length: 4000\r\n\r\n");
+    let of_head = format!("HTTP/1.1 200 OK\r\n{HTML}ETag: \"a\"\r\nContent-Length: 1023\r\n\r\n");
+    let not_modified = "HTTP/1.1 304 Not Modified\r\nDate: d\r\nETag: \"a\"\r\n";
     for (request, response) in [
         (&get, page("Content-Encoding: br\r\n", &text)),
         (&get, page("Cache-Control: no-transform\r\n", &text)),
@@ -143,7 +154,8 @@ fn responses_bound_to_their_bytes_pass_unchanged() {
         (&get, page("", "short")),
         (&get, png),
         (&get, events),
-        (&get, format!("HTTP/1.1 304 Not Modified\r\n{HTML}ETag: \"a\"\r\n\r\n")),
+        (&get, format!("{not_modified}Content-Type: image/png\r\n\r\n")),
+        (&get, format!("{not_modified}Content-Encoding: br\r\n\r\n")),
         (&get, format!("HTTP/1.1 204 No Content\r\n{HTML}\r\n")),
         (&head, of_head),
     ] {
@@ -152,6 +164,35 @@ fn responses_bound_to_their_bytes_pass_unchanged() {
         upstream.expect(request);
         upstream.send(&response);
         client.expect(&response);
+    }
+    scene.gateway.expect_metric("compressed_responses_total", 0);
+}
+
+#[test]
+fn not_modified_and_head_are_as_the_compressed_response() {
+    let scene = Scene::start("compression: {}", "");
+    let mut client = scene.gateway.client();
+    let mut upstream = None;
+    let weak = |request: &str| request.replace("\r\n\r\n", "\r\nIf-None-Match: W/\"a\"\r\n\r\n");
+    let of_head = |request: &str| request.replace("GET", "HEAD");
+    let gzip = accepting("gzip");
+    let not_modified = "HTTP/1.1 304 Not Modified\r\nDate: d\r\nETag: \"a\"\r\n\r\n";
+    let ok = format!("HTTP/1.1 200 OK\r\n{HTML}ETag: \"a\"\r\nContent-Length: 4000\r\n\r\n");
+    let varied = |response: &str| response.replace("\r\n\r\n", "\r\nVary: Accept-Encoding\r\n\r\n");
+    let weakened = |response: &str| {
+        varied(&response.replace("\"a\"", "W/\"a\"").replace("Content-Length: 4000\r\n", ""))
+    };
+    for (request, response, expected) in [
+        (weak(&gzip), not_modified, weakened(not_modified)),
+        (weak(GET), not_modified, varied(not_modified)),
+        (of_head(&gzip), &*ok, weakened(&ok)),
+        (of_head(GET), &*ok, varied(&ok)),
+    ] {
+        client.send(&request);
+        let upstream = upstream.get_or_insert_with(|| scene.backend.accept());
+        upstream.expect(&request);
+        upstream.send(response);
+        client.expect(expected);
     }
     scene.gateway.expect_metric("compressed_responses_total", 0);
 }
@@ -177,7 +218,7 @@ fn client_of_http_1_0_and_body_that_ends_with_its_connection_get_no_coding() {
 
 /// The decoded payload of the chunks so far.
 fn expect_decoded(client: &mut Peer, coding: &str, received: &mut Vec<u8>, expected: &str) {
-    while decoded(coding, received) != expected {
+    while decoded_so_far(coding, received) != expected {
         let mut size = Vec::new();
         while !size.ends_with(b"\r\n") {
             size.extend(client.read(1));
@@ -209,12 +250,33 @@ fn client_gets_all_that_a_slow_backend_has_sent_and_its_trailers() {
         expect_decoded(&mut client, coding, &mut received, "one");
         upstream.send("3\r\ntwo\r\n");
         expect_decoded(&mut client, coding, &mut received, "onetwo");
-        upstream.send("0\r\nX-Sum: 1\r\n\r\n");
+        // Digests are of the received bytes.
+        upstream.send("0\r\nContent-Digest: x\r\nX-Sum: 1\r\nrepr-digest: x\r\nDigest: x\r\n\r\n");
         // The end of the coding, which is a chunk, and the trailers.
-        let mut rest = Vec::new();
-        while !rest.ends_with(b"\r\n0\r\nX-Sum: 1\r\n\r\n") {
+        let (mut rest, trailers) = (Vec::new(), b"\r\n0\r\nX-Sum: 1\r\n\r\n");
+        while !rest.ends_with(trailers) {
             rest.extend(client.read(1));
         }
+        let start = 2 + rest.windows(2).position(|pair| pair == b"\r\n").unwrap();
+        received.extend_from_slice(&rest[start..rest.len() - trailers.len()]);
+        assert_eq!(decoded(coding, &received), "onetwo");
+        upstream.reset();
+    }
+}
+
+#[test]
+fn piece_that_fills_the_buffer_is_not_held_back() {
+    let scene = Scene::start("compression: {}", "");
+    for coding in ["gzip", "br", "zstd"] {
+        let mut client = scene.gateway.client();
+        client.send(accepting(coding));
+        let mut upstream = scene.backend.accept();
+        upstream.expect(accepting(coding));
+        upstream.send(format!("HTTP/1.1 200 OK\r\n{HTML}Content-Length: 40000\r\n\r\n"));
+        client.head().unwrap();
+        let piece = &text()[..16 << 10];
+        upstream.send(piece);
+        expect_decoded(&mut client, coding, &mut Vec::new(), piece);
         upstream.reset();
     }
 }
@@ -250,6 +312,11 @@ fn further_responses_at_once_are_not_compressed() {
     let response = second.response().unwrap();
     assert_eq!((response.header("Content-Encoding"), response.text()), (None, &*body));
     assert_eq!(response.header("Vary"), Some("Accept-Encoding"));
+    let head = accepting("gzip").replace("GET", "HEAD");
+    second.send(&head);
+    upstream.expect(&head);
+    upstream.send(format!("HTTP/1.1 200 OK\r\n{HTML}Content-Length: 4000\r\n\r\n"));
+    assert!(second.head().unwrap().contains("Content-Length: 4000"));
     scene.gateway.expect_metric("compression_refused_total", 1);
     // The first one ends, and makes room.
     slow.send("a".repeat(4995));

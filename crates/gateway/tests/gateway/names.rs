@@ -21,12 +21,16 @@ fn config(backends: &str, resolver: Resolver) -> Config {
 }
 
 fn config_with(backends: &str, interval: &str, resolver: Resolver) -> Config {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("gateway.yaml");
     let text = format!(
         "listeners: [{{ address: 127.0.0.1:0 }}]\nadmin: 127.0.0.1:0\nresolve: {{ interval: {interval} }}\n\
          limits: {{ connections: 9 }}\npools: [{{ name: site, backends: [{backends}] }}]\n"
     );
+    read(&text, resolver)
+}
+
+fn read(text: &str, resolver: Resolver) -> Config {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("gateway.yaml");
     std::fs::write(&path, text).unwrap();
     Config::read_with(&path, resolver).unwrap()
 }
@@ -130,6 +134,27 @@ fn name_is_resolved_again_and_requests_in_flight_finish() {
     let mut client = gateway.client();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     first.accept().head().unwrap();
+}
+
+#[test]
+fn location_with_a_new_address_of_a_name_is_rewritten() {
+    let (first, second) = (Backend::start(), Backend::start());
+    let answers = Answers::new(&[first.addr()]);
+    let text = "listeners: [{ address: 127.0.0.1:0 }]\nresolve: { interval: 1ms }\n\
+                routes: [{ pool: site, rewrite_location: true }]\n\
+                pools: [{ name: site, backends: [{ address: backend.example:80 }] }]\n";
+    let gateway = TestGateway::start(&read(text, answers.resolver()));
+    answers.set(Ok(&[second.addr()]));
+    answers.wait();
+    gateway.update_addresses();
+    gateway.turn();
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut upstream = second.accept();
+    upstream.head().unwrap();
+    let url = format!("http://{}/x", second.addr());
+    upstream.send(format!("HTTP/1.1 302 Found\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n"));
+    assert_eq!(client.response().unwrap().header("Location"), Some("/x"));
 }
 
 #[test]
