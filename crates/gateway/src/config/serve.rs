@@ -93,12 +93,29 @@ pub struct LocalApi {
     pub(crate) host: String,
     /// Path in front of those of requests, without a slash at its end.
     pub(crate) base_path: String,
-    pub(crate) tls: Option<TlsClient>,
+    pub(crate) tls: Option<ApiTls>,
     /// `None`: no alerts are sent.
     pub(crate) machine: Option<Machine>,
     /// For the check of a key.
     pub(crate) timeout: Duration,
 }
+
+/// TLS with the local API, for the name in its address.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiTls {
+    pub(crate) client: TlsClient,
+    /// Content of the file with the authorities. `None`: those of the system.
+    pub(crate) ca: Option<Vec<u8>>,
+}
+
+/// Equal after a reload of the same files, unlike [`TlsClient`], so that the keys that were checked remain known.
+impl PartialEq for ApiTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.ca == other.ca
+    }
+}
+
+impl Eq for ApiTls {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiAddress {

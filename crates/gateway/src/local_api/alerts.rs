@@ -20,6 +20,8 @@ pub(super) const QUEUE_MAX: usize = 1024;
 const BATCH_MAX: usize = 100;
 /// Matches that an alert names.
 pub(crate) const EVENTS_MAX: usize = 32;
+/// Logged bytes of the response to alerts that are refused.
+const REFUSAL_BYTES_MAX: usize = 200;
 /// Time for a request, of which a batch has two at most in an attempt.
 const CALL_TIME: Duration = Duration::from_secs(3);
 /// Waits between the attempts to send a batch.
@@ -168,26 +170,20 @@ impl Sender<'_> {
         while let Ok(first) = alerts.recv() {
             let rest = alerts.try_iter().take(BATCH_MAX - 1);
             let batch: Vec<Alert> = [first].into_iter().chain(rest).collect();
-            match self.send(&batch) {
-                Ok(()) => {
-                    self.counters.alerts_sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            if let Err(error) = self.send_in_parts(&batch) {
+                if messages.allow(Instant::now()) {
+                    log(format_args!(
+                        "cannot send alerts to the local API of CrowdSec at {}: {error}; they are lost (logged once a minute, \
+                         counted in /metrics)",
+                        self.api.host
+                    ));
                 }
-                Err(error) => {
-                    self.counters.alerts_failed.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                    if messages.allow(Instant::now()) {
-                        log(format_args!(
-                            "cannot send alerts to the local API of CrowdSec at {}: {error}; they are lost (logged once a minute, \
-                             counted in /metrics)",
-                            self.api.host
-                        ));
-                    }
-                    // Nothing is better by the next batch.
-                    if self.has_ended() {
-                        self.counters
-                            .alerts_failed
-                            .fetch_add(alerts.try_iter().count() as u64, Ordering::Relaxed);
-                        return;
-                    }
+                // Nothing is better by the next batch.
+                if self.has_ended() {
+                    self.counters
+                        .alerts_failed
+                        .fetch_add(alerts.try_iter().count() as u64, Ordering::Relaxed);
+                    return;
                 }
             }
         }
@@ -195,6 +191,22 @@ impl Sender<'_> {
 
     fn has_ended(&self) -> bool {
         self.end.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Sends a batch and counts its alerts. The halves of a batch that is refused are sent on their own, as one alert may be the
+    /// cause. Returns the first error.
+    fn send_in_parts(&mut self, batch: &[Alert]) -> Result<(), AlertError> {
+        let result = self.send(batch);
+        let counter = match &result {
+            Err(AlertError::Refused { status: 400 | 413, .. }) if batch.len() > 1 => {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                return self.send_in_parts(first).and(self.send_in_parts(second));
+            }
+            Ok(()) => &self.counters.alerts_sent,
+            Err(_) => &self.counters.alerts_failed,
+        };
+        counter.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        result
     }
 
     /// Sends a batch, with some attempts.
@@ -236,8 +248,11 @@ impl Sender<'_> {
                     self.authorization = None;
                     return Err(CallError::Status(reply.status).into());
                 }
+                // They may be taken later.
+                status @ (408 | 429) => return Err(CallError::Status(status).into()),
                 status @ 400..=499 => {
-                    let message = reply.body.escape_ascii().to_string();
+                    let shown = &reply.body[..reply.body.len().min(REFUSAL_BYTES_MAX)];
+                    let message = shown.escape_ascii().to_string();
                     return Err(AlertError::Refused { status, message });
                 }
                 status => return Err(CallError::Status(status).into()),

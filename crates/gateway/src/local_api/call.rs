@@ -82,7 +82,7 @@ impl Call<'_> {
         };
         let until = Instant::now() + time;
         let poller = Poller::new()?;
-        let transport = Transport::connect(&address, api.tls.as_ref())?;
+        let transport = Transport::connect(&address, api.tls.as_ref().map(|tls| &tls.client))?;
         poller.add(&transport, 0, Interest::BothEdge)?;
         let mut out = SendBuffer::default();
         out.push(&self.to_bytes(api));

@@ -1,7 +1,9 @@
-//! Keys of bouncers that the local API knows. A key is checked on a thread of its own, and valid for a minute without another
-//! check.
+//! Keys of bouncers that the local API knows. Keys are checked on threads of their own. A valid one is valid for a minute without
+//! another check.
 
-use std::sync::atomic::Ordering;
+use std::fmt;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -22,8 +24,10 @@ const VALID_TIME: Duration = Duration::from_secs(60);
 const INVALID_TIME: Duration = Duration::from_secs(1);
 /// Keys that are valid, or were a short time ago.
 const VALID_MAX: usize = 256;
-/// Other keys that are checked or remembered. Beyond it, another one is invalid.
+/// Other keys that are checked or remembered. While so many are checked, another one is invalid.
 const OTHERS_MAX: usize = 64;
+/// Keys that are checked at the same time.
+const THREADS: usize = 8;
 const KEY_BYTES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,37 +39,62 @@ pub(crate) enum KeyStanding {
 }
 
 /// The keys that were checked.
-#[derive(Debug)]
 pub(super) struct KeyChecks {
     api: LocalApi,
     counters: Arc<LocalApiCounters>,
+    ended: AtomicU64,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+/// Without the keys.
+impl fmt::Debug for KeyChecks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyChecks").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 struct State {
     valid: Vec<ValidKey>,
     others: Vec<OtherKey>,
-    /// Keys for the thread. `None` until the first.
+    /// Keys for the threads. `None` until the first.
     queue: Option<Sender<String>>,
 }
 
-#[derive(Debug)]
 struct ValidKey {
     key: String,
     checked_at: Instant,
     is_checking: bool,
-    /// Threads that wait for the check.
-    waiting: Vec<Waker>,
+    waiting: Waiting,
 }
 
 /// A key that was not valid before.
-#[derive(Debug)]
 struct OtherKey {
     key: String,
     /// When a check found it invalid. `None`: it is being checked.
     invalid_at: Option<Instant>,
-    waiting: Vec<Waker>,
+    waiting: Waiting,
+}
+
+/// Threads that wait for the check of a key, each once.
+#[derive(Default)]
+struct Waiting(Vec<Waker>);
+
+impl Waiting {
+    fn add(&mut self, waker: &Waker) {
+        let fd = |waker: &Waker| waker.as_fd().as_raw_fd();
+        if !self.0.iter().any(|known| fd(known) == fd(waker)) {
+            self.0.push(waker.clone());
+        }
+    }
+
+    /// Called without a lock that these threads take.
+    fn wake(self) {
+        for waker in self.0 {
+            // A thread that has ended waits for nothing.
+            waker.wake().ok();
+        }
+    }
 }
 
 /// Result of a check.
@@ -79,7 +108,11 @@ enum Answer {
 
 impl KeyChecks {
     pub(super) fn new(api: LocalApi, counters: Arc<LocalApiCounters>) -> Self {
-        Self { api, counters, state: Mutex::default() }
+        Self { api, counters, ended: AtomicU64::new(0), state: Mutex::default() }
+    }
+
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Never blocks. Of an unsettled key, `waker` is woken once its check has ended.
@@ -108,12 +141,14 @@ impl KeyChecks {
             let standing = if age < 2 * VALID_TIME {
                 KeyStanding::Valid
             } else {
-                known.waiting.push(waker.clone());
+                known.waiting.add(waker);
                 KeyStanding::Unsettled
             };
             if !std::mem::replace(&mut known.is_checking, true) && !self.enqueue(&mut state, key) {
                 // As after an error of the local API.
-                self.settle(&mut state, key, Answer::Failed, now);
+                let waiting = self.settle(&mut state, key, Answer::Failed, now);
+                drop(state);
+                waiting.wake();
                 return KeyStanding::Valid;
             }
             return standing;
@@ -125,50 +160,66 @@ impl KeyChecks {
             if other.invalid_at.is_some() {
                 return KeyStanding::Invalid;
             }
-            other.waiting.push(waker.clone());
+            other.waiting.add(waker);
             return KeyStanding::Unsettled;
+        }
+        if state.others.len() >= OTHERS_MAX {
+            let oldest = state.others.iter().enumerate();
+            let oldest = oldest.filter_map(|(at, other)| Some((other.invalid_at?, at))).min();
+            if let Some((_, at)) = oldest {
+                state.others.swap_remove(at);
+            }
         }
         if state.others.len() >= OTHERS_MAX || !self.enqueue(&mut state, key) {
             self.counters.keys_refused.fetch_add(1, Ordering::Relaxed);
             return KeyStanding::Invalid;
         }
-        let waiting = vec![waker.clone()];
+        let waiting = Waiting(vec![waker.clone()]);
         state.others.push(OtherKey { key: key.to_owned(), invalid_at: None, waiting });
         KeyStanding::Unsettled
     }
 
-    /// Has a key checked. False if there is no thread for it.
+    /// Has a key checked. False if there is no thread.
     fn enqueue(self: &Arc<Self>, state: &mut State, key: &str) -> bool {
         if state.queue.is_none() {
             let (queue, keys) = mpsc::channel();
-            let checks = Arc::downgrade(self);
-            let (api, counters) = (self.api.clone(), Arc::clone(&self.counters));
-            let run = move || {
-                let settle = |key: &str, answer| {
-                    let Some(checks) = checks.upgrade() else { return };
-                    checks.settle(&mut checks.lock(), key, answer, Instant::now());
-                };
-                check_all(&keys, &api, &counters, settle);
-            };
-            let started = thread::Builder::new().name("api-keys".to_owned()).spawn(run);
-            state.queue = started.is_ok().then_some(queue);
+            let queued = Arc::new((Mutex::new(keys), Mutex::new(RateLimit::new(LOG_INTERVAL))));
+            let started = (0..THREADS).filter(|_| self.start(Arc::clone(&queued)));
+            state.queue = (started.count() > 0).then_some(queue);
         }
         state.queue.as_ref().is_some_and(|queue| queue.send(key.to_owned()).is_ok())
     }
 
-    /// Ends the check of a key.
-    fn settle(&self, state: &mut State, key: &str, answer: Answer, now: Instant) {
-        let mut waiting = Vec::new();
+    /// Starts a thread that checks keys. False if there is none.
+    fn start(self: &Arc<Self>, queued: Arc<(Mutex<Receiver<String>>, Mutex<RateLimit>)>) -> bool {
+        let checks = Arc::downgrade(self);
+        let (api, counters) = (self.api.clone(), Arc::clone(&self.counters));
+        let run = move || {
+            let settle = |key: &str, answer| {
+                let Some(checks) = checks.upgrade() else { return };
+                let waiting = checks.settle(&mut checks.lock(), key, answer, Instant::now());
+                waiting.wake();
+            };
+            let (keys, messages) = &*queued;
+            check_all(keys, messages, &api, &counters, settle);
+        };
+        thread::Builder::new().name("api-keys".to_owned()).spawn(run).is_ok()
+    }
+
+    /// Ends the check of a key. Returns the threads to wake.
+    #[must_use]
+    fn settle(&self, state: &mut State, key: &str, answer: Answer, now: Instant) -> Waiting {
+        let mut waiting = Waiting::default();
         if let Some(at) = state.valid.iter().position(|known| known.key == key) {
             let known = &mut state.valid[at];
-            waiting.append(&mut known.waiting);
+            waiting.0.append(&mut known.waiting.0);
             known.is_checking = false;
             match answer {
                 Answer::Known | Answer::Failed => known.checked_at = now,
                 Answer::Unknown => drop(state.valid.swap_remove(at)),
             }
         } else if let Some(at) = state.others.iter().position(|other| other.key == key) {
-            waiting.append(&mut state.others[at].waiting);
+            waiting.0.append(&mut state.others[at].waiting.0);
             match answer {
                 Answer::Known => {
                     state.others.swap_remove(at);
@@ -176,44 +227,48 @@ impl KeyChecks {
                         let oldest = state.valid.iter().enumerate();
                         let oldest = oldest.min_by_key(|(_, known)| known.checked_at);
                         if let Some((at, _)) = oldest {
-                            waiting.append(&mut state.valid.swap_remove(at).waiting);
+                            waiting.0.append(&mut state.valid.swap_remove(at).waiting.0);
                         }
                     }
                     state.valid.push(ValidKey {
                         key: key.to_owned(),
                         checked_at: now,
                         is_checking: false,
-                        waiting: Vec::new(),
+                        waiting: Waiting::default(),
                     });
                 }
                 Answer::Unknown | Answer::Failed => state.others[at].invalid_at = Some(now),
             }
         }
-        for waker in waiting {
-            // A thread that has ended waits for nothing.
-            waker.wake().ok();
-        }
+        self.ended.fetch_add(1, Ordering::Release);
+        waiting
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn check_all(
-    keys: &Receiver<String>,
+    keys: &Mutex<Receiver<String>>,
+    messages: &Mutex<RateLimit>,
     api: &LocalApi,
     counters: &LocalApiCounters,
     settle: impl Fn(&str, Answer),
 ) {
-    let mut messages = RateLimit::new(LOG_INTERVAL);
-    for key in keys {
+    loop {
+        let received = lock(keys).recv();
+        let Ok(key) = received else { return };
         let answer = check(&key, api);
         let counter = match &answer {
             Ok(true) => &counters.keys_valid,
             Ok(false) => &counters.keys_invalid,
             Err(error) => {
-                if messages.allow(Instant::now()) {
+                if lock(messages).allow(Instant::now()) {
                     log(format_args!(
                         "cannot check the key of a bouncer with the local API of CrowdSec at {}: {error}; keys that were valid remain so, \
                          others are refused (logged once a minute)",
@@ -276,7 +331,7 @@ mod tests {
         let standing =
             |key: &str, after: Duration| checks.standing(key.as_bytes(), start + after, &waker);
         let settle = |key: &str, answer, after| {
-            checks.settle(&mut checks.lock(), key, answer, start + after);
+            checks.settle(&mut checks.lock(), key, answer, start + after).wake();
         };
         let seconds = Duration::from_secs;
         assert_eq!(standing("a", seconds(0)), KeyStanding::Unsettled);
@@ -309,24 +364,44 @@ mod tests {
     fn guesses_are_bounded_and_leave_valid_keys_alone() {
         let (checks, waker, now) = (checks(), Waker::new().unwrap(), Instant::now());
         assert_eq!(checks.standing(b"good", now, &waker), KeyStanding::Unsettled);
-        checks.settle(&mut checks.lock(), "good", Answer::Known, now);
+        checks.settle(&mut checks.lock(), "good", Answer::Known, now).wake();
         let guess = |at: usize| checks.standing(format!("guess{at}").as_bytes(), now, &waker);
         assert!((0..OTHERS_MAX).all(|at| guess(at) == KeyStanding::Unsettled));
         assert_eq!(guess(OTHERS_MAX), KeyStanding::Invalid);
         assert_eq!(checks.counters.keys_refused.load(Ordering::Relaxed), 1);
         assert_eq!(checks.standing(b"good", now, &waker), KeyStanding::Valid);
+        // One that is invalid gives way.
+        checks.settle(&mut checks.lock(), "guess5", Answer::Unknown, now).wake();
+        assert_eq!(guess(OTHERS_MAX), KeyStanding::Unsettled);
+        assert_eq!(guess(OTHERS_MAX + 1), KeyStanding::Invalid);
+        for at in (0..=OTHERS_MAX).filter(|at| *at != 5) {
+            let key = format!("guess{at}");
+            checks.settle(&mut checks.lock(), &key, Answer::Failed, now).wake();
+        }
         for at in 0..2 * VALID_MAX {
             let key = format!("key{at}");
-            checks.settle(
-                &mut checks.lock(),
-                &format!("guess{}", at % OTHERS_MAX),
-                Answer::Failed,
-                now,
-            );
             let later = now + 2 * INVALID_TIME;
             assert_eq!(checks.standing(key.as_bytes(), later, &waker), KeyStanding::Unsettled);
-            checks.settle(&mut checks.lock(), &key, Answer::Known, later);
+            checks.settle(&mut checks.lock(), &key, Answer::Known, later).wake();
         }
         assert_eq!(checks.lock().valid.len(), VALID_MAX);
+    }
+
+    #[test]
+    fn thread_waits_once_for_a_key_until_its_check_has_ended() {
+        let (checks, now) = (checks(), Instant::now());
+        let wakers = [Waker::new().unwrap(), Waker::new().unwrap()];
+        for waker in wakers.iter().chain(&wakers) {
+            assert_eq!(checks.standing(b"a", now, waker), KeyStanding::Unsettled);
+        }
+        assert_eq!(checks.ended(), 0);
+        let waiting = checks.settle(&mut checks.lock(), "a", Answer::Known, now);
+        assert_eq!((waiting.0.len(), checks.ended()), (2, 1));
+        let later = now + 2 * VALID_TIME;
+        for waker in wakers.iter().chain(&wakers) {
+            assert_eq!(checks.standing(b"a", later, waker), KeyStanding::Unsettled);
+        }
+        let waiting = checks.settle(&mut checks.lock(), "a", Answer::Known, later);
+        assert_eq!((waiting.0.len(), checks.ended()), (2, 2));
     }
 }

@@ -7,7 +7,7 @@ mod counters;
 mod keys;
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -61,6 +61,11 @@ impl LocalApi {
         self.keys.standing(key, now, waker)
     }
 
+    /// Number of checks that have ended. It changes before a waker is woken.
+    pub(crate) fn ended_checks(&self) -> u64 {
+        self.keys.ended()
+    }
+
     /// True if alerts are sent.
     pub(crate) fn takes_alerts(&self) -> bool {
         self.config.machine.is_some()
@@ -72,15 +77,11 @@ impl LocalApi {
         if matches!(*alerts, Alerts::Unused) {
             *alerts = self.start().map_or(Alerts::Ended, Alerts::Running);
         }
-        let dropped = match &*alerts {
-            Alerts::Running(running) => {
-                running.queue.try_send(alert).map_err(|error| match error {
-                    TrySendError::Full(_) | TrySendError::Disconnected(_) => {}
-                })
-            }
-            Alerts::Unused | Alerts::Ended => Err(()),
+        let is_queued = match &*alerts {
+            Alerts::Running(running) => running.queue.try_send(alert).is_ok(),
+            Alerts::Unused | Alerts::Ended => false,
         };
-        if dropped.is_err() {
+        if !is_queued {
             self.counters.alerts_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -18,9 +18,11 @@ use crate::log;
 
 impl Worker {
     pub(super) fn process_commands(&mut self) -> io::Result<()> {
+        let mut is_reloaded = false;
         for command in self.commands.take()? {
             match command {
                 Command::Reload { generation, added } => {
+                    is_reloaded = true;
                     for listener in self.reload(&generation, added)? {
                         self.close_listener(listener)?;
                     }
@@ -41,6 +43,18 @@ impl Worker {
                 self.continue_turn(key, next);
             }
         }
+        let api = &self.shared.upstreams.current_config().local_api;
+        let ended = api.as_ref().map_or(0, |api| api.ended_checks());
+        // Most wakes are for something else.
+        let has_news = std::mem::replace(&mut self.shared.ended_checks, ended) != ended;
+        if is_reloaded || has_news {
+            self.retry_heads();
+        }
+        Ok(())
+    }
+
+    /// Handles heads again that wait for keys. Those whose keys are still being checked wait on.
+    fn retry_heads(&mut self) {
         for client in std::mem::take(&mut self.shared.awaiting_keys) {
             if self.is_connected(client)
                 && matches!(self.exchanges[client.key].stage, Stage::AwaitKey)
@@ -49,7 +63,6 @@ impl Worker {
                 self.continue_turn(client.key, next);
             }
         }
-        Ok(())
     }
 
     /// Switches to another configuration. Active transactions finish under the one that they began with. Returns the

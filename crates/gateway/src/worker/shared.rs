@@ -48,6 +48,8 @@ pub(super) struct Shared {
     pub(super) spoe_log: RateLimit,
     /// Clients whose heads wait for the check of a key.
     pub(super) awaiting_keys: Vec<ExchangeId>,
+    /// Checks of keys that had ended when these heads were last handled.
+    pub(super) ended_checks: u64,
     pub(super) proxy_log: RateLimit,
     bug_log: RateLimit,
     serial: Serial,
@@ -83,6 +85,7 @@ impl Shared {
             websocket_log: RateLimit::new(LOG_INTERVAL),
             spoe_log: RateLimit::new(LOG_INTERVAL),
             awaiting_keys: Vec::new(),
+            ended_checks: 0,
             proxy_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),
             serial: Serial::default(),

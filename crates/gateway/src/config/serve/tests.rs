@@ -113,6 +113,26 @@ fn listeners_that_give_verdicts_need_an_address_a_description_and_rules() {
 }
 
 #[test]
+fn local_api_is_the_same_while_its_authorities_are() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.conf"), "SecAction \"id:1,pass\"").unwrap();
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/certificates");
+    let parse = |certificate: &str, host: &str| {
+        std::fs::copy(certificates.join(certificate), folder.path().join("ca.pem")).unwrap();
+        let text = format!(
+            "listeners: [{{ appsec: '127.0.0.1:1' }}]\nwaf: {{ rules: [a.conf] }}\n\
+             local_api: {{ url: 'https://{host}', ca: ca.pem }}\n"
+        );
+        Config::parse_serve(&text, &folder.path().join("w.yaml")).unwrap().local_api.unwrap()
+    };
+    let first = parse("ca.pem", "a.example");
+    assert_eq!(first, parse("ca.pem", "a.example"));
+    assert_ne!(first, parse("ca.pem", "b.example"));
+    assert_ne!(first, parse("backend.pem", "a.example"));
+}
+
+#[test]
 fn configurations_of_crowdsec_are_read_but_for_hooks() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

@@ -12,7 +12,7 @@ use super::appsec::parse;
 use super::scalars::duration;
 use super::tls::HTTP1;
 use crate::config::file::LocalApiFile;
-use crate::config::serve::{ApiAddress, LocalApi, Machine};
+use crate::config::serve::{ApiAddress, ApiTls, LocalApi, Machine};
 use crate::resolve::HostName;
 
 /// As of CrowdSec.
@@ -82,24 +82,29 @@ fn tls(
     file: &Located<LocalApiFile>,
     url: &Url,
     ca: Option<PathBuf>,
-) -> Result<TlsClient, InvalidValue> {
+) -> Result<ApiTls, InvalidValue> {
     let name = match &url.address {
         ApiAddress::Name(name) => name.host.trim_end_matches('.').to_owned(),
         ApiAddress::Known(Address::Tcp(address)) => address.ip().to_string(),
         ApiAddress::Known(Address::Unix(_)) => "localhost".to_owned(),
     };
     let options = ClientOptions {
-        trust: &ca.map_or(Trust::System, Trust::File),
+        trust: &ca.clone().map_or(Trust::System, Trust::File),
         name: &name,
         identity: None,
         version: None,
         resume: true,
         protocols: &[HTTP1],
     };
-    TlsClient::new(&options).map_err(|error| {
+    let client = TlsClient::new(&options).map_err(|error| {
         InvalidValue::at(file, format!("cannot use TLS with the local API: {error}"))
             .with_source(error)
-    })
+    })?;
+    let ca = ca.map(std::fs::read).transpose().map_err(|error| {
+        InvalidValue::at(file, format!("cannot read the authorities of the local API: {error}"))
+            .with_source(error)
+    })?;
+    Ok(ApiTls { client, ca })
 }
 
 struct Url {

@@ -1,7 +1,8 @@
 //! CrowdSec's local API, with a server of the test in its place.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -10,7 +11,7 @@ use tollgate_gateway::Config;
 use super::appsec::{ALLOW, BAN, UNKNOWN_KEY, ask};
 use super::{RULES, Scene, read};
 use crate::support::http2::Http2Peer;
-use crate::support::{Backend, Peer, TestGateway, closed_port, expect_closed_to_new};
+use crate::support::{Backend, Peer, TestGateway, closed_port};
 
 const LISTENER: &str = "appsec: '127.0.0.1:0', keys: [secret]";
 const VALID: &str = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n";
@@ -18,6 +19,7 @@ const INVALID: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 30\r\n\r\n";
 const LOGGED_IN: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
                          1c\r\n{\"code\":200,\"token\":\"t0ken\"}\r\n0\r\n\r\n";
 const CREATED: &str = "HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\n[\"1\"]";
+const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
 /// A request with a key that is not in the configuration.
 fn with_key(key: &str, uri: &str) -> String {
@@ -82,8 +84,13 @@ fn requests_over_http2_wait_for_keys_with_their_bodies() {
         client.request(stream, false, &head);
         client.data(stream, true, b"q=attack");
     }
-    check_of(&api, "known").send(VALID);
-    check_of(&api, "guess").send(INVALID);
+    // They are checked at the same time.
+    for mut check in [api.accept(), api.accept()] {
+        let head = check.head().unwrap();
+        let is_known = head.contains("\r\nX-Api-Key: known\r\n");
+        assert!(is_known || head.contains("\r\nX-Api-Key: guess\r\n"), "{head}");
+        check.send(if is_known { VALID } else { INVALID });
+    }
     for (stream, _, body) in keys {
         let response = client.response(stream);
         let (head, found) = response.text();
@@ -95,10 +102,10 @@ fn requests_over_http2_wait_for_keys_with_their_bodies() {
 #[test]
 fn key_without_a_check_is_refused() {
     let api = Backend::start();
-    let scene = Scene::start(LISTENER, &settings(&api, "50ms"));
+    let scene = Scene::start(LISTENER, &settings(&api, "1h"));
     for (key, answer) in [
         ("invalid", INVALID),
-        ("failed", "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"),
+        ("failed", FAILED),
         ("malformed", "HTTP/1.1 abc\r\n\r\n"),
         ("early-end", "HTTP/1.1 200"),
     ] {
@@ -111,14 +118,16 @@ fn key_without_a_check_is_refused() {
         client.send(ask("GET", "/a", ""));
         client.expect_dated(ALLOW);
     }
+    let failed = "local_api_keys_total{result=\"failed\"}";
+    assert_eq!(scene.gateway.metric(failed), 3);
+    assert_eq!(scene.gateway.metric("local_api_keys_total{result=\"invalid\"}"), 1);
     // It accepts, and never responds.
+    let scene = Scene::start(LISTENER, &settings(&api, "50ms"));
     let mut client = scene.gateway.client();
     client.send(with_key("silent", "/a"));
-    let _silent = check_of(&api, "silent");
+    let _silent = api.accept();
     client.expect_dated(UNKNOWN_KEY);
-    let failed = scene.gateway.metric("local_api_keys_total{result=\"failed\"}");
-    assert_eq!(failed, 4);
-    assert_eq!(scene.gateway.metric("local_api_keys_total{result=\"invalid\"}"), 1);
+    assert_eq!(scene.gateway.metric(failed), 1);
     let down = format!("local_api: {{ url: 'http://{}' }}\n", closed_port());
     let scene = Scene::start(LISTENER, &down);
     scene.expect(&[(&with_key("any", "/a"), UNKNOWN_KEY), (&ask("GET", "/a", ""), ALLOW)]);
@@ -137,6 +146,31 @@ fn valid_key_survives_a_reload_without_the_local_api() {
     drop(api);
     scene.gateway.reload(read(&scene.folder, listener, &settings));
     scene.expect(&[(&with_key("new", "/a?q=attack"), BAN)]);
+}
+
+#[test]
+fn several_keys_are_checked_at_the_same_time() {
+    let api = Backend::start();
+    let scene = Scene::start(LISTENER, &settings(&api, "1h"));
+    let mut first = scene.gateway.client();
+    first.send(with_key("first", "/a"));
+    let _unanswered = check_of(&api, "first");
+    let mut second = scene.gateway.client();
+    second.send(with_key("second", "/a"));
+    check_of(&api, "second").send(VALID);
+    second.expect_dated(ALLOW);
+}
+
+#[test]
+fn reload_has_waiting_keys_checked_with_the_new_local_api() {
+    let (old, new) = (Backend::start(), Backend::start());
+    let scene = Scene::start(LISTENER, &settings(&old, "1h"));
+    let mut client = scene.gateway.client();
+    client.send(with_key("new", "/a"));
+    let _unanswered = check_of(&old, "new");
+    scene.gateway.reload(read(&scene.folder, LISTENER, &settings(&new, "1h")));
+    check_of(&new, "new").send(VALID);
+    client.expect_dated(ALLOW);
 }
 
 #[test]
@@ -234,16 +268,68 @@ fn blocked_requests_raise_alerts_without_their_values() {
 }
 
 #[test]
+fn texts_of_alerts_are_cut_and_names_that_match_are_left_out() {
+    let (api, folder, config) = alert_config();
+    let rules = r#"
+SecRule ARGS "@contains attack" "id:1,phase:1,pass,log,msg:'Long'"
+SecRule ARGS_NAMES "@contains token" "id:2,phase:1,deny,log,msg:'Name'"
+"#;
+    std::fs::write(folder.path().join("rules.conf"), rules).unwrap();
+    drop(config);
+    let config = read(&folder, LISTENER, "local_api: { credentials: credentials.yaml }\n");
+    let scene = Scene { gateway: TestGateway::start(&config), folder };
+    let name = "%C3%A4".repeat(600);
+    let uri = format!("/{}?token-secret=1&{name}=attack", "a".repeat(600));
+    scene.expect(&[(&ask("GET", &uri, ""), BAN)]);
+    log_in(&api);
+    let alerts = take_alerts(&api, CREATED);
+    let meta = |event: usize, at: usize| alerts[0]["events"][event]["meta"][at]["value"].clone();
+    assert_eq!(meta(0, 3), format!("/{}", "a".repeat(511)));
+    // A character is whole.
+    assert_eq!(meta(0, 4), format!("ARGS:{}", "\u{e4}".repeat(253)));
+    assert_eq!(meta(1, 4), "ARGS_NAMES");
+    assert!(!alerts[0].to_string().contains("token-secret"));
+}
+
+#[test]
 fn alerts_are_sent_again_after_an_error_and_dropped_if_they_are_refused() {
     let (api, scene) = with_alerts();
     scene.expect(&[(&ask("DELETE", "/a", ""), BAN)]);
     log_in(&api);
-    take_alerts(&api, "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
+    take_alerts(&api, FAILED);
     take_alerts(&api, CREATED);
     scene.gateway.expect_metric("local_api_alerts_total{result=\"sent\"}", 1);
     scene.expect(&[(&ask("DELETE", "/a", ""), BAN)]);
     take_alerts(&api, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno");
     scene.gateway.expect_metric("local_api_alerts_total{result=\"failed\"}", 1);
+}
+
+#[test]
+fn alert_that_is_refused_loses_no_others() {
+    let (api, scene) = with_alerts();
+    scene.expect(&[(&ask("DELETE", "/first", ""), BAN)]);
+    log_in(&api);
+    // It is sent again.
+    take_alerts(&api, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n");
+    let uris = ["/a", "/b", "/c"];
+    for uri in uris {
+        scene.expect(&[(&ask("DELETE", uri, ""), BAN)]);
+    }
+    assert_eq!(take_alerts(&api, CREATED).len(), 1);
+    let uri_of = |alert: &Value| alert["events"][0]["meta"][3]["value"].clone();
+    let refused = "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno";
+    for (expected, answer) in [
+        (&uris[..], refused),
+        (&uris[..1], CREATED),
+        (&uris[1..], refused),
+        (&uris[1..2], refused),
+        (&uris[2..], CREATED),
+    ] {
+        let alerts = take_alerts(&api, answer);
+        assert_eq!(alerts.iter().map(uri_of).collect::<Vec<_>>(), expected);
+    }
+    scene.gateway.expect_metric("local_api_alerts_total{result=\"sent\"}", 3);
+    assert_eq!(scene.gateway.metric("local_api_alerts_total{result=\"failed\"}"), 1);
 }
 
 #[test]
@@ -269,19 +355,25 @@ fn alerts_that_are_left_are_sent_at_the_end() {
     let config = Config { admin: None, ..config };
     let scene = Scene { gateway: TestGateway::start(&config), folder };
     scene.expect(&[(&ask("DELETE", "/a", ""), BAN), (&ask("DELETE", "/b", ""), BAN)]);
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let address = scene.gateway.address().clone();
+    let (taken, is_ending) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, accepts) = (Arc::clone(&taken), Arc::clone(&is_ending));
+    let (failures, failed) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nothing else keeps the gateway then.
-        expect_closed_to_new(&address);
         log_in(&api);
         loop {
             let (mut peer, _, body) = request_of(&api);
-            counted.fetch_add(body.as_array().unwrap().len(), Ordering::Release);
-            peer.send(CREATED);
+            if accepts.load(Ordering::Acquire) {
+                counted.fetch_add(body.as_array().unwrap().len(), Ordering::Release);
+                peer.send(CREATED);
+            } else {
+                peer.send(FAILED);
+                failures.send(()).unwrap();
+            }
         }
     });
+    // The next attempt would follow after a pause.
+    failed.recv().unwrap();
+    is_ending.store(true, Ordering::Release);
     scene.gateway.drain();
     scene.gateway.join();
     assert_eq!(taken.load(Ordering::Acquire), 2);
