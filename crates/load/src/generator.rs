@@ -174,18 +174,18 @@ impl Generator {
         self.close_window();
         let joined: Vec<_> = self.threads.drain(..).map(|thread| thread.handle.join()).collect();
         let mut summary = Summary::default();
-        let mut windows = Vec::new();
+        let mut ends = Vec::new();
         for (thread, result) in joined.into_iter().enumerate() {
             // A panic is a defect of this crate and continues in the thread of the caller.
             let result = result.unwrap_or_else(|panic| resume_unwind(panic));
             let action = "send the load";
             let ended = result.map_err(|source| Error::Thread { thread, action, source })?;
-            windows.extend(ended.window);
+            ends.extend(ended.window.map(|(_, closed_at)| closed_at));
             summary.merge(ended.summary);
         }
-        let opened_at = windows.iter().map(|(opened_at, _)| *opened_at).min();
-        let closed_at = windows.iter().map(|(_, closed_at)| *closed_at).max();
-        if let (Some(opened_at), Some(closed_at)) = (opened_at, closed_at) {
+        let closed_at = ends.into_iter().max();
+        // A schedule does not wait for threads that start late.
+        if let (Some(opened_at), Some(closed_at)) = (self.window_start(), closed_at) {
             summary.window = closed_at - opened_at;
             summary.opened_at = Some(opened_at);
         }
