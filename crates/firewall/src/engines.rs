@@ -1,13 +1,13 @@
 //! State of a thread: caches and transactions for the rule sets that it runs, and which transactions it inspects.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tollgate_waf::{Collections, Next, Transaction, Worker};
 
+use crate::fault::guard;
 use crate::rules::Rules;
 
 /// Transactions kept per rule set and thread, so that their memory is reused. A new one for each request would cost some
@@ -79,7 +79,7 @@ pub fn serve<J>(
 ) {
     let mut engines = Engines::default();
     for mut job in jobs {
-        let next = catch_unwind(AssertUnwindSafe(|| run(&mut engines, &mut job))).ok();
+        let next = guard(|| run(&mut engines, &mut job));
         if next.is_none() {
             // The panic may have left anything there.
             engines = Engines::default();

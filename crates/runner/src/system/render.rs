@@ -49,7 +49,7 @@ pub struct Rendered {
     pub referenced: BTreeMap<PathBuf, String>,
 }
 
-/// What a started process must do before the next one starts.
+/// Condition for the start of the next process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Awaited {
     Nothing,
@@ -64,7 +64,7 @@ pub struct RenderedProcess {
     pub command: Vec<String>,
     /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// What the start of the next process waits for.
+    /// Condition for the start of the next process.
     pub awaited: Awaited,
     /// Library that it must have loaded when the system is ready.
     pub loads: Option<PathBuf>,

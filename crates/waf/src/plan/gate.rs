@@ -217,8 +217,8 @@ impl Gate {
         (is_gated && !self.idle[test]).then(|| self.candidates[test].as_slice())
     }
 
-    /// Position in an entry that a test visits before which no match of its operator begins; `None` if there is no match
-    /// at all.
+    /// Position in an entry that a test visits before which its operator cannot match; `None` if it cannot match at
+    /// all.
     pub(crate) fn first_match(&self, test: usize, entry: u32) -> Option<usize> {
         if self.tests[test] != TestGate::Visited || self.idle[test] {
             return Some(0);

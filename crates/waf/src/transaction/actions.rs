@@ -35,7 +35,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Sets a TX variable to a text; false if there is no room for it.
+    /// Sets a TX variable to a text; false if it does not fit into the limit.
     pub(super) fn write(&mut self, slot: u32, text: &[u8]) -> bool {
         let is_written = self.state.store.set(slot, text).is_ok();
         if !is_written {

@@ -158,7 +158,7 @@ impl Store {
         if let Some(old) = values.get_mut(name) {
             reserve(&mut self.size, old.len(), value.len())?;
             old.clear();
-            // What is counted is the length.
+            // `size` counts lengths, not capacities.
             old.shrink_to(value.len().max(NAMED_SIZE));
             old.extend_from_slice(value);
         } else {

@@ -154,7 +154,7 @@ pub(super) struct RouteFile {
     /// Changes to response headers. Those of `set` are also in the responses of `respond` and `redirect`.
     pub(super) response_headers: Option<HeaderEditsFile>,
     /// Compresses bodies of responses for clients that accept it; `{}` uses the defaults. Not for pages that have a secret, such as a
-    /// token against forged requests, beside text of the request: the length would tell it (BREACH). Default: none.
+    /// token against forged requests, beside text of the request: the length would reveal it (BREACH). Default: none.
     pub(super) compression: Option<Located<CompressionFile>>,
     /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
     pub(super) timeouts: Option<RequestTimeoutsFile>,
