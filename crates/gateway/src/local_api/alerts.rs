@@ -158,7 +158,7 @@ pub(super) struct Sender<'a> {
     pub(super) api: &'a LocalApi,
     pub(super) machine: &'a Machine,
     pub(super) counters: &'a LocalApiCounters,
-    /// Ends with the gateway: no attempt is repeated.
+    /// Ends with the gateway. An attempt that begins later is not repeated.
     pub(super) end: &'a Receiver<()>,
     /// Value of `Authorization`.
     pub(super) authorization: Option<String>,
@@ -209,14 +209,15 @@ impl Sender<'_> {
         result
     }
 
-    /// Sends a batch, with some attempts.
+    /// Sends a batch, with some attempts, of which one at most begins after the end.
     fn send(&mut self, batch: &[Alert]) -> Result<(), AlertError> {
         let messages: Vec<AlertMessage<'_>> = batch.iter().map(AlertMessage::of).collect();
         let body = to_json(0, &messages);
         for pause in PAUSES {
+            let is_last = self.has_ended();
             match self.attempt(&body) {
                 Err(error @ AlertError::Refused { .. }) => return Err(error),
-                Err(_) if !self.has_ended() => {}
+                Err(_) if !is_last => {}
                 result => return result,
             }
             if self.end.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {

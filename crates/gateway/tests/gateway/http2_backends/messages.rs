@@ -303,13 +303,23 @@ fn upgrades_are_not_forwarded() {
 fn requests_of_one_http2_client_are_answered_in_any_order() {
     let (gateway, backend) = scene_with(|config| config.listeners[0].http2 = true);
     let mut client = Http2Peer::connect(gateway.address());
-    for stream in [1, 3, 5] {
-        client.request(stream, true, GET_FIELDS);
+    for (stream, path) in [(1, "/1"), (3, "/3"), (5, "/5")] {
+        let fields =
+            [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)];
+        client.request(stream, true, &fields);
     }
     let mut upstream = accept(&backend, &[]);
-    for stream in [5, 1, 3] {
-        upstream.head(stream);
-        upstream.respond(stream, OK, Some("hi"));
+    // A request that arrives together with the settings of the backend may precede those that wait for them.
+    let mut forwarded = [1, 3, 5].map(|stream| {
+        let head = upstream.head(stream);
+        let path =
+            pairs(&head).into_iter().find_map(|(name, value)| (name == ":path").then_some(value));
+        (path.unwrap()[1..].parse().unwrap(), stream)
+    });
+    forwarded.sort_unstable();
+    let [first, second, third] = forwarded;
+    for (stream, forwarded) in [third, first, second] {
+        upstream.respond(forwarded, OK, Some("hi"));
         assert_eq!(client.response(stream).text(), ("200", "hi"));
     }
 }
