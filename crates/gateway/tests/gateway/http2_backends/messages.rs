@@ -3,8 +3,7 @@
 use super::{OK, OK_TEXT, accept, client, pairs, scene, scene_with};
 use crate::support::GET;
 use crate::support::http2::{
-    END_HEADERS, END_STREAM, GET_FIELDS, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, WINDOW_UPDATE,
-    block,
+    END_HEADERS, END_STREAM, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, WINDOW_UPDATE, block,
 };
 
 #[test]
