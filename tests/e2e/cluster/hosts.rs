@@ -17,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Limit of waits for conditions, far above what they take on an idle machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Waits for a condition of hosts or of Slurm. Looking at them takes milliseconds of CPU time, so it looks rarely.
 pub(super) fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
