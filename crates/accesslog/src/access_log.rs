@@ -64,6 +64,7 @@ pub struct LoggedRequest {
     referer: Option<Box<[u8]>>,
     agent: Option<Box<[u8]>>,
     id: Option<Box<str>>,
+    user: Option<Box<str>>,
 }
 
 /// One line of an access log: a request and its response.
@@ -371,12 +372,18 @@ impl LoggedRequest {
             referer: header("Referer"),
             agent: header("User-Agent"),
             id: None,
+            user: None,
         }
     }
 
     /// Sets the identifier that a backend gets, too.
     pub fn set_id(&mut self, id: &str) {
         self.id = Some(id.into());
+    }
+
+    /// Sets the user whose password was checked.
+    pub fn set_user(&mut self, user: Box<str>) {
+        self.user = Some(user);
     }
 
     /// The request line of an invalid head, behind empty lines; `None` if it is incomplete or invalid too.
@@ -397,7 +404,8 @@ impl LoggedRequest {
             return None;
         }
         let (method, target) = (method.into(), target.into());
-        Some(Self { method, target, version, host: None, referer: None, agent: None, id: None })
+        let (host, referer, agent, id, user) = (None, None, None, None, None);
+        Some(Self { method, target, version, host, referer, agent, id, user })
     }
 
     /// A request over HTTP/2. `header` returns the first header of a name in lower case.
@@ -415,6 +423,7 @@ impl LoggedRequest {
             referer: header(b"referer").map(Box::from),
             agent: header(b"user-agent").map(Box::from),
             id: None,
+            user: None,
         }
     }
 }
@@ -431,7 +440,16 @@ impl Entry<'_> {
     }
 
     fn write_combined(&self, lines: &mut Vec<u8>, time: &str) {
-        push_all(lines, &[self.peer.as_bytes(), b" - - [", time.as_bytes(), b"] \""]);
+        push_all(lines, &[self.peer.as_bytes(), b" - "]);
+        match self.request.and_then(|request| request.user.as_deref()) {
+            // The field ends at a space.
+            Some(user) => user.split(' ').enumerate().for_each(|(at, word)| {
+                lines.extend_from_slice(if at == 0 { b"" } else { b"\\x20" });
+                push_escaped(lines, word.as_bytes());
+            }),
+            None => lines.push(b'-'),
+        }
+        push_all(lines, &[b" [", time.as_bytes(), b"] \""]);
         if let Some(request) = self.request {
             push_escaped(lines, &request.method);
             lines.push(b' ');
@@ -481,6 +499,9 @@ impl Serialize for JsonEntry<'_> {
             json.serialize_entry("agent", &request.agent.as_deref().map(ClientText))?;
             if let Some(id) = &request.id {
                 json.serialize_entry("request_id", id)?;
+            }
+            if let Some(user) = &request.user {
+                json.serialize_entry("user", user)?;
             }
         }
         json.serialize_entry("status", &entry.status)?;

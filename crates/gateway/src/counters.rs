@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_accesslog::Counter;
 use tollgate_admin::DURATION_BOUNDS_US;
 
+use crate::checks::CheckCounters;
 use crate::compression::Encoders;
 use crate::config::{Address, Config};
 use crate::connect_error::{LOCAL_RESOURCES, LocalResource};
@@ -349,6 +350,7 @@ pub(crate) struct Counters {
     /// Clients of routes that limit them.
     pub(crate) limiter: Limiter,
     pub(crate) encoders: Encoders,
+    pub(crate) passwords: Arc<CheckCounters>,
     /// Of listeners with TLS, by address and thread. Locked as `pools`.
     handshakes: Mutex<BTreeMap<(String, usize), Arc<HandshakeCounters>>>,
     /// Locked by readers and on reload, never on the data path.
@@ -373,6 +375,7 @@ impl Counters {
             waiting: Waiting::default(),
             limiter: Limiter::default(),
             encoders: Encoders::default(),
+            passwords: Arc::default(),
             handshakes,
             pools,
         }

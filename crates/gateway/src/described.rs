@@ -6,9 +6,9 @@ use std::str;
 
 use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead, Version};
 
+use crate::checks::Standing;
 use crate::config::{ApiKeys, Description, ForwardAuth};
 use crate::firewall::InspectedHead;
-use crate::local_api::KeyStanding;
 use crate::local_response::{LocalResponse, Reason};
 
 /// The request of a client, but for its head, which is in a buffer.
@@ -61,7 +61,7 @@ impl Described {
         head: &RequestHead<'_>,
         peer: Option<IpAddr>,
         description: &Description,
-        standing: impl FnOnce(&[u8]) -> KeyStanding,
+        standing: impl FnOnce(&[u8]) -> Standing,
         list: &mut Vec<u8>,
     ) -> Result<Self, InvalidDescription> {
         list.clear();
@@ -130,7 +130,7 @@ impl Described {
     fn by_bouncer(
         head: &RequestHead<'_>,
         keys: &ApiKeys,
-        standing: impl FnOnce(&[u8]) -> KeyStanding,
+        standing: impl FnOnce(&[u8]) -> Standing,
         list: &mut Vec<u8>,
     ) -> Result<Self, InvalidDescription> {
         let [mut key, mut ip, mut uri, mut verb, mut host, mut agent, mut version] = [None; 7];
@@ -151,11 +151,11 @@ impl Described {
             }
         }
         let key = key.unwrap_or_default();
-        let standing = if keys.contain(key) { KeyStanding::Valid } else { standing(key) };
+        let standing = if keys.contain(key) { Standing::Valid } else { standing(key) };
         match standing {
-            KeyStanding::Valid => {}
-            KeyStanding::Invalid => return Err(InvalidDescription::UnknownKey),
-            KeyStanding::Unsettled => return Err(InvalidDescription::UnsettledKey),
+            Standing::Valid => {}
+            Standing::Invalid | Standing::Refused => return Err(InvalidDescription::UnknownKey),
+            Standing::Unsettled => return Err(InvalidDescription::UnsettledKey),
         }
         // An empty header is as a missing one.
         for part in [&mut ip, &mut uri, &mut verb, &mut host, &mut agent] {
@@ -237,7 +237,7 @@ mod tests {
         let description = Description::ForwardAuth(proxy.headers());
         let mut list = b"rest".to_vec();
         let described =
-            Described::of(&head, None, &description, |_| KeyStanding::Invalid, &mut list).ok()?;
+            Described::of(&head, None, &description, |_| Standing::Invalid, &mut list).ok()?;
         let InspectedHead { method, target, protocol, headers, .. } = described.head(&list);
         let shown = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let lines = headers.iter().map(|(name, value)| format!("{name}: {}\n", shown(value)));

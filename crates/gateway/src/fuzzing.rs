@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tollgate_http1::parse_request_head;
 use tollgate_net::Events;
 
+use crate::checks::Standing;
 use crate::command::CommandQueue;
 use crate::config::{
     Address, ApiKeys, AskingProxy, Config, Description, Forwarded, Listener, Protocol, Trust,
@@ -21,7 +22,6 @@ use crate::described::Described;
 use crate::firewall::InspectedHead;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
-use crate::local_api::KeyStanding;
 use crate::worker::Worker;
 
 /// More turns than this are an endless loop.
@@ -126,8 +126,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust: Trust::Nobody };
         let counters = Arc::new(Counters::new(1));
         let (logs, now) = (Logs::default(), Instant::now());
-        let generation =
-            Arc::new(ConfigGeneration::new(config, logs, &counters.firewall, None, now));
+        let generation = Arc::new(ConfigGeneration::new(config, logs, &counters, None, now));
         counters.add_generation(Arc::clone(&generation.counters));
         let commands = Arc::new(CommandQueue::new()?);
         let worker = Worker::new(vec![listener], generation, counters, commands, 0)?;
@@ -300,7 +299,7 @@ pub fn describe(bytes: &[u8]) -> Option<[Option<DescribedHead>; 2]> {
     Some([by_nginx, by_bouncer].map(|description| {
         let mut list = Vec::new();
         let described =
-            Described::of(&head, None, &description, |_| KeyStanding::Invalid, &mut list).ok()?;
+            Described::of(&head, None, &description, |_| Standing::Invalid, &mut list).ok()?;
         let InspectedHead { method, target, headers, .. } = described.head(&list);
         let headers = headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec()));
         Some(DescribedHead {

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use tollgate_accesslog::LogFile;
 
+use crate::basic_auth::PasswordChecks;
 use crate::cluster::PoolHealth;
 use crate::config::{Config, Pool};
-use crate::counters::GenerationCounters;
-use crate::firewall::{AuditFile, Firewall, FirewallCounters};
+use crate::counters::{Counters, GenerationCounters};
+use crate::firewall::{AuditFile, Firewall};
 use crate::local_api::LocalApi;
 use crate::router::Router;
 
@@ -27,6 +28,8 @@ pub(crate) struct ConfigGeneration {
     pub(crate) local_api: Option<Arc<LocalApi>>,
     /// One per route; `None`: nothing is inspected.
     pub(crate) firewalls: Vec<Option<Arc<Firewall>>>,
+    /// One per route; `None`: no password is asked for. Those of the same users are the same, across reloads, too.
+    pub(crate) passwords: Vec<Option<Arc<PasswordChecks>>>,
 }
 
 /// The open logs of a configuration.
@@ -42,7 +45,7 @@ impl ConfigGeneration {
     pub(crate) fn new(
         config: Config,
         logs: Logs,
-        firewall: &FirewallCounters,
+        all_counters: &Counters,
         old: Option<&Self>,
         now: Instant,
     ) -> Self {
@@ -67,6 +70,7 @@ impl ConfigGeneration {
             })
             .collect();
         let counters = Arc::new(GenerationCounters::new(&config));
+        let firewall = &all_counters.firewall;
         let local_api = config.local_api.as_ref().map(|settings| {
             let of_old = old.and_then(|old| old.local_api.as_ref());
             of_old.filter(|old| old.config == *settings).map_or_else(
@@ -74,6 +78,18 @@ impl ConfigGeneration {
                 Arc::clone,
             )
         });
+        let mut known: Vec<Arc<PasswordChecks>> =
+            old.iter().flat_map(|old| old.passwords.iter().flatten()).map(Arc::clone).collect();
+        let passwords = config.routes.iter().map(|route| {
+            let users = &route.basic_auth()?.users;
+            let found = known.iter().find(|checks| checks.users == *users).map(Arc::clone);
+            Some(found.unwrap_or_else(|| {
+                let checks = Arc::new(PasswordChecks::new(users, &all_counters.passwords));
+                known.push(Arc::clone(&checks));
+                checks
+            }))
+        });
+        let passwords = passwords.collect();
         let settings = config.audit_log.clone().map(Arc::new);
         Self {
             router: Router::new(&config.routes, config.requests.path),
@@ -85,8 +101,17 @@ impl ConfigGeneration {
                 .map(|(settings, file)| AuditFile { file, settings }),
             firewalls: Firewall::of_routes(&config, firewall, local_api.as_ref()),
             local_api,
+            passwords,
             config,
         }
+    }
+
+    /// Number of checks of credentials that have ended. It changes before the threads that wait are woken.
+    pub(crate) fn ended_checks(&self) -> u64 {
+        let of_keys = self.local_api.as_ref().map_or(0, |api| api.ended_checks());
+        let of_passwords =
+            self.passwords.iter().flatten().map(|passwords| passwords.checks.ended());
+        of_keys + of_passwords.sum::<u64>()
     }
 
     pub(crate) fn logs(&self) -> Logs {
@@ -130,8 +155,7 @@ mod tests {
         old: Option<&ConfigGeneration>,
         now: Instant,
     ) -> ConfigGeneration {
-        let counters = FirewallCounters::default();
-        ConfigGeneration::new(config, Logs::default(), &counters, old, now)
+        ConfigGeneration::new(config, Logs::default(), &Counters::new(1), old, now)
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! addresses and its own connections to the backends.
 
 mod admin;
+mod basic_auth;
 mod body;
+mod checks;
 mod cluster;
 mod command;
 mod compression;

@@ -67,6 +67,19 @@ impl Limiter {
         passed
     }
 
+    /// Counts a request again that has entered and left: its rate is paid for.
+    pub(crate) fn enter_again(
+        &self,
+        limits: &ClientLimits,
+        client: IpAddr,
+    ) -> Result<(), Exceeded> {
+        let key = ClientKey { limits: limits.id, network: network(client) };
+        let mut clients = self.lock();
+        let active = clients.active_below(key, limits)?;
+        clients.active.insert(key, active + 1);
+        Ok(())
+    }
+
     /// Counts the end of a request that has passed.
     pub(crate) fn leave(&self, limits: &ClientLimits, client: IpAddr) {
         let key = ClientKey { limits: limits.id, network: network(client) };
@@ -100,11 +113,9 @@ impl Clients {
         limits: &ClientLimits,
         now: Instant,
     ) -> Result<(), Exceeded> {
+        let active = self.active_below(key, limits);
         let paid_at = self.paid_at.get_or_insert_mut(key, || now);
-        let active = self.active.get(&key).copied().unwrap_or_default();
-        if limits.concurrent.is_some_and(|max| active >= max.get()) {
-            return Err(Exceeded { retry_after: None });
-        }
+        let active = active?;
         if let Some(Rate { interval, burst }) = limits.rate {
             let ahead_at = (*paid_at).max(now) + interval;
             let ahead = ahead_at - now;
@@ -116,6 +127,15 @@ impl Clients {
         }
         self.active.insert(key, active + 1);
         Ok(())
+    }
+
+    /// Open requests of a client that may have another one.
+    fn active_below(&self, key: ClientKey, limits: &ClientLimits) -> Result<u32, Exceeded> {
+        let active = self.active.get(&key).copied().unwrap_or_default();
+        if limits.concurrent.is_some_and(|max| active >= max.get()) {
+            return Err(Exceeded { retry_after: None });
+        }
+        Ok(active)
     }
 }
 

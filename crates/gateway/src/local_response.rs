@@ -9,6 +9,8 @@ use std::time::Duration;
 use tollgate_firewall::config::Page;
 use tollgate_http1::{ParseError, RequestHead, Version, reason_phrase};
 
+use crate::basic_auth::challenge;
+use crate::config::BasicAuth;
 use crate::headers::{HeadWriter, MessageForm, Persistence, push_header};
 
 /// A response that does not come from a backend.
@@ -92,6 +94,8 @@ reasons! {
     TlsOnPlainPort 400 "tls-on-plain-port",
     PlainOnTlsPort 400 "plain-on-tls-port",
     ApiKey 401 "api-key",
+    /// The route asks for a user and password.
+    Password 401 "password",
     /// The route does not allow the address of the client.
     ClientAddress 403 "client-address",
     NoRoute 404 "no-route",
@@ -123,6 +127,8 @@ reasons! {
     /// The listener was removed from the configuration.
     NoListener 503 "no-listener",
     Exhausted 503 "exhausted",
+    /// Too many passwords are being checked.
+    PasswordChecks 503 "password-checks",
     ConnectTimeout 504 "connect-timeout",
     ResponseTimeout 504 "response-timeout",
     FilterTimeout 504 "filter-timeout",
@@ -169,6 +175,7 @@ impl LocalResponse {
         let status = reason.status();
         let text = match (status, reason) {
             (_, Reason::PlainOnTlsPort) => "A plain HTTP request was sent to a port for HTTPS.\n",
+            (_, Reason::Password) => "A user and a password are needed.\n",
             (401, _) => "The key is unknown.\n",
             (403, _) => "This address is not allowed.\n",
             (404, _) => "No route matches this host and path.\n",
@@ -184,6 +191,9 @@ impl LocalResponse {
             (502, _) => "No backend sent a valid response.\n",
             (503, Reason::Exhausted) => {
                 "The gateway cannot connect to a backend now; try again later.\n"
+            }
+            (503, Reason::PasswordChecks) => {
+                "Too many passwords are being checked; try again later.\n"
             }
             (503, _) => "All backends are busy or down; try again later.\n",
             (504, _) => "The backend did not respond in time.\n",
@@ -208,6 +218,12 @@ impl LocalResponse {
     /// As [`error`](Self::error), without a body.
     pub(crate) fn bare_error(reason: Reason) -> Self {
         Self { content_type: None, body: Body::Static(b""), ..Self::error(reason) }
+    }
+
+    /// Asks for a user and password.
+    pub(crate) fn unauthorized(auth: &BasicAuth) -> Self {
+        let challenge = ("WWW-Authenticate".to_owned(), challenge(auth));
+        Self { headers: vec![challenge], ..Self::error(Reason::Password) }
     }
 
     /// The request may pass later.

@@ -39,6 +39,10 @@ pub(crate) fn render<'a>(
     let (name, help) = ("limited_clients_evicted_total", "Clients forgotten by `limits.clients`.");
     page.family(name, help);
     page.sample(name, &[], counters.limiter.evictions());
+    page.family("password_checks_total", "Checks of passwords, by result.");
+    for (result, count) in counters.passwords.all() {
+        page.sample("password_checks_total", &[("result", result)], count);
+    }
     backend_metrics(&mut page, &totals);
     health_metrics(&mut page, pools, now);
     spoe_metrics(&mut page, counters);

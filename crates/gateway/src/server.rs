@@ -82,8 +82,7 @@ impl Gateway {
         let logs = open_logs(&config, None)?;
         let names = watch_names(&config)?;
         let counters = Arc::new(Counters::new(count));
-        let generation =
-            ConfigGeneration::new(config, logs, &counters.firewall, None, Instant::now());
+        let generation = ConfigGeneration::new(config, logs, &counters, None, Instant::now());
         counters.add_generation(Arc::clone(&generation.counters));
         let background =
             Background::start(Arc::clone(&counters), &generation.config, &generation.health)?;
@@ -201,7 +200,7 @@ impl Gateway {
         by_thread: Vec<Vec<ThreadListener>>,
     ) -> Result<(), Error> {
         let old = Some(&*self.generation);
-        let (counters, now) = (&self.counters.firewall, Instant::now());
+        let (counters, now) = (&self.counters, Instant::now());
         let generation = Arc::new(ConfigGeneration::new(config, logs, counters, old, now));
         self.background.reload(&generation.config, &generation.health)?;
         self.counters.add_generation(Arc::clone(&generation.counters));

@@ -10,6 +10,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod users;
 mod validate;
 
 use std::io::{self, Read as _};
@@ -45,6 +46,7 @@ pub use template::Template;
 pub(crate) use template::{Variables, written_request_id};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
+pub use users::{BasicAuth, Users};
 use validate::Validated;
 
 /// Larger configuration files are refused.

@@ -13,6 +13,7 @@ use super::networks::Networks;
 use super::pool::PoolId;
 use super::template::Template;
 use super::timeouts::Timeouts;
+use super::users::BasicAuth;
 use crate::location::LocationRewrite;
 
 /// Index of a route in the configuration.
@@ -88,6 +89,10 @@ impl Route {
         self.guard.as_ref()?.per_client.as_ref()
     }
 
+    pub(crate) fn basic_auth(&self) -> Option<&BasicAuth> {
+        self.guard.as_ref()?.basic_auth.as_ref()
+    }
+
     /// Its timeouts, or those of the gateway.
     pub(crate) fn timeouts<'a>(&'a self, of_gateway: &'a Timeouts) -> &'a Timeouts {
         self.timeouts.as_ref().unwrap_or(of_gateway)
@@ -102,6 +107,7 @@ pub struct Guard {
     /// They precede `allow`.
     pub deny: Networks,
     pub per_client: Option<ClientLimits>,
+    pub basic_auth: Option<BasicAuth>,
 }
 
 impl Guard {
@@ -280,6 +286,11 @@ impl HeaderEdits {
     /// True if a value has the identifier of its request.
     pub(crate) fn need_request_id(&self) -> bool {
         self.templates.iter().any(|(_, template)| template.has_request_id())
+    }
+
+    /// True if a value has the user.
+    pub(crate) fn need_user(&self) -> bool {
+        self.templates.iter().any(|(_, template)| template.has_user())
     }
 
     /// True if headers of this name are removed or replaced.

@@ -20,6 +20,7 @@ enum Variable {
     Host,
     RequestId,
     Scheme,
+    User,
 }
 
 /// The values of variables.
@@ -32,6 +33,8 @@ pub(crate) struct Variables<'a> {
     pub(crate) scheme: &'static str,
     /// `None`: no template has it.
     pub(crate) request_id: Option<u128>,
+    /// `None`: no password is asked for.
+    pub(crate) user: Option<&'a str>,
 }
 
 impl Template {
@@ -45,13 +48,15 @@ impl Template {
                     "host" => Variable::Host,
                     "request_id" => Variable::RequestId,
                     "scheme" => Variable::Scheme,
+                    "user" => Variable::User,
                     _ => return None,
                 };
                 Some((variable, behind))
             });
             let Some((variable, behind)) = variable else {
                 return Err(format!(
-                    "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}} or ${{scheme}}"
+                    "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}}, ${{scheme}} or \
+                     ${{user}}"
                 ));
             };
             parts.extend([Part::Text(before.to_owned()), Part::Variable(variable)]);
@@ -63,6 +68,10 @@ impl Template {
 
     pub(crate) fn has_request_id(&self) -> bool {
         self.0.contains(&Part::Variable(Variable::RequestId))
+    }
+
+    pub(crate) fn has_user(&self) -> bool {
+        self.0.contains(&Part::Variable(Variable::User))
     }
 
     pub(crate) fn render(&self, values: &Variables<'_>) -> String {
@@ -79,6 +88,7 @@ impl Template {
                     write!(out, "{}", written_request_id(values.request_id.unwrap_or_default()))
                 }
                 Part::Variable(Variable::Scheme) => out.write_str(values.scheme),
+                Part::Variable(Variable::User) => out.write_str(values.user.unwrap_or_default()),
             };
             written.expect("writing to a string cannot fail");
         }
@@ -102,10 +112,12 @@ mod tests {
             host: "a:80",
             scheme: "https",
             request_id: Some(0xabc),
+            user: Some("ann"),
         };
         let rendered = |text: &str| Template::parse(text).unwrap().unwrap().render(&values);
         assert_eq!(rendered("${client}"), "192.0.2.7");
         assert_eq!(rendered("a ${scheme}://${host} b"), "a https://a:80 b");
+        assert_eq!(rendered("${user}"), "ann");
         assert_eq!(rendered("${request_id}"), "00000000000000000000000000000abc");
         let unix = Variables { client: None, ..values };
         assert_eq!(Template::parse("${client}").unwrap().unwrap().render(&unix), "unix:");

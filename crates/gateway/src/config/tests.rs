@@ -294,7 +294,7 @@ fn invalid_values_are_reported_with_line() {
         ),
         (
             "routes: [{ pool: site, request_headers: { set: { X-A: '${clients}' } } }]\n",
-            "g.yaml:7:55: `${clients}` has an unknown variable: expected ${client}, ${host}, ${request_id} or ${scheme}",
+            "g.yaml:7:55: `${clients}` has an unknown variable: expected ${client}, ${host}, ${request_id}, ${scheme} or ${user}",
         ),
         (
             "routes: [{ pool: site, response_headers: { set: { X-A: '${client}' } } }]\n",
@@ -312,6 +312,18 @@ fn invalid_values_are_reported_with_line() {
         (
             "routes: [{ pool: site, per_client: { requests: 0 } }]\n",
             "g.yaml:7:48: 0 is out of range: expected 1 to 1000000",
+        ),
+        (
+            "routes: [{ pool: site, request_headers: { set: { X-A: '${user}' } } }]\n",
+            "g.yaml:7:10: `${user}` has no value without `basic_auth`; add it, or remove the variable",
+        ),
+        (
+            "routes: [{ pool: site, basic_auth: { users: absent } }]\n",
+            "g.yaml:7:45: cannot read the users `absent`",
+        ),
+        (
+            "routes: [{ pool: site, basic_auth: { users: absent, realm: 'a\"b' } }]\n",
+            "g.yaml:7:60: `realm` must be ASCII without quotes, backslashes and control characters",
         ),
         (
             "routes: [{ pool: site, allow: [everyone] }]\n",

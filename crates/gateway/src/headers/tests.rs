@@ -16,6 +16,7 @@ const CLIENT: ClientInfo<'static> = ClientInfo {
         host: "h",
         scheme: "https",
         request_id: None,
+        user: None,
     },
 };
 

@@ -1,4 +1,4 @@
-//! CrowdSec's local API: it knows keys of bouncers, and takes alerts. Each job has a thread, which starts with the first one, so that
+//! CrowdSec's local API: it knows keys of bouncers, and takes alerts. Each job has threads, which start with the first one, so that
 //! no event loop waits.
 
 mod alerts;
@@ -16,16 +16,15 @@ use tollgate_net::Waker;
 
 pub(crate) use alerts::{Alert, AlertEvent, EVENTS_MAX};
 pub(crate) use counters::LocalApiCounters;
-pub(crate) use keys::KeyStanding;
 
+use crate::checks::{Checks, Standing};
 use crate::config;
-use keys::KeyChecks;
 
 /// A local API in use. It continues across reloads that do not change it.
 #[derive(Debug)]
 pub(crate) struct LocalApi {
     pub(crate) config: config::LocalApi,
-    keys: Arc<KeyChecks>,
+    keys: Arc<Checks>,
     counters: Arc<LocalApiCounters>,
     alerts: Mutex<Alerts>,
 }
@@ -52,16 +51,17 @@ struct Running {
 impl LocalApi {
     pub(crate) fn new(config: config::LocalApi, counters: Arc<LocalApiCounters>) -> Self {
         counters.is_configured.store(true, Ordering::Relaxed);
-        let keys = Arc::new(KeyChecks::new(config.clone(), Arc::clone(&counters)));
+        let keys = Arc::new(keys::checks(config.clone(), Arc::clone(&counters.keys)));
         Self { config, keys, counters, alerts: Mutex::default() }
     }
 
-    /// Never blocks. Of an unsettled key, `waker` is woken once its check has ended.
-    pub(crate) fn standing(&self, key: &[u8], now: Instant, waker: &Waker) -> KeyStanding {
-        self.keys.standing(key, now, waker)
+    /// As [`Checks::standing`], of the key of a bouncer.
+    pub(crate) fn standing(&self, key: &[u8], now: Instant, waker: &Waker) -> Standing {
+        let key = keys::key_text(key);
+        key.map_or(Standing::Invalid, |key| self.keys.standing(key, now, waker))
     }
 
-    /// Number of checks that have ended. It changes before a waker is woken.
+    /// As [`Checks::ended`], of keys.
     pub(crate) fn ended_checks(&self) -> u64 {
         self.keys.ended()
     }

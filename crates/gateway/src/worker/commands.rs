@@ -43,8 +43,7 @@ impl Worker {
                 self.continue_turn(key, next);
             }
         }
-        let api = &self.shared.upstreams.current_config().local_api;
-        let ended = api.as_ref().map_or(0, |api| api.ended_checks());
+        let ended = self.shared.upstreams.current_config().ended_checks();
         // Most wakes are for something else.
         let has_news = std::mem::replace(&mut self.shared.ended_checks, ended) != ended;
         if is_reloaded || has_news {
@@ -53,11 +52,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles heads again that wait for keys. Those whose keys are still being checked wait on.
+    /// Handles heads again that wait for checks. Those whose checks still run wait on.
     fn retry_heads(&mut self) {
-        for client in std::mem::take(&mut self.shared.awaiting_keys) {
+        for client in std::mem::take(&mut self.shared.awaiting_checks) {
             if self.is_connected(client)
-                && matches!(self.exchanges[client.key].stage, Stage::AwaitKey)
+                && matches!(self.exchanges[client.key].stage, Stage::AwaitCheck { .. })
             {
                 let next = self.exchanges[client.key].retry_head(&mut self.shared);
                 self.continue_turn(client.key, next);
@@ -125,7 +124,7 @@ impl Worker {
                     self.turn(key);
                 }
                 Stage::Http2(connection) => self.announce_end(key, connection),
-                Stage::AwaitKey
+                Stage::AwaitCheck { .. }
                 | Stage::Transaction(_)
                 | Stage::Finish { .. }
                 | Stage::Linger { .. } => {}

@@ -47,8 +47,10 @@ pub(super) enum Stage {
         proxy: Option<SocketAddr>,
     },
     ReadHead,
-    /// The head that was received is read again once the key in it is checked.
-    AwaitKey,
+    /// The head that was received is handled again once the credentials in it are checked. `late`: the error if that takes too long.
+    AwaitCheck {
+        late: Reason,
+    },
     Transaction(Transaction),
     /// An HTTP/2 connection. Its streams are exchanges of their own.
     Http2(Http2Key),
@@ -100,7 +102,7 @@ impl Exchange {
             Stage::ReadHead => self.read_head(shared),
             Stage::Transaction(_) => self.in_transaction(shared, |turn| turn.forward()),
             // The worker handles its frames, since these concern other exchanges.
-            Stage::Http2(_) | Stage::AwaitKey => Next::Wait,
+            Stage::Http2(_) | Stage::AwaitCheck { .. } => Next::Wait,
             Stage::Spoe(_) => {
                 if self.client.is_handshaking {
                     self.count_handshake(shared);
@@ -291,8 +293,8 @@ impl Exchange {
                 self.reject(shared, None, &LocalResponse::error(Reason::HeadTimeout));
                 Next::Continue
             }
-            Stage::AwaitKey => {
-                self.reject(shared, None, &LocalResponse::bare_error(Reason::ApiKey));
+            Stage::AwaitCheck { late } => {
+                self.reject(shared, None, &LocalResponse::bare_error(late));
                 Next::Continue
             }
             Stage::Spoe(_) => self.in_spoe(shared, |turn| turn.time_out()),
@@ -340,7 +342,7 @@ impl Exchange {
             Stage::ReadHead => self.client.unread.is_empty() && self.client.unsent.is_empty(),
             Stage::Http2(connection) => shared.http2.is_idle(connection),
             Stage::ProxyHeader { .. }
-            | Stage::AwaitKey
+            | Stage::AwaitCheck { .. }
             | Stage::Transaction(_)
             | Stage::Spoe(_)
             | Stage::Finish { .. }
@@ -356,7 +358,7 @@ impl Exchange {
             Stage::Finish { ends_at_close, .. } => *ends_at_close && !self.client.unsent.is_empty(),
             Stage::ProxyHeader { .. }
             | Stage::ReadHead
-            | Stage::AwaitKey
+            | Stage::AwaitCheck { .. }
             | Stage::Http2(_)
             | Stage::Spoe(_)
             | Stage::Linger { .. } => false,

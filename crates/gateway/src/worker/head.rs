@@ -16,7 +16,9 @@ use super::scratch::{CachedRequest, HEADROOM_BYTES, INPUT_BYTES, RequestKey};
 use super::shared::Shared;
 use super::transaction::{Transaction, exceeds_limit};
 use super::turn::Flow;
+use crate::basic_auth::Credentials;
 use crate::body::{Body, Taken};
+use crate::checks::Standing;
 use crate::cluster::HashKey;
 use crate::config::{Balance, Config, HashBy, Service, Variables, written_request_id};
 use crate::described::{Described, InvalidDescription};
@@ -26,7 +28,6 @@ use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
     max_forwards, render_request,
 };
-use crate::local_api::KeyStanding;
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
 use crate::responder::{RequestUrl, Responder};
@@ -42,6 +43,17 @@ const FIELD_OVERHEAD: usize = 32;
 /// `Retry-After` of a client that has too many requests at once.
 const CLIENT_LIMIT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// `Retry-After` while passwords of others are checked.
+const PASSWORD_CHECKS_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether a head is handled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    First,
+    /// After the check of its credentials.
+    AfterCheck,
+}
+
 /// A request whose transaction begins.
 struct NewRequest {
     head: CachedRequest,
@@ -51,6 +63,8 @@ struct NewRequest {
     verdict: FirewallVerdict,
     /// In a header that the route sets.
     request_id: Option<u128>,
+    /// Whose password was checked.
+    user: Option<Box<str>>,
 }
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
@@ -58,8 +72,10 @@ enum ParsedRequest {
     Partial,
     Request(NewRequest),
     Invalid(LocalResponse),
-    /// The key of a bouncer is being checked.
-    AwaitsKey,
+    /// Its credentials are being checked.
+    AwaitsCheck {
+        late: Reason,
+    },
     /// A valid head that needs a local response; another request may follow.
     Local {
         head_bytes: usize,
@@ -140,7 +156,7 @@ impl Exchange {
                 }
             }
         }
-        self.take_head(shared, start, end)
+        self.take_head(shared, start, end, Attempt::First)
     }
 
     /// Continues in HTTP/2, with the input from `start` to `end`.
@@ -182,19 +198,25 @@ impl Exchange {
     }
 
     /// Handles the head at the start of the input, from `start` to `end`: begins a transaction, or responds.
-    pub(super) fn take_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> Next {
-        match self.parse_head(shared, start, end) {
+    pub(super) fn take_head(
+        &mut self,
+        shared: &mut Shared,
+        start: usize,
+        end: usize,
+        attempt: Attempt,
+    ) -> Next {
+        match self.parse_head(shared, start, end, attempt) {
             ParsedRequest::Request(request) => return self.begin(shared, request, start, end),
             ParsedRequest::Partial => {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = true;
             }
-            ParsedRequest::AwaitsKey => {
+            ParsedRequest::AwaitsCheck { late } => {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = false;
                 self.client.deadline = shared.now + shared.timeouts.header;
-                shared.awaiting_keys.push(self.id);
-                self.stage = Stage::AwaitKey;
+                shared.awaiting_checks.push(self.id);
+                self.stage = Stage::AwaitCheck { late };
                 return Next::Wait;
             }
             ParsedRequest::Invalid(response) => {
@@ -216,12 +238,12 @@ impl Exchange {
         Next::Continue
     }
 
-    /// Handles a head again that waited for a key.
+    /// Handles a head again that waited for a check.
     pub(super) fn retry_head(&mut self, shared: &mut Shared) -> Next {
         let (start, kept) = (HEADROOM_BYTES, self.client.unread.len());
         shared.scratch.input[start..start + kept].copy_from_slice(&self.client.unread);
         self.stage = Stage::ReadHead;
-        self.take_head(shared, start, start + kept)
+        self.take_head(shared, start, start + kept, Attempt::AfterCheck)
     }
 
     /// Begins the transaction of a request: its head starts at `start` in the input, and the received bytes end at
@@ -233,7 +255,7 @@ impl Exchange {
         start: usize,
         end: usize,
     ) -> Next {
-        let NewRequest { head, responder, id, verdict, request_id } = request;
+        let NewRequest { head, responder, id, verdict, request_id, user } = request;
         let client = &mut self.client;
         let body_start = start + head.request.head_bytes;
         let bytes = &shared.scratch.input[start..body_start];
@@ -241,6 +263,9 @@ impl Exchange {
             shared.access_log.as_ref().and_then(|_| client.logged_request(bytes));
         if let (Some(logged), Some(id)) = (&mut logged_request, request_id) {
             logged.set_id(&written_request_id(id));
+        }
+        if let (Some(logged), Some(user)) = (&mut logged_request, user) {
+            logged.set_user(user);
         }
         let form = message_form(&responder, &shared.upstreams.current_config().config);
         let is_chunked = form == MessageForm::Text;
@@ -286,7 +311,13 @@ impl Exchange {
     }
 
     /// Parses the head at the start of the input, or finds it in the cache.
-    fn parse_head(&mut self, shared: &mut Shared, start: usize, end: usize) -> ParsedRequest {
+    fn parse_head(
+        &mut self,
+        shared: &mut Shared,
+        start: usize,
+        end: usize,
+        attempt: Attempt,
+    ) -> ParsedRequest {
         let client = &mut self.client;
         // Identifies the transaction that may begin here.
         let id = TransactionId { exchange: self.id.key.index(), serial: shared.next_serial() };
@@ -311,9 +342,10 @@ impl Exchange {
                 id,
                 verdict,
                 request_id: None,
+                user: None,
             });
         }
-        self.check_request(shared, start, end, id, request_key)
+        self.check_request(shared, start, end, id, request_key, attempt)
     }
 
     /// Checks and renders the head at the start of the input. Out of line, as most heads are in the cache, and the code for
@@ -326,6 +358,7 @@ impl Exchange {
         end: usize,
         id: TransactionId,
         request_key: RequestKey,
+        attempt: Attempt,
     ) -> ParsedRequest {
         let client = &mut self.client;
         let RequestKey { ip: peer, is_tls, is_http2, .. } = request_key;
@@ -390,11 +423,13 @@ impl Exchange {
                 let description = &verdicts.description;
                 let standing = |key: &[u8]| match &generation.local_api {
                     Some(api) => api.standing(key, shared.now, shared.inspector.waker()),
-                    None => KeyStanding::Invalid,
+                    None => Standing::Invalid,
                 };
                 let described = match Described::of(&head, client.ip, description, standing, list) {
                     Ok(described) => described,
-                    Err(InvalidDescription::UnsettledKey) => return ParsedRequest::AwaitsKey,
+                    Err(InvalidDescription::UnsettledKey) => {
+                        return ParsedRequest::AwaitsCheck { late: Reason::ApiKey };
+                    }
                     Err(invalid) => return local(invalid.response(description)),
                 };
                 let verdict =
@@ -425,6 +460,7 @@ impl Exchange {
                     id,
                     verdict,
                     request_id: None,
+                    user: None,
                 });
             }
             // Connections accepted for SPOE are served as such, whatever a reload has made of their listener.
@@ -462,11 +498,24 @@ impl Exchange {
             return local(LocalResponse::error(Reason::ClientAddress));
         }
         let route = &config.routes[route_id.0];
+        let credentials = match route.basic_auth() {
+            Some(auth) => match Credentials::of(head.headers) {
+                Some(credentials) => Some(credentials),
+                None => return local(LocalResponse::unauthorized(auth)),
+            },
+            None => None,
+        };
         let needs_id = route.request_headers.need_request_id();
         let request_id = needs_id.then(|| rand::rng().random());
         let scheme = if url.is_tls { "https" } else { "http" };
         let host = host.unwrap_or(default_host);
-        let variables = Variables { client: client.ip, host, scheme, request_id };
+        let variables = Variables {
+            client: client.ip,
+            host,
+            scheme,
+            request_id,
+            user: credentials.as_ref().map(Credentials::user),
+        };
         let client_info = ClientInfo { ip: peer, is_tls, default_host, variables };
         let responder = Responder::of(route, &url, config.requests.path);
         let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
@@ -487,11 +536,38 @@ impl Exchange {
         let limits = route.client_limits();
         if let (Some(limits), Some(ip)) = (limits, client.ip) {
             let limiter = &shared.counters.limiter;
-            if let Err(exceeded) = limiter.enter(limits, ip, config.limits.clients, shared.now) {
+            let entered = match attempt {
+                Attempt::First => limiter.enter(limits, ip, config.limits.clients, shared.now),
+                Attempt::AfterCheck => limiter.enter_again(limits, ip),
+            };
+            if let Err(exceeded) = entered {
                 let wait = exceeded.retry_after.unwrap_or(CLIENT_LIMIT_RETRY_AFTER);
                 return local(LocalResponse::unavailable(Reason::ClientLimit, wait));
             }
         }
+        if let (Some(credentials), Some(auth), Some(passwords)) =
+            (&credentials, route.basic_auth(), &generation.passwords[route_id.0])
+        {
+            let waker = shared.inspector.waker();
+            let refusal = match passwords.checks.standing(credentials.text(), shared.now, waker) {
+                Standing::Valid => None,
+                Standing::Unsettled => {
+                    Some(ParsedRequest::AwaitsCheck { late: Reason::PasswordChecks })
+                }
+                Standing::Invalid => Some(local(LocalResponse::unauthorized(auth))),
+                Standing::Refused => {
+                    let (reason, wait) = (Reason::PasswordChecks, PASSWORD_CHECKS_RETRY_AFTER);
+                    Some(local(LocalResponse::unavailable(reason, wait)))
+                }
+            };
+            if let Some(refusal) = refusal {
+                if let (Some(limits), Some(ip)) = (limits, client.ip) {
+                    shared.counters.limiter.leave(limits, ip);
+                }
+                return refusal;
+            }
+        }
+        let user = credentials.map(|credentials| Box::from(credentials.user()));
         let firewall = generation.firewalls[route_id.0].as_ref();
         let cached = CachedRequest {
             request,
@@ -512,9 +588,10 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            // Each request of a client counts, and has its own identifier.
+            // Each request of a client counts, has its own identifier, and needs its password.
             if limits.is_none()
                 && request_id.is_none()
+                && user.is_none()
                 && let Responder::Pool(pool) = responder
             {
                 let value = (cached, pool);
@@ -529,7 +606,7 @@ impl Exchange {
         };
         let head = CachedRequest { is_inspected: verdict.is_some(), ..cached };
         let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
-        ParsedRequest::Request(NewRequest { head, responder, id, verdict, request_id })
+        ParsedRequest::Request(NewRequest { head, responder, id, verdict, request_id, user })
     }
 }
 

@@ -46,9 +46,9 @@ pub(super) struct Shared {
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
     pub(super) spoe_log: RateLimit,
-    /// Clients whose heads wait for the check of a key.
-    pub(super) awaiting_keys: Vec<ExchangeId>,
-    /// Checks of keys that had ended when these heads were last handled.
+    /// Clients whose heads wait for the check of their credentials.
+    pub(super) awaiting_checks: Vec<ExchangeId>,
+    /// Checks that had ended when these heads were last handled.
     pub(super) ended_checks: u64,
     pub(super) proxy_log: RateLimit,
     bug_log: RateLimit,
@@ -84,7 +84,7 @@ impl Shared {
             exhaustion_log: RateLimit::new(LOG_INTERVAL),
             websocket_log: RateLimit::new(LOG_INTERVAL),
             spoe_log: RateLimit::new(LOG_INTERVAL),
-            awaiting_keys: Vec::new(),
+            awaiting_checks: Vec::new(),
             ended_checks: 0,
             proxy_log: RateLimit::new(LOG_INTERVAL),
             bug_log: RateLimit::new(LOG_INTERVAL),

@@ -38,7 +38,7 @@ struct Scene {
 
 fn generation(config: Config, counters: &Counters) -> ConfigGeneration {
     let now = Instant::now();
-    ConfigGeneration::new(config, Logs::default(), &counters.firewall, None, now)
+    ConfigGeneration::new(config, Logs::default(), counters, None, now)
 }
 
 impl Scene {

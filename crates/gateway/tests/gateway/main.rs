@@ -33,6 +33,7 @@ mod names;
 // Clients behind other proxies.
 mod client_addresses;
 mod guards;
+mod passwords;
 // Peers that stop, leave, never finish, or do not read.
 mod clients;
 mod timeouts;

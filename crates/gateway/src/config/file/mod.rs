@@ -136,6 +136,8 @@ pub(super) struct RouteFile {
     pub(super) deny: Option<Vec<Located<String>>>,
     /// Limits on the requests of one client, by its IPv4 address or IPv6 network of 64 bits; further ones get 429. Default: none.
     pub(super) per_client: Option<Located<PerClientFile>>,
+    /// Users who get access by their passwords; other requests get 401. Default: everybody.
+    pub(super) basic_auth: Option<Located<BasicAuthFile>>,
     /// Name of the pool.
     pub(super) pool: Option<Located<String>>,
     /// In place of `pool`: the same response to every request.
@@ -175,6 +177,17 @@ pub(super) struct PerClientFile {
     pub(super) burst: Option<Located<u32>>,
     /// Requests in progress, with their responses and tunnels. Default: unlimited.
     pub(super) concurrent: Option<Located<u32>>,
+}
+
+/// Basic authentication (RFC 7617). The header `Authorization` is forwarded unless `request_headers` removes it; `${user}` is the user.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "basic auth")]
+pub(super) struct BasicAuthFile {
+    /// File with `user:hash` in each line, as `htpasswd -B` writes it: with bcrypt, or SHA-crypt (`openssl passwd -6`).
+    pub(super) users: Located<String>,
+    /// What the password is for, which browsers show. Default: `restricted`.
+    pub(super) realm: Option<Located<String>>,
 }
 
 /// Compression of the responses of a route, whose `ETag` becomes weak, and which get `Vary: Accept-Encoding`. Responses with `Cache-Control:

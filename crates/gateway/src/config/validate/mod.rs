@@ -99,7 +99,7 @@ fn validate_values(
     let pools = pools(file.pools.as_ref(), resources, threads)?;
     let mut rules = RuleCache::default();
     let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
-    let mut routes = routes(file, &pools, &timeouts)?;
+    let mut routes = routes(file, &pools, &timeouts, folder)?;
     for (at, route) in routes.iter_mut().enumerate() {
         let route_file = file.routes.as_ref().and_then(|files| files.get(at));
         let waf = route_file.and_then(|file| file.waf.as_ref());

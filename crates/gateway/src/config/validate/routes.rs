@@ -1,9 +1,12 @@
 //! Routes: hosts, paths, and their actions.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_firewall::config::{InvalidValue, Located, number, suggestion};
@@ -12,8 +15,8 @@ use tollgate_http1::is_token;
 use super::requests::{header_edits, headers};
 use super::scalars::{duration, networks, path};
 use crate::config::file::{
-    CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile, RespondFile,
-    RouteFile,
+    BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
+    RespondFile, RouteFile,
 };
 use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{
@@ -21,6 +24,7 @@ use crate::config::route::{
     Redirect, Route,
 };
 use crate::config::timeouts::Timeouts;
+use crate::config::users::{BasicAuth, Users};
 use crate::location::LocationRewrite;
 use crate::path::other_reading;
 
@@ -34,6 +38,7 @@ pub(super) fn routes(
     file: &ConfigFile,
     pools: &[Pool],
     timeouts: &Timeouts,
+    folder: &Path,
 ) -> Result<Vec<Route>, InvalidValue> {
     let of_action = |action: &Action, route: Option<&RequestTimeoutsFile>| {
         let pool = match (action, &file.pools) {
@@ -65,7 +70,7 @@ pub(super) fn routes(
     };
     let mut routes: Vec<Route> = Vec::with_capacity(files.len());
     for file in files.iter() {
-        let mut route = route(file, pools)?;
+        let mut route = route(file, pools, folder)?;
         route.timeouts = of_action(&route.action, file.timeouts.as_ref())?;
         let is_same =
             |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
@@ -83,7 +88,7 @@ pub(super) fn routes(
     Ok(routes)
 }
 
-fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValue> {
+fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Route, InvalidValue> {
     let edits = |file: &Option<_>, has_variables| {
         let edits = |file| header_edits(file, has_variables);
         file.as_ref().map_or(Ok(HeaderEdits::default()), edits)
@@ -105,7 +110,11 @@ fn route(file: &Located<RouteFile>, pools: &[Pool]) -> Result<Route, InvalidValu
         verdicts: None,
     };
     let location = location(file, &route, pool.map(|pool| &pools[pool.0]))?;
-    let route = Route { guard: guard(file, &route)?, location, ..route };
+    let route = Route { guard: guard(file, &route, folder)?, location, ..route };
+    if route.request_headers.need_user() && route.basic_auth().is_none() {
+        let message = "`${user}` has no value without `basic_auth`; add it, or remove the variable";
+        return Err(InvalidValue::at(file, message));
+    }
     if pool.is_none() && file.request_headers.is_some() {
         let message = "`request_headers` has no effect without `pool`; remove it";
         return Err(InvalidValue::at(file, message));
@@ -162,7 +171,11 @@ fn compression(file: &Located<CompressionFile>) -> Result<Compression, InvalidVa
 }
 
 /// The addresses and limits of the clients of a route.
-fn guard(file: &RouteFile, route: &Route) -> Result<Option<Box<Guard>>, InvalidValue> {
+fn guard(
+    file: &RouteFile,
+    route: &Route,
+    folder: &Path,
+) -> Result<Option<Box<Guard>>, InvalidValue> {
     let guard = Guard {
         allow: file.allow.as_deref().map(networks).transpose()?,
         deny: networks(file.deny.as_deref().unwrap_or_default())?,
@@ -171,8 +184,27 @@ fn guard(file: &RouteFile, route: &Route) -> Result<Option<Box<Guard>>, InvalidV
             .as_ref()
             .map(|limits| client_limits(limits, route))
             .transpose()?,
+        basic_auth: file.basic_auth.as_ref().map(|file| basic_auth(file, folder)).transpose()?,
     };
     Ok((guard != Guard::default()).then(|| Box::new(guard)))
+}
+
+fn basic_auth(file: &BasicAuthFile, folder: &Path) -> Result<BasicAuth, InvalidValue> {
+    let realm = file.realm.as_ref();
+    let is_shown = |byte: u8| byte == b' ' || byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
+    if let Some(text) = realm.filter(|realm| !realm.bytes().all(is_shown)) {
+        let message = "`realm` must be ASCII without quotes, backslashes and control characters";
+        return Err(InvalidValue::at(text, message));
+    }
+    let path = folder.join(&*file.users);
+    let text = fs::read_to_string(&path).map_err(|source| {
+        let message = format!("cannot read the users `{}`", path.display());
+        InvalidValue::at(&file.users, message).with_source(source)
+    })?;
+    let users = Users::parse(&text)
+        .map_err(|error| InvalidValue::at(&file.users, format!("`{}`: {error}", path.display())))?;
+    let realm = realm.map_or_else(|| "restricted".to_owned(), |realm| realm.to_string());
+    Ok(BasicAuth { realm, users: Arc::new(users) })
 }
 
 fn client_limits(

@@ -14,6 +14,7 @@ use crate::local_response::{LocalResponse, Reason};
 use crate::worker::client::Client;
 use crate::worker::event_loop::Worker;
 use crate::worker::exchange::{Exchange, Next, Stage};
+use crate::worker::head::Attempt;
 use crate::worker::keys::{ExchangeId, ExchangeKey, Http2Key, Key as _, ListenerKey};
 use crate::worker::link::Link;
 use crate::worker::scratch::{HEADROOM_BYTES, INPUT_BYTES};
@@ -191,7 +192,7 @@ impl Worker {
         }
         let (start, end) = (HEADROOM_BYTES, HEADROOM_BYTES + request.len());
         shared.scratch.input[start..end].copy_from_slice(request);
-        match exchange.take_head(shared, start, end) {
+        match exchange.take_head(shared, start, end, Attempt::First) {
             Next::Continue => self.schedule(token),
             Next::Wait => self.watch_later(token),
             Next::Close => self.remove(token),
