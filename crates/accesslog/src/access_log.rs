@@ -1,4 +1,4 @@
-//! Entries of an access log, and their writers. Each thread collects entries and writes them in batches.
+//! Writers of an access log. Each thread collects entries and writes them in batches.
 
 use std::fmt;
 use std::fs::File;
@@ -7,35 +7,21 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use jiff::Zoned;
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
-use tollgate_http1::RequestHead;
 
-use crate::json::{ClientText, push_json};
+use crate::entry::{Entry, LogFormat, push_all};
 use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
 use crate::stderr_log;
 
 /// Collected entries of this size are written without waiting for a flush.
 const FLUSH_BYTES: usize = 64 << 10;
 
-/// Decimals of durations in milliseconds.
-const DURATION_DECIMALS: usize = 3;
+/// Place of the milliseconds in the time of an entry, unless it is of the combined format.
+const MILLISECONDS: std::ops::Range<usize> = 20..23;
 
 /// Limit for bytes queued for a slow reader. Entries beyond it are dropped.
 const QUEUE_MAX_BYTES: usize = 4 << 20;
-
-/// Status logged for a request that ended without a response, as in nginx.
-pub const STATUS_NO_RESPONSE: u16 = 499;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The combined log format of Apache and nginx.
-    Combined,
-    Json,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
@@ -51,75 +37,6 @@ impl LogTarget {
             Self::File(path) => path,
         }
     }
-}
-
-/// Request line and headers to log, kept until the response has ended.
-#[derive(Clone, Debug)]
-pub struct LoggedRequest {
-    method: Box<[u8]>,
-    target: Box<[u8]>,
-    /// Such as `1.1`.
-    version: &'static str,
-    host: Option<Box<[u8]>>,
-    referer: Option<Box<[u8]>>,
-    agent: Option<Box<[u8]>>,
-    id: Option<Box<str>>,
-    user: Option<Box<str>>,
-}
-
-/// One line of an access log: a request and its response.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    /// Address of the client, or `unix:`.
-    pub peer: &'a str,
-    /// `None` for plain HTTP. Logged in JSON only.
-    pub tls: Option<Tls<'a>>,
-    /// `None` if not even the request line could be parsed.
-    pub request: Option<&'a LoggedRequest>,
-    /// Status of the response, or [`STATUS_NO_RESPONSE`].
-    pub status: u16,
-    /// Bytes of the response body that were sent.
-    pub body_bytes: u64,
-    /// Reason, in one word, for an error response of the server. In the combined format an additional quoted field.
-    pub reason: Option<&'a str>,
-    /// Cause of an incomplete response, in one word. `None`: the response is complete. The combined format has it in the
-    /// field of `reason`, which is empty then.
-    pub interruption: Option<&'a str>,
-    /// Origin of a forwarded response. Logged in JSON only.
-    pub upstream: Option<Upstream<'a>>,
-}
-
-impl<'a> Entry<'a> {
-    /// A response of the server's own, without a reason and facts of TLS.
-    pub fn new(
-        peer: &'a str,
-        request: Option<&'a LoggedRequest>,
-        status: u16,
-        body_bytes: u64,
-    ) -> Self {
-        let (tls, reason, interruption, upstream) = (None, None, None, None);
-        Self { peer, tls, request, status, body_bytes, reason, interruption, upstream }
-    }
-}
-
-/// TLS of the client's connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Tls<'a> {
-    pub version: &'a str,
-    pub cipher: &'a str,
-    /// Name that the client has sent (SNI).
-    pub server_name: Option<&'a str>,
-}
-
-/// Origin of a forwarded response.
-#[derive(Clone, Copy, Debug)]
-pub struct Upstream<'a> {
-    pub pool: &'a str,
-    /// Address of the backend, or `None` if no backend took the request.
-    pub backend: Option<&'a str>,
-    pub tries: usize,
-    /// Time from the request's head to the end of the response.
-    pub duration: Duration,
 }
 
 /// A reader has not taken the end of a log in time.
@@ -174,7 +91,7 @@ pub struct ThreadLog {
     clock: ClockText,
 }
 
-/// The current time as formatted in entries, renewed every second.
+/// The current time as formatted in entries, renewed every second but for its milliseconds.
 #[derive(Default)]
 struct ClockText {
     unix_s: i64,
@@ -321,14 +238,14 @@ impl ThreadLog {
 
     /// Adds a JSON object with the current time as its first member, and `members`.
     pub fn add_json(&mut self, members: &[u8]) {
-        let time = self.clock.text(&Zoned::now(), LogFormat::Json);
+        let time = self.clock.text(&Zoned::now(), &LogFormat::Json);
         let parts = [b"{\"time\":\"", time.as_bytes(), b"\",", members, b"}\n"];
         push_all(&mut self.lines, &parts);
         self.count_line();
     }
 
     fn add_at(&mut self, now: &Zoned, entry: &Entry<'_>) {
-        let format = self.file.format;
+        let format = &self.file.format;
         entry.write(&mut self.lines, format, self.clock.text(now, format));
         self.count_line();
     }
@@ -360,204 +277,32 @@ impl Drop for ThreadLog {
     }
 }
 
-impl LoggedRequest {
-    pub fn new(head: &RequestHead<'_>) -> Self {
-        let header = |name| head.headers.first(name).map(Box::from);
-        Self {
-            method: head.method.as_bytes().into(),
-            target: head.target.as_bytes().into(),
-            version: head.version.number(),
-            // The target takes precedence over `Host` (RFC 9112, section 3.2.2).
-            host: head.target_parts.authority.or(head.host).map(|host| host.as_bytes().into()),
-            referer: header("Referer"),
-            agent: header("User-Agent"),
-            id: None,
-            user: None,
-        }
-    }
-
-    /// Sets the identifier that a backend gets, too.
-    pub fn set_id(&mut self, id: &str) {
-        self.id = Some(id.into());
-    }
-
-    /// Sets the user whose password was checked.
-    pub fn set_user(&mut self, user: Box<str>) {
-        self.user = Some(user);
-    }
-
-    /// The request line of an invalid head, behind empty lines; `None` if it is incomplete or invalid too.
-    pub fn of_first_line(head: &[u8]) -> Option<Self> {
-        let begin = head.iter().position(|byte| !b"\r\n".contains(byte))?;
-        let head = &head[begin..];
-        let end = head.iter().position(|byte| *byte == b'\n')?;
-        let line = head[..end].strip_suffix(b"\r").unwrap_or(&head[..end]);
-        let mut words = line.split(|byte| *byte == b' ');
-        let (method, target) = (words.next()?, words.next()?);
-        let version = match (words.next()?, words.next()) {
-            (b"HTTP/1.0", None) => "1.0",
-            (b"HTTP/1.1", None) => "1.1",
-            _ => return None,
-        };
-        let is_valid = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
-        if !is_valid(method) || !is_valid(target) {
-            return None;
-        }
-        let (method, target) = (method.into(), target.into());
-        let (host, referer, agent, id, user) = (None, None, None, None, None);
-        Some(Self { method, target, version, host, referer, agent, id, user })
-    }
-
-    /// A request over HTTP/2. `header` returns the first header of a name in lower case.
-    pub fn http2<'a>(
-        method: &str,
-        target: &str,
-        host: Option<&str>,
-        header: impl Fn(&'static [u8]) -> Option<&'a [u8]>,
-    ) -> Self {
-        Self {
-            method: method.as_bytes().into(),
-            target: target.as_bytes().into(),
-            version: "2.0",
-            host: host.map(|host| host.as_bytes().into()),
-            referer: header(b"referer").map(Box::from),
-            agent: header(b"user-agent").map(Box::from),
-            id: None,
-            user: None,
-        }
-    }
-}
-
-impl Entry<'_> {
-    fn write(&self, lines: &mut Vec<u8>, format: LogFormat, time: &str) {
-        match format {
-            LogFormat::Combined => self.write_combined(lines, time),
-            LogFormat::Json => {
-                push_json(lines, DURATION_DECIMALS, &JsonEntry { time, entry: self });
-            }
-        }
-        lines.push(b'\n');
-    }
-
-    fn write_combined(&self, lines: &mut Vec<u8>, time: &str) {
-        push_all(lines, &[self.peer.as_bytes(), b" - "]);
-        match self.request.and_then(|request| request.user.as_deref()) {
-            // The field ends at a space.
-            Some(user) => user.split(' ').enumerate().for_each(|(at, word)| {
-                lines.extend_from_slice(if at == 0 { b"" } else { b"\\x20" });
-                push_escaped(lines, word.as_bytes());
-            }),
-            None => lines.push(b'-'),
-        }
-        push_all(lines, &[b" [", time.as_bytes(), b"] \""]);
-        if let Some(request) = self.request {
-            push_escaped(lines, &request.method);
-            lines.push(b' ');
-            push_escaped(lines, &request.target);
-            push_all(lines, &[b" HTTP/", request.version.as_bytes()]);
-        }
-        let (mut status, mut body_bytes) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let status = status.format(self.status).as_bytes();
-        let body_bytes = body_bytes.format(self.body_bytes).as_bytes();
-        push_all(lines, &[b"\" ", status, b" ", body_bytes, b" \""]);
-        let (referer, agent) = self
-            .request
-            .map_or((None, None), |request| (request.referer.as_deref(), request.agent.as_deref()));
-        push_escaped(lines, referer.unwrap_or(b"-"));
-        lines.extend_from_slice(b"\" \"");
-        push_escaped(lines, agent.unwrap_or(b"-"));
-        lines.push(b'"');
-        if let Some(reason) = self.reason.or(self.interruption) {
-            push_all(lines, &[b" \"", reason.as_bytes(), b"\""]);
-        }
-    }
-}
-
-/// An entry with its time, as a JSON object.
-struct JsonEntry<'a> {
-    time: &'a str,
-    entry: &'a Entry<'a>,
-}
-
-impl Serialize for JsonEntry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { time, entry } = self;
-        let mut json = serializer.serialize_map(None)?;
-        json.serialize_entry("time", time)?;
-        json.serialize_entry("client", entry.peer)?;
-        if let Some(tls) = entry.tls {
-            json.serialize_entry("tls", tls.version)?;
-            json.serialize_entry("cipher", tls.cipher)?;
-            json.serialize_entry("sni", &tls.server_name)?;
-        }
-        if let Some(request) = entry.request {
-            json.serialize_entry("method", &ClientText(&request.method))?;
-            json.serialize_entry("target", &ClientText(&request.target))?;
-            json.serialize_entry("version", request.version)?;
-            json.serialize_entry("host", &request.host.as_deref().map(ClientText))?;
-            json.serialize_entry("referer", &request.referer.as_deref().map(ClientText))?;
-            json.serialize_entry("agent", &request.agent.as_deref().map(ClientText))?;
-            if let Some(id) = &request.id {
-                json.serialize_entry("request_id", id)?;
-            }
-            if let Some(user) = &request.user {
-                json.serialize_entry("user", user)?;
-            }
-        }
-        json.serialize_entry("status", &entry.status)?;
-        json.serialize_entry("body_bytes", &entry.body_bytes)?;
-        if let Some(reason) = entry.reason {
-            json.serialize_entry("reason", reason)?;
-        }
-        json.serialize_entry("end", entry.interruption.unwrap_or("complete"))?;
-        if let Some(upstream) = &entry.upstream {
-            json.serialize_entry("pool", upstream.pool)?;
-            json.serialize_entry("backend", &upstream.backend)?;
-            json.serialize_entry("tries", &upstream.tries)?;
-            let duration_us = upstream.duration.as_micros() as f64;
-            json.serialize_entry("duration_ms", &(duration_us / 1_000.0))?;
-        }
-        json.end()
-    }
-}
-
 impl ClockText {
-    fn text(&mut self, now: &Zoned, format: LogFormat) -> &str {
+    fn text(&mut self, now: &Zoned, format: &LogFormat) -> &str {
         let unix_s = now.timestamp().as_second();
         if self.unix_s != unix_s || self.text.is_empty() {
             let pattern = match format {
                 LogFormat::Combined => "%d/%b/%Y:%H:%M:%S %z",
-                LogFormat::Json => "%Y-%m-%dT%H:%M:%S%:z",
+                LogFormat::Json | LogFormat::Template(_) => "%Y-%m-%dT%H:%M:%S.000%:z",
             };
             *self = Self { unix_s, text: now.strftime(pattern).to_string() };
+        }
+        if *format != LogFormat::Combined {
+            let milliseconds = format!("{:03}", now.subsec_nanosecond() / 1_000_000);
+            self.text.replace_range(MILLISECONDS, &milliseconds);
         }
         &self.text
     }
 }
 
-fn push_all(lines: &mut Vec<u8>, parts: &[&[u8]]) {
-    parts.iter().for_each(|part| lines.extend_from_slice(part));
-}
-
-/// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
-/// a field or a line.
-fn push_escaped(lines: &mut Vec<u8>, mut bytes: &[u8]) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let needs_escape = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=31 | 127..);
-    while let Some(at) = bytes.iter().position(needs_escape) {
-        let byte = bytes[at];
-        let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
-        push_all(lines, &[&bytes[..at], b"\\x", &digits]);
-        bytes = &bytes[at + 1..];
-    }
-    lines.extend_from_slice(bytes);
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tollgate_http1::parse_request_head;
 
     use super::*;
+    use crate::entry::{LogField, LogPart, LoggedRequest, Tls, Upstream};
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -585,12 +330,13 @@ mod tests {
         )
         .unwrap()
         .unwrap();
-        let now: Zoned = "2026-11-21T20:38:08+01:00[+01:00]".parse().unwrap();
+        let now: Zoned = "2026-11-21T20:38:08.0415+01:00[+01:00]".parse().unwrap();
         let request = LoggedRequest::new(&head);
         let upstream = Upstream {
             pool: "site",
             backend: Some("127.0.0.1:9001"),
             tries: 1,
+            first_byte: Some(Duration::from_micros(930)),
             duration: Duration::from_micros(1_020),
         };
         let answered = Entry {
@@ -605,6 +351,7 @@ mod tests {
             body_bytes: 26,
             reason: None,
             interruption: None,
+            transaction: Some("65a"),
             upstream: Some(upstream),
         };
         log.add_at(&now, &answered);
@@ -616,6 +363,7 @@ mod tests {
             body_bytes: 5,
             reason: Some("syntax"),
             interruption: None,
+            transaction: None,
             upstream: None,
         };
         log.add_at(&now, &unparsed);
@@ -636,25 +384,45 @@ mod tests {
     }
 
     #[test]
-    fn host_of_an_absolute_target_is_logged() {
-        let host =
-            |head: &[u8]| LoggedRequest::new(&parse_request_head(head).unwrap().unwrap()).host;
-        let absolute = b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(host(absolute).as_deref(), Some(&b"b"[..]));
-        assert_eq!(host(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").as_deref(), Some(&b"a"[..]));
-        assert_eq!(host(b"GET / HTTP/1.0\r\n\r\n"), None);
+    fn template_has_fields_of_clients_escaped_and_a_dash_for_those_that_are_missing() {
+        let text = |text: &str| LogPart::Text(text.to_owned());
+        let field = |name| LogPart::Field(LogField::named(name).unwrap());
+        let format = LogFormat::Template(
+            [
+                field("time"),
+                text(" \u{b5} "),
+                field("target"),
+                text(" \""),
+                field("referer"),
+                text("\" "),
+                field("user"),
+                text("|"),
+                field("status"),
+                text("|"),
+                field("first_byte_ms"),
+                text("|"),
+                field("backend"),
+            ]
+            .into(),
+        );
+        assert_eq!(
+            written(format),
+            "2026-11-21T20:38:08.041+01:00 \u{b5} /a\\x22b?\\x5C \"/\\xC3\\xA9\" -|200|0.930|127.0.0.1:9001\n\
+             2026-11-21T20:38:08.041+01:00 \u{b5} - \"-\" -|400|-|-\n"
+        );
+        assert_eq!(LogField::named("Time"), None);
     }
 
     #[test]
     fn json_format() {
         assert_eq!(
             written(LogFormat::Json),
-            "{\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"127.0.0.1\",\"tls\":\"TLSv1.3\",\
+            "{\"time\":\"2026-11-21T20:38:08.041+01:00\",\"client\":\"127.0.0.1\",\"tls\":\"TLSv1.3\",\
              \"cipher\":\"TLS_AES_256_GCM_SHA384\",\"sni\":\"a\",\"method\":\"GET\",\
              \"target\":\"/a\\\"b?\\\\\",\"version\":\"1.1\",\"host\":\"a\",\"referer\":\"/\u{e9}\",\
-             \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"end\":\"complete\",\"pool\":\"site\",\
-             \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"duration_ms\":1.020}\n\
-             {\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"unix:\",\"status\":400,\
+             \"agent\":\"x/1 (\\\"y\\\")\",\"transaction\":\"65a\",\"status\":200,\"body_bytes\":26,\"end\":\"complete\",\"pool\":\"site\",\
+             \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"first_byte_ms\":0.930,\"duration_ms\":1.020}\n\
+             {\"time\":\"2026-11-21T20:38:08.041+01:00\",\"client\":\"unix:\",\"status\":400,\
              \"body_bytes\":5,\"reason\":\"syntax\",\"end\":\"complete\"}\n"
         );
         for line in written(LogFormat::Json).lines() {
@@ -706,6 +474,7 @@ mod tests {
                 body_bytes: 0,
                 reason: None,
                 interruption: None,
+                transaction: None,
                 upstream: None,
             };
             file.thread_log().add(&entry);

@@ -1,15 +1,16 @@
 //! Access logs and their JSON, messages on standard error, and counters of a server.
 
 mod access_log;
+mod entry;
 mod json;
 mod queue;
 pub mod stderr_log;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use access_log::{
-    Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog, Tls,
-    UnreadError, Upstream,
+pub use access_log::{LogFile, LogTarget, ThreadLog, UnreadError};
+pub use entry::{
+    Entry, LogField, LogFormat, LogPart, LoggedRequest, STATUS_NO_RESPONSE, Tls, Upstream,
 };
 pub use json::{ClientText, push_json, to_json};
 pub use queue::{FINISH_TIMEOUT, RateLimit};

@@ -16,6 +16,8 @@ pub(crate) struct Router {
     below: Vec<(String, PathRoutes)>,
     any: PathRoutes,
     path_form: PathForm,
+    /// For each route, those of the same host and path with conditions, in their order.
+    conditional: Vec<Vec<RouteId>>,
 }
 
 /// Longest host name (RFC 1035, section 2.3.4).
@@ -37,8 +39,9 @@ impl Router {
             below: Vec::new(),
             any: PathRoutes::default(),
             path_form,
+            conditional: routes.iter().map(|route| conditional(route, routes)).collect(),
         };
-        for (at, route) in routes.iter().enumerate() {
+        for (at, route) in routes.iter().enumerate().filter(|(_, route)| route.when.is_none()) {
             let paths = match &route.host {
                 HostPattern::Any => &mut router.any,
                 HostPattern::Exact(host) => router.exact.entry(host.clone()).or_default(),
@@ -55,7 +58,12 @@ impl Router {
         router
     }
 
-    /// Finds the route of a request by its host, with or without a port, and its path, with or without a query.
+    /// The routes with conditions that precede this one for its requests.
+    pub(crate) fn conditional(&self, route: RouteId) -> &[RouteId] {
+        &self.conditional[route.0]
+    }
+
+    /// Finds the route of a request without conditions by its host, with or without a port, and its path, with or without a query.
     /// If the most specific host has no route for the path, the next one is tried.
     pub(crate) fn route(
         &self,
@@ -122,6 +130,13 @@ impl Router {
         });
         &mut self.below[at].1
     }
+}
+
+fn conditional(of: &Route, routes: &[Route]) -> Vec<RouteId> {
+    let is_conditional = |(_, route): &(usize, &Route)| {
+        route.when.is_some() && (&route.host, &route.path_prefix) == (&of.host, &of.path_prefix)
+    };
+    routes.iter().enumerate().filter(is_conditional).map(|(at, _)| RouteId(at)).collect()
 }
 
 impl PathRoutes {

@@ -408,7 +408,8 @@ fn open_access_log(
     previous: Option<&ConfigGeneration>,
 ) -> Result<Option<LogFile>, Error> {
     let previous = previous.and_then(|previous| previous.access_log.as_ref());
-    let open = |AccessLog { to, format }: &AccessLog| open_log(to, *format, "access log", previous);
+    let open =
+        |AccessLog { to, format }: &AccessLog| open_log(to, format.clone(), "access log", previous);
     config.access_log.as_ref().map(open).transpose()
 }
 

@@ -6,7 +6,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use tollgate_waf::{Builder, Compression, EngineMode, LimitAction, LoadError, RuleSet};
+use tollgate_waf::{
+    Builder, Compression, EngineMode, LimitAction, LoadError, RulePlace, RuleSet, Skipped,
+};
 
 use super::error::InvalidValue;
 use super::file::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
@@ -149,8 +151,12 @@ impl RuleCache {
                            only logs them";
             message.to_owned()
         });
+        let idle = set.idle_exclusions().iter().filter(|idle| !is_of_crs(&idle.place));
+        let idle = idle.map(|Skipped { place, message }| {
+            format!("an exclusion has no effect: {place}: {message}")
+        });
         // Routes have the same with other exclusions.
-        for message in uninspected.chain(overridden) {
+        for message in uninspected.chain(overridden).chain(idle) {
             let warning = InvalidValue::at(files, message);
             if !self.warnings.iter().any(|known| known.is_same(&warning)) {
                 self.warnings.push(warning);
@@ -354,6 +360,12 @@ fn compression(
         CompressedFile::Pass => Compression::Pass,
         CompressedFile::Inflate => Compression::Inflate { ratio_max },
     })
+}
+
+/// True in the exclusions for applications that the Core Rule Set 3 has: they name rules that few load.
+fn is_of_crs(place: &RulePlace) -> bool {
+    let name = Path::new(&*place.file).file_name();
+    name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"REQUEST-903."))
 }
 
 fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {

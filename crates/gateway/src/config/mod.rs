@@ -32,9 +32,9 @@ pub use pool::{
     ProxyVersion,
 };
 pub use route::{
-    Action, ClientLimits, Compression, ContentCoding, FixedResponse, Forwarded, ForwardedHeader,
-    Guard, HeaderEdits, HostPattern, PathForm, Rate, Redirect, Requests, Route, Scheme, Trust,
-    TrustedProxies,
+    Action, ClientLimits, Compression, Conditions, ContentCoding, FixedResponse, Forwarded,
+    ForwardedHeader, Guard, HeaderEdits, HostPattern, PathForm, Rate, Redirect, Requests, Route,
+    Scheme, Trust, TrustedProxies, ValueCondition,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 #[cfg(any(test, fuzzing))]

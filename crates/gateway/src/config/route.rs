@@ -1,13 +1,16 @@
 //! Routes, and what requests may contain and backends get.
 
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_firewall::{Block, BlockResponse, Waf};
+use tollgate_http1::RequestHead;
 
 use super::networks::Networks;
 use super::pool::PoolId;
@@ -25,6 +28,8 @@ pub struct Route {
     pub host: HostPattern,
     /// Whole path segments: `/shop` matches `/shop/cart` but not `/shopping`.
     pub path_prefix: String,
+    /// The other requests are those of a route with the same host and path. `None`: all.
+    pub when: Option<Box<Conditions>>,
     pub action: Action,
     /// Replaces the prefix in the request to the backend.
     pub rewrite: Option<String>,
@@ -36,6 +41,8 @@ pub struct Route {
     pub location: Option<Box<LocationRewrite>>,
     /// `None`: bodies of responses are forwarded as received.
     pub compression: Option<Box<Compression>>,
+    /// Its requests are in the access log.
+    pub is_logged: bool,
     /// `None`: those of the gateway.
     pub timeouts: Option<Timeouts>,
     /// `None`: nothing is inspected.
@@ -63,6 +70,7 @@ impl Route {
         Self {
             host: HostPattern::Any,
             path_prefix: "/".to_owned(),
+            when: None,
             action: Action::Forward(pool),
             rewrite: None,
             request_headers: HeaderEdits::default(),
@@ -70,6 +78,7 @@ impl Route {
             guard: None,
             location: None,
             compression: None,
+            is_logged: true,
             timeouts: None,
             waf: None,
             verdicts: None,
@@ -96,6 +105,66 @@ impl Route {
     /// Its timeouts, or those of the gateway.
     pub(crate) fn timeouts<'a>(&'a self, of_gateway: &'a Timeouts) -> &'a Timeouts {
         self.timeouts.as_ref().unwrap_or(of_gateway)
+    }
+}
+
+/// Conditions on a request, all of which must hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conditions {
+    /// Empty: all.
+    pub methods: Vec<String>,
+    /// Names and what one of their values must be.
+    pub headers: Vec<(String, ValueCondition)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ValueCondition {
+    Any,
+    Is(String),
+    Matches(Pattern),
+}
+
+impl Conditions {
+    pub(crate) fn hold(&self, head: &RequestHead<'_>) -> bool {
+        let is_met = |(name, condition): &(String, ValueCondition)| {
+            head.headers.all(name).any(|value| condition.holds(value))
+        };
+        (self.methods.is_empty() || self.methods.iter().any(|method| method == head.method))
+            && self.headers.iter().all(is_met)
+    }
+}
+
+impl ValueCondition {
+    fn holds(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Is(expected) => expected.as_bytes() == value,
+            Self::Matches(pattern) => pattern.0.is_match(value),
+        }
+    }
+}
+
+/// A regular expression that is found somewhere in a value.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Result<Self, regex::Error> {
+        Regex::new(text).map(Self)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().hash(state);
     }
 }
 

@@ -1,16 +1,32 @@
-//! Values of headers with variables: `${client}`.
+//! Texts with variables: `${client}`, in values of headers and entries of logs.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 /// A value with at least one variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Part>);
+pub struct Template(Vec<Part<Variable>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part<V> {
     Text(String),
-    Variable(Variable),
+    Variable(V),
+}
+
+/// Splits a text at its variables. The error is the name of an unknown one, or the rest of the text from a `${` without end.
+pub(super) fn parts<V>(
+    text: &str,
+    named: impl Fn(&str) -> Option<V>,
+) -> Result<Vec<Part<V>>, &str> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while let Some((before, from)) = rest.split_once("${") {
+        let (name, behind) = from.split_once('}').ok_or(&rest[before.len()..])?;
+        let variable = named(name).ok_or(name)?;
+        parts.extend([Part::Text(before.to_owned()), Part::Variable(variable)]);
+        rest = behind;
+    }
+    parts.push(Part::Text(rest.to_owned()));
+    Ok(parts)
 }
 
 /// A property of a request.
@@ -40,29 +56,20 @@ pub(crate) struct Variables<'a> {
 impl Template {
     /// Parses a value. Returns `None` without a variable, and an error that names an unknown one.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
-        let (mut parts, mut rest) = (Vec::new(), text);
-        while let Some((before, from)) = rest.split_once("${") {
-            let variable = from.split_once('}').and_then(|(name, behind)| {
-                let variable = match name {
-                    "client" => Variable::Client,
-                    "host" => Variable::Host,
-                    "request_id" => Variable::RequestId,
-                    "scheme" => Variable::Scheme,
-                    "user" => Variable::User,
-                    _ => return None,
-                };
-                Some((variable, behind))
-            });
-            let Some((variable, behind)) = variable else {
-                return Err(format!(
-                    "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}}, ${{scheme}} or \
-                     ${{user}}"
-                ));
-            };
-            parts.extend([Part::Text(before.to_owned()), Part::Variable(variable)]);
-            rest = behind;
-        }
-        parts.push(Part::Text(rest.to_owned()));
+        let named = |name: &str| match name {
+            "client" => Some(Variable::Client),
+            "host" => Some(Variable::Host),
+            "request_id" => Some(Variable::RequestId),
+            "scheme" => Some(Variable::Scheme),
+            "user" => Some(Variable::User),
+            _ => None,
+        };
+        let Ok(parts) = parts(text, named) else {
+            return Err(format!(
+                "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}}, ${{scheme}} or \
+                 ${{user}}"
+            ));
+        };
         Ok((parts.len() > 1).then_some(Self(parts)))
     }
 

@@ -252,7 +252,7 @@ fn invalid_values_are_reported_with_line() {
         ("routes:\n  - pool: sitte\n", "g.yaml:8:11: unknown pool `sitte`; did you mean `site`?"),
         (
             "routes:\n  - { path: /a, pool: site }\n  - { pool: site, path: /a }\n",
-            "g.yaml:9:5: duplicate route: the one in line 8 has the same host and path; remove one of them",
+            "g.yaml:9:5: duplicate route: the one in line 8 has the same host and path; remove one of them, or add `when`",
         ),
         ("routes: [{ path: /a }]\n", "g.yaml:7:10: missing key `pool`, or `respond` or `redirect`"),
         (
@@ -324,6 +324,35 @@ fn invalid_values_are_reported_with_line() {
         (
             "routes: [{ pool: site, basic_auth: { users: absent, realm: 'a\"b' } }]\n",
             "g.yaml:7:60: `realm` must be ASCII without quotes, backslashes and control characters",
+        ),
+        (
+            "access_log: { to: a, format: jason }\n",
+            "g.yaml:7:30: `jason` is not a format: expected combined, json, or a text with keys of entries such as ${time} \
+             ${client} ${status}",
+        ),
+        (
+            "access_log: { to: a, format: '${cliend}' }\n",
+            "g.yaml:7:30: an entry has no `cliend`; did you mean `client`?",
+        ),
+        (
+            "access_log: { to: a, format: '${status' }\n",
+            "g.yaml:7:30: an entry has no `${status`; did you mean `status`?",
+        ),
+        (
+            "routes: [{ pool: site, when: {} }, { pool: site }]\n",
+            "g.yaml:7:30: missing key `methods` or `headers`",
+        ),
+        (
+            "routes: [{ pool: site, when: { methods: [GET] } }]\n",
+            "g.yaml:7:30: no route has the other requests of this host and path; add one without `when`",
+        ),
+        (
+            "routes: [{ pool: site, when: { methods: ['GET,'] } }, { pool: site }]\n",
+            "g.yaml:7:41: a method is a word such as GET",
+        ),
+        (
+            "routes: [{ pool: site, when: { headers: { a: '~(' } } }, { pool: site }]\n",
+            "g.yaml:7:46: `(` is not a regular expression",
         ),
         (
             "routes: [{ pool: site, allow: [everyone] }]\n",

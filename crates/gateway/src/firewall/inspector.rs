@@ -13,7 +13,7 @@ use tollgate_waf::{Direction, Extent, Next};
 
 use super::audit::{AuditFile, AuditWriter};
 use super::engines::Engines;
-use super::inspection::Inspection;
+use super::inspection::{Inspection, TransactionName};
 use super::out_of_band::OutOfBand;
 use super::route::Firewall;
 use super::verdict::{FirewallVerdict, InspectedResponse, Outcome, RequestContext, TransactionId};
@@ -39,8 +39,12 @@ pub(crate) struct Inspector {
 #[derive(Debug)]
 enum Slot {
     Here(Box<Inspection>),
-    /// The helper has it. The flag cancels it.
-    Lent(Arc<AtomicBool>),
+    /// The helper has it.
+    Lent {
+        /// Cancels it.
+        flag: Arc<AtomicBool>,
+        name: TransactionName,
+    },
     /// The helper has it, and the transaction has ended.
     Ended(Outcome),
 }
@@ -98,7 +102,7 @@ impl Inspector {
     pub(crate) fn firewall(&self, id: TransactionId) -> Option<Arc<Firewall>> {
         match self.inspections.get(&id)? {
             Slot::Here(inspection) => Some(Arc::clone(&inspection.firewall)),
-            Slot::Lent(_) | Slot::Ended(_) => None,
+            Slot::Lent { .. } | Slot::Ended(_) => None,
         }
     }
 
@@ -147,7 +151,7 @@ impl Inspector {
     pub(super) fn inspection(&mut self, id: TransactionId) -> Option<&mut Inspection> {
         match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => Some(inspection),
-            Some(Slot::Lent(_) | Slot::Ended(_)) | None => None,
+            Some(Slot::Lent { .. } | Slot::Ended(_)) | None => None,
         }
     }
 
@@ -195,7 +199,8 @@ impl Inspector {
         }
         let Some(helper) = &self.helper else { return self.run_here(id, direction) };
         let flag = Arc::new(AtomicBool::new(false));
-        let lent = Slot::Lent(Arc::clone(&flag));
+        let Some(Slot::Here(inspection)) = self.inspections.get(&id) else { return MISSING };
+        let lent = Slot::Lent { flag: Arc::clone(&flag), name: inspection.name.clone() };
         let Some(Slot::Here(mut inspection)) = self.inspections.insert(id, lent) else {
             return MISSING;
         };
@@ -221,7 +226,7 @@ impl Inspector {
         let inspection = match self.inspections.get_mut(&id) {
             Some(Slot::Here(inspection)) => inspection,
             // The rest of the bytes with which the inspected part of a body became complete.
-            Some(Slot::Lent(_)) => return FirewallVerdict::Pass,
+            Some(Slot::Lent { .. }) => return FirewallVerdict::Pass,
             Some(Slot::Ended(_)) | None => return MISSING,
         };
         let mut next = inspection.body(direction, piece);
@@ -326,14 +331,23 @@ impl Inspector {
         Ok((taken, verdict))
     }
 
+    /// The identifier of a transaction in logs and headers. `None`: it is not inspected, or was lost by a bug.
+    pub(crate) fn name(&self, id: TransactionId) -> Option<String> {
+        match self.inspections.get(&id)? {
+            Slot::Here(inspection) => Some(inspection.name.to_string()),
+            Slot::Lent { name, .. } => Some(name.to_string()),
+            Slot::Ended(_) => None,
+        }
+    }
+
     /// Ends an inspection, unless it was lost by a bug.
     pub(crate) fn finish(&mut self, id: TransactionId, outcome: &Outcome) {
         self.out_of_band.inspect(id, outcome);
         match self.inspections.remove(&id) {
             Some(Slot::Here(inspection)) => self.end(*inspection, outcome),
             // The helper has it: it ends when that gives it back.
-            Some(Slot::Lent(cancelled)) => {
-                cancelled.store(true, Ordering::Relaxed);
+            Some(Slot::Lent { flag, .. }) => {
+                flag.store(true, Ordering::Relaxed);
                 self.inspections.insert(id, Slot::Ended(*outcome));
             }
             Some(ended @ Slot::Ended(_)) => {

@@ -231,6 +231,7 @@ impl Exchange {
             body_bytes,
             reason: response.reason().map(Reason::word),
             interruption: None,
+            transaction: None,
             upstream: None,
         });
     }

@@ -20,7 +20,7 @@ use crate::basic_auth::Credentials;
 use crate::body::{Body, Taken};
 use crate::checks::Standing;
 use crate::cluster::HashKey;
-use crate::config::{Balance, Config, HashBy, Service, Variables, written_request_id};
+use crate::config::{Balance, Config, HashBy, RouteId, Service, Variables, written_request_id};
 use crate::described::{Described, InvalidDescription};
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::forwarder::Forwarder;
@@ -493,6 +493,10 @@ impl Exchange {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::MaxForwards));
             }
         }
+        let mut conditional = generation.router.conditional(route_id).iter().copied();
+        let is_met =
+            |at: &RouteId| config.routes[at.0].when.as_ref().is_some_and(|when| when.hold(&head));
+        let route_id = conditional.find(is_met).unwrap_or(route_id);
         let guard = config.routes[route_id.0].guard.as_deref();
         if guard.is_some_and(|guard| !guard.allows(client.ip)) {
             return local(LocalResponse::error(Reason::ClientAddress));

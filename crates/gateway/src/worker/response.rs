@@ -1,6 +1,7 @@
 //! Forwarding of a response to its client.
 
 use std::error::Error as _;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -100,8 +101,12 @@ impl Turn<'_> {
             Ok(Received::Bytes(count)) => {
                 upstream.is_connecting = false;
                 upstream.partial_head.clear();
-                if let ResponseState::Head { has_begun, .. } = &mut transaction.response {
-                    *has_begun = true;
+                if let ResponseState::Head { has_begun, .. } = &mut transaction.response
+                    && !std::mem::replace(has_begun, true)
+                {
+                    let us = shared.elapsed_us(transaction.started_at).max(1);
+                    transaction.first_byte_us =
+                        u32::try_from(us).ok().or(Some(u32::MAX)).and_then(NonZeroU32::new);
                 }
                 self.forward_response_piece(at, start, start + kept + count)
             }

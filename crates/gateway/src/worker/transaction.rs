@@ -1,5 +1,6 @@
 //! The state of a request and its response.
 
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use tollgate_accesslog::LoggedRequest;
@@ -61,11 +62,13 @@ pub(super) struct Transaction {
     /// An idle connection turned out to be closed, as others may be.
     pub(super) needs_new_connection: bool,
     pub(super) started_at: Instant,
+    /// From the start until the last backend began to respond, at least 1 and at most 71 minutes.
+    pub(super) first_byte_us: Option<NonZeroU32>,
     /// When the last backend was chosen.
     pub(super) sent_at: Instant,
     pub(super) last_backend: Option<BackendId>,
     /// Number of attempts to send the request.
-    pub(super) sends: usize,
+    pub(super) sends: u32,
     /// `None` without an access log.
     pub(super) logged_request: Option<Box<LoggedRequest>>,
 }
@@ -233,6 +236,7 @@ impl Transaction {
             attempts: Attempts::default(),
             needs_new_connection: false,
             started_at: now,
+            first_byte_us: None,
             sent_at: now,
             last_backend: None,
             sends: 0,

@@ -1,7 +1,7 @@
 //! A transaction's turn: its start, the verdicts of the firewall, and its end.
 
 use std::io;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tollgate_accesslog::{Entry, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
 use tollgate_http1::{FieldList, reason_phrase};
@@ -452,11 +452,17 @@ impl Turn<'_> {
 
     fn log(&mut self) {
         let Self { client, transaction, shared, .. } = self;
-        let Shared { access_log: Some(log), http2, upstreams, now, .. } = &mut **shared else {
+        let Shared { access_log: Some(log), http2, upstreams, inspector, now, .. } = &mut **shared
+        else {
             return;
         };
+        let generation = &upstreams[transaction.generation];
+        if !generation.shared.config.routes[transaction.route.0].is_logged {
+            return;
+        }
+        let name = transaction.is_inspected.then(|| inspector.name(transaction.id)).flatten();
         let pool = transaction.responder.pool();
-        let pool = pool.map(|pool| upstreams[transaction.generation].pool(pool));
+        let pool = pool.map(|pool| generation.pool(pool));
         let backend = transaction.last_backend.zip(pool);
         let backend = backend.map(|(at, pool)| pool.backends[at.0].address.to_string());
         log.add(&Entry {
@@ -467,10 +473,14 @@ impl Turn<'_> {
             body_bytes: transaction.response_body_bytes,
             reason: transaction.reason.map(Reason::word),
             interruption: transaction.interruption.map(Interruption::word),
+            transaction: name.as_deref(),
             upstream: pool.map(|pool| LoggedUpstream {
                 pool: &pool.name,
                 backend: backend.as_deref(),
                 tries: transaction.sends,
+                first_byte: transaction
+                    .first_byte_us
+                    .map(|us| Duration::from_micros(us.get().into())),
                 duration: now.saturating_duration_since(transaction.started_at),
             }),
         });

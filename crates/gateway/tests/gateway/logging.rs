@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate_gateway::Config;
 use tollgate_gateway::config::{AccessLog, LogFormat, LogTarget, Pool, PoolId, Route};
 
 use crate::support::{
@@ -362,4 +363,49 @@ fn slow_reader_of_the_access_log_delays_no_request_and_lost_lines_are_counted() 
         assert!(last < Some(number), "{last:?} comes before {number}");
         last = Some(number);
     }
+}
+
+#[test]
+fn template_has_what_joins_the_logs_and_some_routes_are_not_logged() {
+    let (folder, backend) = (TempDir::new().unwrap(), Backend::start());
+    let rules = "SecRule ARGS \"@contains attack\" \"id:1,phase:1,deny\"\n";
+    fs::write(folder.path().join("rules.conf"), rules).unwrap();
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\n\
+         routes: [{{ pool: p }}, {{ path: /check, access_log: false, respond: {{ status: 204 }} }}]\n\
+         pools: [{{ name: p, backends: [{{ address: '{}' }}] }}]\nwaf: {{ rules: [rules.conf] }}\n\
+         audit_log: {{ to: audit.log, include: all }}\nforwarded: {{ via: null, x_forwarded: false }}\n\
+         access_log: {{ to: access.log, format: '${{target}} ${{status}} ${{first_byte_ms}} ${{transaction}} ${{reason}}' }}\n",
+        backend.addr()
+    );
+    let config = Config::parse(&text, &folder.path().join("g.yaml"));
+    let gateway = TestGateway::start(&config.unwrap_or_else(|error| panic!("{error}")));
+    let mut client = gateway.client();
+    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.send(get("/check"));
+    assert_eq!(client.response().unwrap().status, 204);
+    client.send(get("/a"));
+    let mut upstream = backend.accept();
+    upstream.head().unwrap();
+    upstream.send(OK);
+    client.expect(OK);
+    client.send(get("/b?q=attack"));
+    assert_eq!(client.response().unwrap().status, 403);
+    let lines = |name: &str, count: usize| {
+        poll(|| {
+            let text = fs::read_to_string(folder.path().join(name)).unwrap();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            if lines.len() == count { Ok(lines) } else { Err(text) }
+        })
+    };
+    let ids: Vec<String> = lines("audit.log", 3)
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
+        .collect();
+    let logged = lines("access.log", 2);
+    let fields: Vec<&str> = logged[0].split(' ').collect();
+    let [target, status, first_byte, id, reason] = fields[..] else { panic!("{}", logged[0]) };
+    assert_eq!((target, status, id, reason), ("/a", "200", &*ids[1], "-"));
+    assert!(first_byte.parse::<f64>().unwrap() > 0.0, "{first_byte}");
+    assert_eq!(logged[1], format!("/b?q=attack 403 - {} waf-rule", ids[2]));
 }

@@ -258,7 +258,7 @@ waf: { rules: [none.conf] }
     let error = Config::read_with(&path, resolver).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     let starts = [
-        ":2:67: cannot read the certificate; ",
+        ":2:67: `none.pem`: cannot read the certificate; ",
         ":5:27: cannot resolve `nowhere.example:80`, the `address` of a backend; check the name, or write an IP \
          address: no answer",
         ":5:60: cannot resolve `nowhere.example:81`",

@@ -6,7 +6,7 @@ use std::path::Path;
 use tollgate_gateway::Config;
 
 use crate::support::http2::{GET_FIELDS, Http2Peer};
-use crate::support::{Backend, GET, OK, TestGateway, closed_port};
+use crate::support::{Backend, GET, OK, Peer, TestGateway, closed_port};
 use crate::tls::{connect_offering, default_listener};
 
 const FIXED: &str = "
@@ -46,6 +46,53 @@ fn fixed_responses_keep_the_connection_and_reach_no_backend() {
     gateway.expect_metric("local_responses_total{status=\"410\"}", 3);
     gateway.expect_metric("local_responses_total{status=\"204\"}", 1);
     gateway.expect_metric("bugs_total", 0);
+}
+
+#[test]
+fn conditions_choose_among_the_routes_of_a_host_and_path() {
+    let routes = "
+  - { path: /a, respond: { status: 200, body: rest } }
+  - { path: /a, when: { methods: [GET, LIST], headers: { X-Canary: '1' } }, respond: { status: 200, body: canary } }
+  - { path: /a, when: { headers: { Cookie: '~(^|; )beta=1(;|$)' } }, pool: p }
+  - { path: /a, when: { headers: { X-Debug: '*' } }, respond: { status: 200, body: debug } }
+  - { when: { methods: [GET] }, respond: { status: 200, body: read } }
+  - { respond: { status: 200, body: other } }";
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(routes, backend.addr(), ""));
+    let mut client = gateway.client();
+    let mut upstream = None;
+    for (method, path, header, expected) in [
+        ("GET", "/a", "", "rest"),
+        ("GET", "/a", "X-Canary: 1\r\n", "canary"),
+        ("LIST", "//%61/b", "x-canary: 0\r\nx-canary: 1\r\n", "canary"),
+        ("POST", "/a", "X-Canary: 1\r\n", "rest"),
+        ("GET", "/a", "X-Canary: 11\r\n", "rest"),
+        ("GET", "/a", "Cookie: a=b; beta=1\r\n", "backend"),
+        ("GET", "/a", "Cookie: a=b; beta=12\r\n", "rest"),
+        // The first one in the file.
+        ("GET", "/a", "X-Debug: \r\nX-Canary: 1\r\n", "canary"),
+        ("POST", "/a", "X-Debug: \r\nCookie: beta=1\r\n", "backend"),
+        ("GET", "/a", "X-Debug: \r\n", "debug"),
+        ("GET", "/b", "X-Canary: 1\r\n", "read"),
+        ("get", "/b", "", "other"),
+    ] {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+        // The second one is in the cache of heads if a backend serves it.
+        for _ in 0..2 {
+            client.send(&request);
+            if expected == "backend" {
+                let upstream: &mut Peer = upstream.get_or_insert_with(|| backend.accept());
+                upstream.expect(&request);
+                upstream.send(OK);
+                client.expect(OK);
+            } else {
+                assert_eq!(client.response().unwrap().text(), expected, "{request}");
+            }
+        }
+    }
+    let mut http2 = Http2Peer::connect(gateway.address());
+    http2.request(1, true, &[GET_FIELDS, &[("x-canary", "1")]].concat());
+    assert_eq!(http2.response(1).text(), ("200", "canary"));
 }
 
 #[test]

@@ -400,15 +400,15 @@ fn unusable_certificates_are_errors_with_their_line() {
         error(&format!("        - {{ certificate: {certificate}, key: {key}{more} }}\n"))
     };
     let no_certificate = "cannot read the certificate; expected a PEM file with the certificate, followed by its chain";
-    assert_eq!(one("none.pem", "site.key", ""), format!("5:26: {no_certificate}"));
-    assert_eq!(one("site.key", "site.key", ""), format!("5:26: {no_certificate}"));
+    assert_eq!(one("none.pem", "site.key", ""), format!("5:26: `none.pem`: {no_certificate}"));
+    assert_eq!(one("site.key", "site.key", ""), format!("5:26: `site.key`: {no_certificate}"));
     assert_eq!(
         one("site.pem", "site.pem", ""),
-        "5:41: cannot read the key; expected a PEM file with a private key without passphrase"
+        "5:41: `site.pem`: cannot read the key; expected a PEM file with a private key without passphrase"
     );
     assert_eq!(
         one("site.pem", "next.key", ""),
-        "5:41: the key does not belong to the certificate; name the key that it was issued for"
+        "5:41: `next.key`: the key does not belong to the certificate; name the key that it was issued for"
     );
     assert_eq!(
         one("shop.pem", "shop.key", ", ocsp: shop.ocsp"),

@@ -390,7 +390,7 @@ fn invalid_tls_of_a_pool_is_an_error_with_its_line() {
         (
             tcp,
             "ca: none.pem",
-            "5:16: cannot read the certificates of authorities; expected a PEM file",
+            "5:16: `none.pem`: cannot read the certificates of authorities; expected a PEM file",
         ),
         (
             tcp,
@@ -402,7 +402,7 @@ fn invalid_tls_of_a_pool_is_an_error_with_its_line() {
         (
             tcp,
             "certificate: client.pem, key: shop.key",
-            "5:42: the key does not belong to the certificate; name the key that it was issued for",
+            "5:42: `shop.key`: the key does not belong to the certificate; name the key that it was issued for",
         ),
         (tcp, "server_name: \"a b\"", "5:25: `a b` is not a host name or address"),
         (

@@ -130,6 +130,9 @@ pub(super) struct RouteFile {
     /// whose route depends on whether `%2F` and `\` count as slashes, `;` or `%00` as an end, a `..` behind them as the
     /// parent, or on whether escapes are decoded twice, is answered with 400. Default: `/`.
     pub(super) path: Option<Located<String>>,
+    /// The requests of this route, among those of its host and path. Another route with the same host and path, without `when`, has
+    /// the others. Of several routes whose conditions hold, the first in the file counts. Default: all requests.
+    pub(super) when: Option<Located<WhenFile>>,
     /// Addresses and networks of clients, as `[10.0.0.0/8, 192.0.2.1]`; others get 403. Default: all clients.
     pub(super) allow: Option<Vec<Located<String>>>,
     /// Addresses and networks of clients that get 403, also those in `allow`. Default: none.
@@ -158,10 +161,23 @@ pub(super) struct RouteFile {
     /// Compresses bodies of responses for clients that accept it; `{}` uses the defaults. Not for pages that have a secret, such as a
     /// token against forged requests, beside text of the request: the length would reveal it (BREACH). Default: none.
     pub(super) compression: Option<Located<CompressionFile>>,
+    /// Whether the access log has its requests, but for those that have no valid head. Default: true.
+    pub(super) access_log: Option<bool>,
     /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
     pub(super) timeouts: Option<RequestTimeoutsFile>,
     /// Web application firewall of this route; each key replaces that of the gateway.
     pub(super) waf: Option<Located<WafFile>>,
+}
+
+/// Conditions on a request, all of which must hold.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "when")]
+pub(super) struct WhenFile {
+    /// Methods, such as `[GET, HEAD]`. Default: all.
+    pub(super) methods: Option<Located<Vec<String>>>,
+    /// Headers: the value that one of that name has, `~` and a regular expression that is found in it, or `*` for any.
+    pub(super) headers: Option<BTreeMap<String, Located<String>>>,
 }
 
 /// Limits on the requests of one client, for all threads together.
@@ -609,19 +625,9 @@ fn default_via() -> Option<Located<String>> {
 pub(super) struct AccessLogFile {
     /// File to append to, or `stdout`.
     pub(super) to: Located<String>,
-    /// Format of an entry. Default: `combined`.
-    pub(super) format: Option<LogFormatFile>,
-}
-
-/// Format of access log entries.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "log format")]
-pub(super) enum LogFormatFile {
-    /// The combined log format of Apache and nginx.
-    Combined,
-    /// One JSON object per line.
-    Json,
+    /// `combined`, as Apache and nginx have it, `json`, one object per line, or a text with keys of these objects, such as
+    /// `${time} ${client} ${status} ${first_byte_ms}`. Default: `combined`.
+    pub(super) format: Option<Located<String>>,
 }
 
 /// Log of inspected transactions, as JSON objects, one per line.

@@ -15,19 +15,20 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
-use tollgate_accesslog::LogFormat;
-use tollgate_firewall::config::{InvalidValue, Located, Page, RuleCache, number};
+use tollgate_accesslog::{LogField, LogFormat, LogPart};
+use tollgate_firewall::config::{InvalidValue, Located, Page, RuleCache, number, suggestion};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 use tollgate_net::Address;
 use tollgate_waf::CollectionLimits;
 
 use super::file::{
-    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, LogFormatFile,
-    RequestsFile, ResolveFile, TimeoutsFile,
+    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, RequestsFile,
+    ResolveFile, TimeoutsFile,
 };
 use super::route::Forwarded;
 use super::serve::Service;
 use super::settings::{AccessLog, AuditLog, Config, Limits, Listener};
+use super::template::{self, Part};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
 use pools::pools;
@@ -303,11 +304,36 @@ fn limits(
 
 fn access_log(file: &AccessLogFile, folder: &Path) -> Result<AccessLog, InvalidValue> {
     let to = log_target(&file.to, folder)?;
-    let format = match file.format {
-        None | Some(LogFormatFile::Combined) => LogFormat::Combined,
-        Some(LogFormatFile::Json) => LogFormat::Json,
-    };
+    let format = file.format.as_ref().map_or(Ok(LogFormat::Combined), log_format)?;
     Ok(AccessLog { to, format })
+}
+
+fn log_format(text: &Located<String>) -> Result<LogFormat, InvalidValue> {
+    let invalid = |message: String| Err(InvalidValue::at(text, message));
+    match &***text {
+        "combined" => return Ok(LogFormat::Combined),
+        "json" => return Ok(LogFormat::Json),
+        other if other.chars().any(char::is_control) => {
+            return invalid("a line of a log has no line breaks and control characters".to_owned());
+        }
+        _ => {}
+    }
+    match template::parts(text, LogField::named) {
+        Ok(parts) if parts.len() > 1 => {
+            let part = |part| match part {
+                Part::Text(text) => LogPart::Text(text),
+                Part::Variable(field) => LogPart::Field(field),
+            };
+            Ok(LogFormat::Template(parts.into_iter().map(part).collect()))
+        }
+        Ok(_) => invalid(format!(
+            "`{}` is not a format: expected combined, json, or a text with keys of entries such as ${{time}} ${{client}} ${{status}}",
+            **text
+        )),
+        Err(name) => {
+            invalid(format!("an entry has no `{name}`{}", suggestion(name, LogField::names())))
+        }
+    }
 }
 
 fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, InvalidValue> {

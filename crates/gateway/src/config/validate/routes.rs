@@ -16,12 +16,12 @@ use super::requests::{header_edits, headers};
 use super::scalars::{duration, networks, path};
 use crate::config::file::{
     BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
-    RespondFile, RouteFile,
+    RespondFile, RouteFile, WhenFile,
 };
 use crate::config::pool::{Pool, PoolId};
 use crate::config::route::{
-    Action, ClientLimits, Compression, FixedResponse, Guard, HeaderEdits, HostPattern, Rate,
-    Redirect, Route,
+    Action, ClientLimits, Compression, Conditions, FixedResponse, Guard, HeaderEdits, HostPattern,
+    Pattern, Rate, Redirect, Route, ValueCondition,
 };
 use crate::config::timeouts::Timeouts;
 use crate::config::users::{BasicAuth, Users};
@@ -72,20 +72,68 @@ pub(super) fn routes(
     for file in files.iter() {
         let mut route = route(file, pools, folder)?;
         route.timeouts = of_action(&route.action, file.timeouts.as_ref())?;
-        let is_same =
-            |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
+        let is_same = |other: &Route| place(other) == place(&route) && other.when == route.when;
         if let Some(first) = routes.iter().position(is_same) {
             return Err(InvalidValue::at(
                 file,
                 format!(
-                    "duplicate route: the one in line {} has the same host and path; remove one of them",
+                    "duplicate route: the one in line {} has the same host and path; remove one of them, or add `when`",
                     files[first].line()
                 ),
             ));
         }
         routes.push(route);
     }
+    let is_alone = |route: &Route| {
+        !routes.iter().any(|other| place(other) == place(route) && other.when.is_none())
+    };
+    for (file, route) in files.iter().zip(&routes) {
+        if let Some(when) = file.when.as_ref().filter(|_| is_alone(route)) {
+            let message =
+                "no route has the other requests of this host and path; add one without `when`";
+            return Err(InvalidValue::at(when, message));
+        }
+    }
     Ok(routes)
+}
+
+/// The requests of a route but for their conditions.
+fn place(route: &Route) -> (&HostPattern, &str) {
+    (&route.host, &route.path_prefix)
+}
+
+fn conditions(file: &Located<WhenFile>) -> Result<Conditions, InvalidValue> {
+    let methods = file.methods.as_ref();
+    if let Some(at) =
+        methods.filter(|methods| !methods.iter().all(|name| is_token(name.as_bytes())))
+    {
+        return Err(InvalidValue::at(at, "a method is a word such as GET"));
+    }
+    let condition = |(name, value): (&String, &Located<String>)| {
+        if !is_token(name.as_bytes()) {
+            return Err(InvalidValue::at(value, format!("`{name}` is not the name of a header")));
+        }
+        let condition = match (value.as_str(), value.strip_prefix('~')) {
+            ("*", _) => ValueCondition::Any,
+            (_, Some(pattern)) => {
+                ValueCondition::Matches(Pattern::new(pattern).map_err(|source| {
+                    let message = format!("`{pattern}` is not a regular expression");
+                    InvalidValue::at(value, message).with_source(source)
+                })?)
+            }
+            (text, None) => ValueCondition::Is(text.to_owned()),
+        };
+        Ok((name.clone(), condition))
+    };
+    let headers = file.headers.iter().flatten().map(condition);
+    let conditions = Conditions {
+        methods: methods.map_or_else(Vec::new, |methods| methods.to_vec()),
+        headers: headers.collect::<Result<_, _>>()?,
+    };
+    if conditions.methods.is_empty() && conditions.headers.is_empty() {
+        return Err(InvalidValue::at(file, "missing key `methods` or `headers`"));
+    }
+    Ok(conditions)
 }
 
 fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Route, InvalidValue> {
@@ -99,12 +147,14 @@ fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Rou
         action: action(file, &host, pool)?,
         host,
         path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
+        when: file.when.as_ref().map(conditions).transpose()?.map(Box::new),
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
         request_headers: edits(&file.request_headers, true)?,
         response_headers: edits(&file.response_headers, false)?,
         guard: None,
         location: None,
         compression: file.compression.as_ref().map(compression).transpose()?.map(Box::new),
+        is_logged: file.access_log.unwrap_or(true),
         timeouts: None,
         waf: None,
         verdicts: None,
@@ -227,7 +277,8 @@ fn client_limits(
         Some(Rate { interval: per / requests, burst })
     });
     let mut hasher = DefaultHasher::new();
-    (&route.host, &route.path_prefix).hash(&mut hasher);
+    place(route).hash(&mut hasher);
+    route.when.hash(&mut hasher);
     Ok(ClientLimits { id: hasher.finish(), rate, concurrent: concurrent.and_then(NonZeroU32::new) })
 }
 

@@ -71,7 +71,7 @@ fn invalid_file(
         TlsError::Certificate(_) | TlsError::Syntax(_) => certificate,
         TlsError::Key(_) | TlsError::Mismatch(_) | TlsError::Pair(_) => key,
     };
-    let invalid = InvalidValue::at(at, error.to_string());
+    let invalid = InvalidValue::at(at, format!("`{}`: {error}", **at));
     match error {
         TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
         TlsError::Mismatch(source) | TlsError::Pair(source) => invalid.with_source(source),
@@ -195,7 +195,7 @@ fn pool_client(
             let message = error.to_string();
             let invalid = match (&error, &file.ca, &file.server_name) {
                 (ClientError::Authorities(_) | ClientError::Authority(_), Some(ca), _) => {
-                    InvalidValue::at(ca, message)
+                    InvalidValue::at(ca, format!("`{}`: {message}", **ca))
                 }
                 (ClientError::Name(_), _, Some(name)) => {
                     InvalidValue::at(name, format!("`{}` is {message}", **name))

@@ -217,3 +217,35 @@ fn bodies_are_parsed_and_malformed_ones_rejected_without_rules_for_that() {
     }
     default.expect_untouched_backend();
 }
+
+#[test]
+fn exclusions_without_an_effect_are_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "rules.conf",
+        "SecRule ARGS \"@contains attack\" \"id:1,phase:1,deny\"\nSecAction \"id:2,phase:1,pass\"\n",
+    );
+    write("exclusions.conf", "SecRuleRemoveById 1\n\nSecRuleRemoveById 12\n");
+    // Those that the rule set has for applications of others.
+    write("REQUEST-903.9002-WORDPRESS-EXCLUSION-RULES.conf", "SecRuleRemoveById 200002\n");
+    let text = "listeners: [{ address: '127.0.0.1:0' }]\npools: [{ name: p, backends: [{ address: '127.0.0.1:1' }] }]\n\
+                waf: { rules: [rules.conf, exclusions.conf, 'REQUEST-*.conf'], exclusions: [SecRuleRemoveById 13] }\n\
+                routes: [{ pool: p }, { path: /a, pool: p, waf: { exclusions: [SecRuleRemoveById 13, SecRuleRemoveById 2] } }]\n";
+    let config = Config::parse(text, &folder.path().join("g.yaml")).unwrap();
+    let found: Vec<&str> = config
+        .warnings
+        .iter()
+        .filter_map(|warning| {
+            warning.split_once("an exclusion has no effect: ").map(|parts| parts.1)
+        })
+        .collect();
+    let place = folder.path().join("exclusions.conf");
+    assert_eq!(
+        found,
+        [
+            &format!("{}:3:19: selects no rule: none has id 12", place.display()),
+            "waf.exclusions:1:19: selects no rule: none has id 13",
+        ]
+    );
+}
