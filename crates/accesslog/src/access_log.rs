@@ -331,7 +331,8 @@ mod tests {
         .unwrap()
         .unwrap();
         let now: Zoned = "2026-11-21T20:38:08.0415+01:00[+01:00]".parse().unwrap();
-        let request = LoggedRequest::new(&head);
+        let mut request = LoggedRequest::new(&head);
+        request.set_user("a \"b\" \u{e9}".into());
         let upstream = Upstream {
             pool: "site",
             backend: Some("127.0.0.1:9001"),
@@ -377,7 +378,7 @@ mod tests {
     fn combined_format() {
         assert_eq!(
             written(LogFormat::Combined),
-            "127.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /a\\x22b?\\x5C HTTP/1.1\" 200 26 \
+            "127.0.0.1 - a\\x20\\x22b\\x22\\x20\\xC3\\xA9 [21/Nov/2026:20:38:08 +0100] \"GET /a\\x22b?\\x5C HTTP/1.1\" 200 26 \
              \"/\\xC3\\xA9\" \"x/1 (\\x22y\\x22)\"\n\
              unix: - - [21/Nov/2026:20:38:08 +0100] \"\" 400 5 \"-\" \"-\" \"syntax\"\n"
         );
@@ -407,7 +408,7 @@ mod tests {
         );
         assert_eq!(
             written(format),
-            "2026-11-21T20:38:08.041+01:00 \u{b5} /a\\x22b?\\x5C \"/\\xC3\\xA9\" -|200|0.930|127.0.0.1:9001\n\
+            "2026-11-21T20:38:08.041+01:00 \u{b5} /a\\x22b?\\x5C \"/\\xC3\\xA9\" a \\x22b\\x22 \\xC3\\xA9|200|0.930|127.0.0.1:9001\n\
              2026-11-21T20:38:08.041+01:00 \u{b5} - \"-\" -|400|-|-\n"
         );
         assert_eq!(LogField::named("Time"), None);
@@ -420,7 +421,7 @@ mod tests {
             "{\"time\":\"2026-11-21T20:38:08.041+01:00\",\"client\":\"127.0.0.1\",\"tls\":\"TLSv1.3\",\
              \"cipher\":\"TLS_AES_256_GCM_SHA384\",\"sni\":\"a\",\"method\":\"GET\",\
              \"target\":\"/a\\\"b?\\\\\",\"version\":\"1.1\",\"host\":\"a\",\"referer\":\"/\u{e9}\",\
-             \"agent\":\"x/1 (\\\"y\\\")\",\"transaction\":\"65a\",\"status\":200,\"body_bytes\":26,\"end\":\"complete\",\"pool\":\"site\",\
+             \"agent\":\"x/1 (\\\"y\\\")\",\"user\":\"a \\\"b\\\" \u{e9}\",\"transaction\":\"65a\",\"status\":200,\"body_bytes\":26,\"end\":\"complete\",\"pool\":\"site\",\
              \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"first_byte_ms\":0.930,\"duration_ms\":1.020}\n\
              {\"time\":\"2026-11-21T20:38:08.041+01:00\",\"client\":\"unix:\",\"status\":400,\
              \"body_bytes\":5,\"reason\":\"syntax\",\"end\":\"complete\"}\n"

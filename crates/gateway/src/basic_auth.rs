@@ -1,5 +1,6 @@
 //! Basic authentication (RFC 7617): the credentials of a request, and their checks.
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -11,26 +12,37 @@ use tollgate_http1::Headers;
 use crate::checks::{Answer, Bounds, CheckCounters, Checks};
 use crate::config::{BasicAuth, Users};
 
-/// A password is checked once: a reload with another file forgets it. Few wait, as each check takes a tenth of a second of CPU and
-/// more.
-const BOUNDS: Bounds =
-    Bounds { valid_time: None, invalid_time: Duration::from_secs(1), others_max: 16, threads: 1 };
+/// Time for which a wrong password is not checked again.
+const INVALID_TIME: Duration = Duration::from_secs(1);
+/// Passwords that are checked or remembered as wrong: few, as a check can take a second of CPU.
+const OTHERS_MAX: usize = 16;
+/// Of them, those of one client that are being checked.
+const PER_CLIENT_MAX: usize = 4;
 /// Threads for checks at most, and one for each so many CPUs.
 const THREADS_MAX: usize = 4;
 const CPUS_PER_THREAD: usize = 4;
 /// Longest value of `Authorization`.
 const VALUE_BYTES_MAX: usize = 1024;
+/// Longest password: SHA-crypt takes time in proportion to it.
+const PASSWORD_BYTES_MAX: usize = 128;
 
 /// User and password of a request.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Credentials {
     /// With a colon between them.
     text: String,
     user_bytes: usize,
 }
 
+/// Without the password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user()).finish_non_exhaustive()
+    }
+}
+
 impl Credentials {
-    /// Those of the only `Authorization`.
+    /// Parses the only `Authorization` header. `None`: there are several, or it is not valid.
     pub(crate) fn of(headers: Headers<'_>) -> Option<Self> {
         let is_authorization =
             |(name, _): &(&str, &[u8])| name.eq_ignore_ascii_case("authorization");
@@ -52,7 +64,8 @@ impl Credentials {
         let decoded = BASE64_STANDARD.decode(encoded.trim_ascii()).ok()?;
         let text = String::from_utf8(decoded).ok()?;
         let user_bytes = text.find(':')?;
-        (!text.chars().any(char::is_control)).then_some(Self { text, user_bytes })
+        let is_long = text.len() - user_bytes > PASSWORD_BYTES_MAX + 1;
+        (!is_long && !text.chars().any(char::is_control)).then_some(Self { text, user_bytes })
     }
 
     /// User and password.
@@ -82,9 +95,19 @@ impl PasswordChecks {
             let is_known = credentials
                 .split_once(':')
                 .is_some_and(|(user, password)| known.verify(user, password));
-            if is_known { Answer::Known } else { Answer::Unknown }
+            if is_known { Answer::Valid } else { Answer::Invalid }
         };
-        let checks = Checks::new("passwords", Bounds { threads, ..BOUNDS }, counted, check);
+        let bounds = Bounds {
+            // A reload with other users forgets it.
+            valid_time: None,
+            // A user has one password.
+            valid_max: users.count(),
+            invalid_time: INVALID_TIME,
+            others_max: OTHERS_MAX,
+            per_client_max: PER_CLIENT_MAX,
+            threads,
+        };
+        let checks = Checks::new("passwords", bounds, counted, check);
         Self { users, checks: Arc::new(checks) }
     }
 }
@@ -112,7 +135,11 @@ mod tests {
         assert_eq!(parts("bAsIc  QWxhZGRpbjpvcGVuIHNlc2FtZQ== "), expected);
         assert_eq!(parts("Basic Og=="), some("", ":"));
         assert_eq!(parts("Basic YTpiOmM="), some("a", "a:b:c"));
-        let long = format!("Basic {}", BASE64_STANDARD.encode("a:".repeat(400)));
+        let password = |bytes| {
+            format!("Basic {}", BASE64_STANDARD.encode("a:".to_owned() + &"b".repeat(bytes)))
+        };
+        assert!(parts(&password(128)).is_some());
+        let (long, longer) = (password(129), password(1024));
         for other in [
             "",
             "Basic",
@@ -126,6 +153,7 @@ mod tests {
             "Basic Ojr/",
             "Basic YTpiCg==",
             &long,
+            &longer,
         ] {
             assert_eq!(parts(other), None, "{other}");
         }

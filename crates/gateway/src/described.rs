@@ -6,7 +6,7 @@ use std::str;
 
 use tollgate_http1::{BodyFraming, FieldList, Headers, RequestHead, Version};
 
-use crate::checks::Standing;
+use crate::checks::{CheckId, Standing};
 use crate::config::{ApiKeys, Description, ForwardAuth};
 use crate::firewall::InspectedHead;
 use crate::local_response::{LocalResponse, Reason};
@@ -27,7 +27,7 @@ pub(crate) enum InvalidDescription {
     Headers,
     UnknownKey,
     /// The key of the bouncer is being checked: the head is to be read again.
-    UnsettledKey,
+    UnsettledKey(CheckId),
 }
 
 impl InvalidDescription {
@@ -40,7 +40,9 @@ impl InvalidDescription {
             (Self::Headers, Description::AppSec(_)) => {
                 LocalResponse::bare_error(Reason::Description)
             }
-            (Self::UnknownKey | Self::UnsettledKey, _) => LocalResponse::bare_error(Reason::ApiKey),
+            (Self::UnknownKey | Self::UnsettledKey(_), _) => {
+                LocalResponse::bare_error(Reason::ApiKey)
+            }
         }
     }
 }
@@ -155,7 +157,7 @@ impl Described {
         match standing {
             Standing::Valid => {}
             Standing::Invalid | Standing::Refused => return Err(InvalidDescription::UnknownKey),
-            Standing::Unsettled => return Err(InvalidDescription::UnsettledKey),
+            Standing::Unsettled(id) => return Err(InvalidDescription::UnsettledKey(id)),
         }
         // An empty header is as a missing one.
         for part in [&mut ip, &mut uri, &mut verb, &mut host, &mut agent] {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use tollgate_accesslog::LogFile;
 
 use crate::basic_auth::PasswordChecks;
+use crate::checks::CheckId;
 use crate::cluster::PoolHealth;
 use crate::config::{Config, Pool};
 use crate::counters::{Counters, GenerationCounters};
@@ -112,6 +113,12 @@ impl ConfigGeneration {
         let of_passwords =
             self.passwords.iter().flatten().map(|passwords| passwords.checks.ended());
         of_keys + of_passwords.sum::<u64>()
+    }
+
+    /// True until a check of credentials has ended.
+    pub(crate) fn awaits(&self, id: CheckId) -> bool {
+        self.local_api.as_ref().is_some_and(|api| api.awaits(id))
+            || self.passwords.iter().flatten().any(|passwords| passwords.checks.awaits(id))
     }
 
     pub(crate) fn logs(&self) -> Logs {

@@ -150,6 +150,9 @@ pub(crate) struct ResponseContext {
 /// `Retry-After` when local resources run out.
 const EXHAUSTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// `Retry-After` while too many passwords are being checked.
+const PASSWORDS_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 impl LocalResponse {
     /// A response of the firewall or of a route. The headers must not concern framing or the connection.
     pub(crate) fn new(
@@ -224,6 +227,11 @@ impl LocalResponse {
     pub(crate) fn unauthorized(auth: &BasicAuth) -> Self {
         let challenge = ("WWW-Authenticate".to_owned(), challenge(auth));
         Self { headers: vec![challenge], ..Self::error(Reason::Password) }
+    }
+
+    /// Too many passwords are being checked, or this one was not checked in time.
+    pub(crate) fn many_passwords() -> Self {
+        Self::unavailable(Reason::PasswordChecks, PASSWORDS_RETRY_AFTER)
     }
 
     /// The request may pass later.

@@ -80,8 +80,12 @@ impl Origin {
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
         let zero = ByteSource::open_zero().map_err(Error::Start)?;
-        let options =
-            ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: PROTOCOLS };
+        let options = ServerOptions {
+            min_version: TlsVersion::Tls12,
+            tickets: true,
+            protocols: PROTOCOLS,
+            client_authorities: None,
+        };
         let tls = config.tls.clone().map(|certificate| TlsServer::new(vec![certificate], &options));
         let tls = tls.transpose().map_err(Error::Tls)?;
         let delays = Arc::default();

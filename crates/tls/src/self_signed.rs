@@ -85,6 +85,7 @@ mod tests {
             min_version: TlsVersion::Tls12,
             tickets: true,
             protocols: &[b"h2", b"http/1.1"],
+            client_authorities: None,
         };
         let tls = TlsServer::new(vec![certificate.for_server().unwrap()], &options).unwrap();
         let server = thread::spawn(move || {

@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
+    WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, ServerConnection, SignatureScheme};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SignatureScheme};
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::session::TlsSession;
-use crate::{TlsError, TlsVersion, pair_error, read_identity};
+use crate::{TlsError, TlsVersion, pair_error, read_certificates, read_identity};
 
 /// Files of a server's certificate.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +104,9 @@ pub struct ServerOptions<'a> {
     pub tickets: bool,
     /// Protocols of ALPN, in order of preference.
     pub protocols: &'a [&'a [u8]],
+    /// PEM file with authorities. Clients need a certificate that one of them has issued, which is not checked again when a session is
+    /// resumed. `None`: they need none.
+    pub client_authorities: Option<&'a Path>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,13 +121,23 @@ pub enum ServerError {
         "no client would get this certificate, since it has no DNS name; only the first one may be without"
     )]
     NoName(usize),
+    #[error("cannot read the certificates of the authorities of clients; expected a PEM file")]
+    Authorities(#[source] pem::Error),
+    #[error("cannot use the certificate of an authority of clients")]
+    Authority(#[source] rustls::Error),
+    #[error("cannot use the certificates of the authorities of clients")]
+    Verifier(#[source] VerifierBuilderError),
     #[error("cannot use TLS with these options")]
     Options(#[source] rustls::Error),
 }
 
 /// Creates TLS sessions for connections of clients. Clones share their session tickets.
 #[derive(Clone)]
-pub struct TlsServer(Arc<ServerConfig>);
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+    /// Those of clients.
+    authorities: Vec<CertificateDer<'static>>,
+}
 
 impl TlsServer {
     /// The first certificate is the default, for clients that send no name or an unknown one.
@@ -133,42 +149,60 @@ impl TlsServer {
             TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
             TlsVersion::Tls13 => &[&TLS13],
         };
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(ServerError::Options)?;
         let certificates = Arc::new(Certificates::new(certificates)?);
-        let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
+        let authorities = options.client_authorities.map(read_certificates).transpose();
+        let authorities = authorities.map_err(ServerError::Authorities)?;
+        let builder = match &authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let mut roots = RootCertStore::empty();
+                for authority in authorities {
+                    roots.add(authority.clone()).map_err(ServerError::Authority)?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.build().map_err(ServerError::Verifier)?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(certificates);
         config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if options.tickets {
             config.ticketer = ring::Ticketer::new().map_err(ServerError::Options)?;
         }
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), authorities: authorities.unwrap_or_default() })
     }
 
-    /// Continues with the ticket keys of another server, so that its clients can resume their sessions.
+    /// Continues with the ticket keys of another server, so that its clients can resume their sessions. Does nothing if clients need
+    /// other certificates now.
     pub fn inherit_tickets(&mut self, old: &Self) {
-        if self.0.ticketer.enabled() && old.0.ticketer.enabled() {
-            Arc::make_mut(&mut self.0).ticketer = Arc::clone(&old.0.ticketer);
+        let has_both = self.config.ticketer.enabled() && old.config.ticketer.enabled();
+        if has_both && self.authorities == old.authorities {
+            Arc::make_mut(&mut self.config).ticketer = Arc::clone(&old.config.ticketer);
         }
     }
 
     /// Starts the session of a client's connection.
     pub fn accept(&self) -> io::Result<TlsSession> {
-        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        let connection =
+            ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
         Ok(TlsSession::new(connection.into()))
     }
 }
 
 impl fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TlsServer").finish_non_exhaustive()
+        f.debug_struct("TlsServer").finish_non_exhaustive()
     }
 }
 
 impl PartialEq for TlsServer {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.config, &other.config)
     }
 }
 

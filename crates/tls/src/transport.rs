@@ -416,8 +416,12 @@ mod tests {
             (Path::new(file).with_extension("pem"), Path::new(file).with_extension("key"));
         let files = CertificateFiles { certificate: &certificate, key: &key };
         let certificate = Certificate::read(&files, SystemTime::now()).unwrap();
-        let options =
-            ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: &[] };
+        let options = ServerOptions {
+            min_version: TlsVersion::Tls12,
+            tickets: true,
+            protocols: &[],
+            client_authorities: None,
+        };
         TlsServer::new(vec![certificate], &options).unwrap()
     }
 

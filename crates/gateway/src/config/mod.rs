@@ -107,13 +107,15 @@ fn parse_file<F: DeserializeOwned>(
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
-    let read = || {
-        let mut text = String::new();
-        std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
-        }
-        Ok(text)
-    };
-    read().map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// Reads a file of text of at most [`FILE_BYTES_MAX`].
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
+    }
+    Ok(text)
 }

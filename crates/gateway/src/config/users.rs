@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bcrypt::HashParts;
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 
-/// Costs of hashes, beyond which a check takes seconds.
-const BCRYPT_COST_MAX: u32 = 14;
-const SHA_CRYPT_ROUNDS_MAX: u32 = 1_000_000;
+/// Costs of hashes. With the highest, a check takes about a second; lower ones are not valid.
+const BCRYPT_COSTS: RangeInclusive<u32> = 4..=14;
+const SHA_CRYPT_ROUNDS: RangeInclusive<u32> = 1_000..=1_000_000;
+/// Of a password with bcrypt, which ignores further ones: a longer password is refused.
+const BCRYPT_BYTES_MAX: usize = 72;
+const SHA_CRYPT_SALT_MAX: usize = 16;
 
 /// Authentication by user and password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ enum PasswordHash {
     ShaCrypt(String),
 }
 
-/// A line of a file of users that is none.
+/// Error in a line of a file of users.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub(super) struct InvalidUser {
@@ -59,8 +63,9 @@ impl Users {
                 text.split_once(':').ok_or_else(|| invalid("expected `user:hash`"))?;
             // Some files have a comment behind a second colon.
             let hash = rest.split(':').next().unwrap_or_default();
-            if user.is_empty() || user.chars().any(char::is_control) {
-                return Err(invalid("the name of the user is empty or has control characters"));
+            let is_invisible = |char: char| char.is_control() || char == '\u{feff}';
+            if user.is_empty() || user.chars().any(is_invisible) {
+                return Err(invalid("the name of the user is empty or has invisible characters"));
             }
             let hash = PasswordHash::parse(hash).map_err(invalid)?;
             if users.insert(user.to_owned(), hash).is_some() {
@@ -71,6 +76,10 @@ impl Users {
             return Err(InvalidUser { line: 1, reason: "there is no user" });
         }
         Ok(Self(users))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// True if the user has this password. Takes as long for an unknown user as for the first one.
@@ -87,8 +96,8 @@ impl PasswordHash {
             let Ok(hash) = HashParts::from_str(text) else {
                 return Err("the hash of bcrypt is not valid");
             };
-            if hash.get_cost() > BCRYPT_COST_MAX {
-                return Err("the cost of bcrypt is above 14: each check would take seconds");
+            if !BCRYPT_COSTS.contains(&hash.get_cost()) {
+                return Err("the cost of bcrypt is not from 4 to 14");
             }
             return Ok(Self::Bcrypt(text.to_owned()));
         }
@@ -97,34 +106,39 @@ impl PasswordHash {
             (_, Some(rest)) => (rest, 86),
             (None, None) => {
                 return Err(
-                    "the hash is neither of bcrypt nor of SHA-crypt, and others are broken in no time; set the password \
-                     again with `htpasswd -B`, or `openssl passwd -6`",
+                    "the hash is neither of bcrypt nor of SHA-crypt, and other kinds are too weak; set the password again with \
+                     `htpasswd -B -C 12`, or `openssl passwd -6`",
                 );
             }
         };
         let mut parts: Vec<&str> = rest.split('$').collect();
         if let Some(rounds) = parts[0].strip_prefix("rounds=") {
-            match rounds.parse::<u32>() {
-                Ok(rounds) if rounds > SHA_CRYPT_ROUNDS_MAX => {
-                    return Err("more than 1000000 rounds: each check would take seconds");
-                }
-                Ok(_) => drop(parts.remove(0)),
-                Err(_) => return Err("the rounds of SHA-crypt are not a number"),
+            if !rounds.parse().is_ok_and(|rounds: u32| SHA_CRYPT_ROUNDS.contains(&rounds)) {
+                return Err("the rounds of SHA-crypt are not a number from 1000 to 1000000");
             }
+            parts.remove(0);
         }
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"./".contains(&byte);
         match parts[..] {
-            [_, hash] if hash.len() == hash_chars && hash.bytes().all(is_digit) => {
+            [salt, hash]
+                if (1..=SHA_CRYPT_SALT_MAX).contains(&salt.len())
+                    && hash.len() == hash_chars
+                    && [salt, hash].iter().all(|part| part.bytes().all(is_digit)) =>
+            {
                 Ok(Self::ShaCrypt(text.to_owned()))
             }
             _ => Err("the hash of SHA-crypt is not valid"),
         }
     }
 
-    /// Takes a tenth of a second and more.
+    /// Takes milliseconds to a second, by the cost of the hash.
     fn verify(&self, password: &str) -> bool {
         match self {
-            Self::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
+            // The hash was checked, so there is no other error than a NUL in the password.
+            Self::Bcrypt(hash) => {
+                password.len() <= BCRYPT_BYTES_MAX
+                    && bcrypt::verify(password, hash).unwrap_or(false)
+            }
             Self::ShaCrypt(hash) => {
                 ShaCrypt::default().verify_password(password.as_bytes(), &**hash).is_ok()
             }
@@ -148,7 +162,8 @@ mod tests {
         let users = Users::parse(FILE).unwrap();
         for user in ["ann", "bob", "cy"] {
             assert!(users.verify(user, "open sesame"), "{user}");
-            for other in ["", "open", "open sesame ", "Open sesame"] {
+            let long = "open sesame".to_owned() + &"a".repeat(100);
+            for other in ["", "open", "open sesame ", "Open sesame", &long] {
                 assert!(!users.verify(user, other), "{user}: {other}");
             }
         }
@@ -164,13 +179,17 @@ mod tests {
         for (text, line, part) in [
             ("ann", 1, "expected `user:hash`"),
             (":$2y$", 1, "is empty"),
-            ("a\tb:$2y$", 1, "control characters"),
+            ("a\tb:$2y$", 1, "invisible characters"),
             ("# none\n", 1, "no user"),
             ("\nann:$2y$04$abc", 2, "bcrypt is not valid"),
-            ("ann:$2y$15$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy", 1, "above 14"),
-            ("ann:$6$rounds=1000001$salt$x", 1, "rounds"),
+            ("\u{feff}ann:$2y$", 1, "invisible characters"),
+            ("ann:$2y$03$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy", 1, "from 4 to 14"),
+            ("ann:$2y$15$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy", 1, "from 4 to 14"),
+            ("ann:$6$rounds=999$salt$x", 1, "from 1000 to"),
+            ("ann:$6$rounds=1000001$salt$x", 1, "from 1000 to"),
             ("ann:$6$rounds=many$salt$x", 1, "not a number"),
             ("ann:$6$salt", 1, "SHA-crypt is not valid"),
+            (&format!("ann:$6$${}", "a".repeat(86)), 1, "SHA-crypt is not valid"),
             (&format!("ann:$6$salt${}", "a".repeat(43)), 1, "SHA-crypt is not valid"),
             (&format!("ann:$5$salt${}!", "a".repeat(42)), 1, "SHA-crypt is not valid"),
             ("ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", 1, "set the password again"),

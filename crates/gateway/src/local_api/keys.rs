@@ -13,13 +13,15 @@ use crate::{LOG_INTERVAL, log};
 const BOUNDS: Bounds = Bounds {
     // As in CrowdSec.
     valid_time: Some(Duration::from_secs(60)),
+    valid_max: 256,
     invalid_time: Duration::from_secs(1),
     others_max: 64,
+    per_client_max: 64,
     threads: 8,
 };
 const KEY_BYTES_MAX: usize = 256;
 
-/// The text of a key, unless none can be like it.
+/// Returns the text of a key. `None`: it is not visible ASCII of 1 to 256 bytes.
 pub(super) fn key_text(key: &[u8]) -> Option<&str> {
     let is_key = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
     str::from_utf8(key).ok().filter(|_| is_key)
@@ -29,8 +31,8 @@ pub(super) fn key_text(key: &[u8]) -> Option<&str> {
 pub(super) fn checks(api: LocalApi, counters: Arc<CheckCounters>) -> Checks {
     let messages = Mutex::new(RateLimit::new(LOG_INTERVAL));
     Checks::new("api-keys", BOUNDS, counters, move |key| match check(key, &api) {
-        Ok(true) => Answer::Known,
-        Ok(false) => Answer::Unknown,
+        Ok(true) => Answer::Valid,
+        Ok(false) => Answer::Invalid,
         Err(error) => {
             if messages.lock().unwrap_or_else(PoisonError::into_inner).allow(Instant::now()) {
                 log(format_args!(

@@ -17,7 +17,7 @@ use tollgate_net::Waker;
 pub(crate) use alerts::{Alert, AlertEvent, EVENTS_MAX};
 pub(crate) use counters::LocalApiCounters;
 
-use crate::checks::{Checks, Standing};
+use crate::checks::{CheckId, Checks, Standing};
 use crate::config;
 
 /// A local API in use. It continues across reloads that do not change it.
@@ -58,7 +58,12 @@ impl LocalApi {
     /// As [`Checks::standing`], of the key of a bouncer.
     pub(crate) fn standing(&self, key: &[u8], now: Instant, waker: &Waker) -> Standing {
         let key = keys::key_text(key);
-        key.map_or(Standing::Invalid, |key| self.keys.standing(key, now, waker))
+        key.map_or(Standing::Invalid, |key| self.keys.standing(key, None, now, waker))
+    }
+
+    /// As [`Checks::awaits`], of keys.
+    pub(crate) fn awaits(&self, id: CheckId) -> bool {
+        self.keys.awaits(id)
     }
 
     /// As [`Checks::ended`], of keys.

@@ -47,20 +47,25 @@ impl Worker {
         // Most wakes are for something else.
         let has_news = std::mem::replace(&mut self.shared.ended_checks, ended) != ended;
         if is_reloaded || has_news {
-            self.retry_heads();
+            self.retry_heads(is_reloaded);
         }
         Ok(())
     }
 
-    /// Handles heads again that wait for checks. Those whose checks still run wait on.
-    fn retry_heads(&mut self) {
-        for client in std::mem::take(&mut self.shared.awaiting_checks) {
-            if self.is_connected(client)
-                && matches!(self.exchanges[client.key].stage, Stage::AwaitCheck { .. })
-            {
-                let next = self.exchanges[client.key].retry_head(&mut self.shared);
-                self.continue_turn(client.key, next);
+    /// Handles heads again whose checks have ended, or all of them, as after a reload.
+    fn retry_heads(&mut self, all: bool) {
+        for (client, check) in std::mem::take(&mut self.shared.awaiting_checks) {
+            let is_waiting = self.is_connected(client)
+                && matches!(self.exchanges[client.key].stage, Stage::AwaitCheck { .. });
+            if !is_waiting {
+                continue;
             }
+            if !all && self.shared.upstreams.current_config().awaits(check) {
+                self.shared.awaiting_checks.push((client, check));
+                continue;
+            }
+            let next = self.exchanges[client.key].retry_head(&mut self.shared);
+            self.continue_turn(client.key, next);
         }
     }
 

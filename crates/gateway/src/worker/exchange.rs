@@ -295,7 +295,13 @@ impl Exchange {
                 Next::Continue
             }
             Stage::AwaitCheck { late } => {
-                self.reject(shared, None, &LocalResponse::bare_error(late));
+                let response = match late {
+                    Reason::PasswordChecks => LocalResponse::many_passwords(),
+                    reason => LocalResponse::bare_error(reason),
+                };
+                let log = shared.access_log.as_ref();
+                let request = log.and_then(|_| self.client.logged_request(&self.client.unread));
+                self.reject(shared, request.as_deref(), &response);
                 Next::Continue
             }
             Stage::Spoe(_) => self.in_spoe(shared, |turn| turn.time_out()),

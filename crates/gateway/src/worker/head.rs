@@ -18,7 +18,7 @@ use super::transaction::{Transaction, exceeds_limit};
 use super::turn::Flow;
 use crate::basic_auth::Credentials;
 use crate::body::{Body, Taken};
-use crate::checks::Standing;
+use crate::checks::{CheckId, Standing};
 use crate::cluster::HashKey;
 use crate::config::{Balance, Config, HashBy, RouteId, Service, Variables, written_request_id};
 use crate::described::{Described, InvalidDescription};
@@ -28,6 +28,7 @@ use crate::headers::{
     ClientInfo, HeadWriter, InvalidMaxForwards, MessageForm, RequestSummary, WEBSOCKET,
     max_forwards, render_request,
 };
+use crate::limiter::network;
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::readings::AmbiguousPath;
 use crate::responder::{RequestUrl, Responder};
@@ -43,10 +44,7 @@ const FIELD_OVERHEAD: usize = 32;
 /// `Retry-After` of a client that has too many requests at once.
 const CLIENT_LIMIT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// `Retry-After` while passwords of others are checked.
-const PASSWORD_CHECKS_RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Whether a head is handled again.
+/// Attempt at handling a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
     First,
@@ -63,7 +61,7 @@ struct NewRequest {
     verdict: FirewallVerdict,
     /// In a header that the route sets.
     request_id: Option<u128>,
-    /// Whose password was checked.
+    /// The user whose password was right.
     user: Option<Box<str>>,
 }
 
@@ -74,6 +72,8 @@ enum ParsedRequest {
     Invalid(LocalResponse),
     /// Its credentials are being checked.
     AwaitsCheck {
+        check: CheckId,
+        /// The error if that takes too long.
         late: Reason,
     },
     /// A valid head that needs a local response; another request may follow.
@@ -211,11 +211,13 @@ impl Exchange {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = true;
             }
-            ParsedRequest::AwaitsCheck { late } => {
+            ParsedRequest::AwaitsCheck { check, late } => {
                 self.client.keep_unread(&shared.scratch.input[start..end]);
                 self.client.is_partial = false;
-                self.client.deadline = shared.now + shared.timeouts.header;
-                shared.awaiting_checks.push(self.id);
+                if attempt == Attempt::First {
+                    self.client.deadline = shared.now + shared.timeouts.header;
+                }
+                shared.awaiting_checks.push((self.id, check));
                 self.stage = Stage::AwaitCheck { late };
                 return Next::Wait;
             }
@@ -427,8 +429,8 @@ impl Exchange {
                 };
                 let described = match Described::of(&head, client.ip, description, standing, list) {
                     Ok(described) => described,
-                    Err(InvalidDescription::UnsettledKey) => {
-                        return ParsedRequest::AwaitsCheck { late: Reason::ApiKey };
+                    Err(InvalidDescription::UnsettledKey(check)) => {
+                        return ParsedRequest::AwaitsCheck { check, late: Reason::ApiKey };
                     }
                     Err(invalid) => return local(invalid.response(description)),
                 };
@@ -549,20 +551,20 @@ impl Exchange {
                 return local(LocalResponse::unavailable(Reason::ClientLimit, wait));
             }
         }
-        if let (Some(credentials), Some(auth), Some(passwords)) =
-            (&credentials, route.basic_auth(), &generation.passwords[route_id.0])
-        {
-            let waker = shared.inspector.waker();
-            let refusal = match passwords.checks.standing(credentials.text(), shared.now, waker) {
+        if let (Some(auth), Some(credentials)) = (route.basic_auth(), &credentials) {
+            let Some(passwords) = &generation.passwords[route_id.0] else {
+                let refused = local(LocalResponse::unauthorized(auth));
+                shared.report_bug("a route with users checks no passwords");
+                return refused;
+            };
+            let (ip, now, waker) = (client.ip.map(network), shared.now, shared.inspector.waker());
+            let refusal = match passwords.checks.standing(credentials.text(), ip, now, waker) {
                 Standing::Valid => None,
-                Standing::Unsettled => {
-                    Some(ParsedRequest::AwaitsCheck { late: Reason::PasswordChecks })
+                Standing::Unsettled(check) => {
+                    Some(ParsedRequest::AwaitsCheck { check, late: Reason::PasswordChecks })
                 }
                 Standing::Invalid => Some(local(LocalResponse::unauthorized(auth))),
-                Standing::Refused => {
-                    let (reason, wait) = (Reason::PasswordChecks, PASSWORD_CHECKS_RETRY_AFTER);
-                    Some(local(LocalResponse::unavailable(reason, wait)))
-                }
+                Standing::Refused => Some(local(LocalResponse::many_passwords())),
             };
             if let Some(refusal) = refusal {
                 if let (Some(limits), Some(ip)) = (limits, client.ip) {

@@ -14,6 +14,7 @@ use super::per_client::ClientCounts;
 use super::scratch::Scratch;
 use super::transaction::Transaction;
 use super::upstreams::{BackendPlace, Upstreams};
+use crate::checks::CheckId;
 use crate::config::{PoolId, Timeouts};
 use crate::counters::{BackendCounters, ClientCounters, Counters, PoolCounters};
 use crate::firewall::Inspector;
@@ -46,8 +47,8 @@ pub(super) struct Shared {
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
     pub(super) spoe_log: RateLimit,
-    /// Clients whose heads wait for the check of their credentials.
-    pub(super) awaiting_checks: Vec<ExchangeId>,
+    /// Clients whose heads wait for these checks of their credentials.
+    pub(super) awaiting_checks: Vec<(ExchangeId, CheckId)>,
     /// Checks that had ended when these heads were last handled.
     pub(super) ended_checks: u64,
     pub(super) proxy_log: RateLimit,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::thread;
 
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
@@ -387,6 +387,40 @@ fn access_log_in_json_has_version_cipher_and_name() {
 }
 
 #[test]
+fn clients_need_a_certificate_of_the_authority() {
+    for version in [&TLS12, &TLS13] {
+        let backend = Backend::start();
+        let mut config = tls_config(&backend, any_port());
+        config.listeners[0].tls = tls_of(&["site"], "client_ca: ca.pem");
+        let gateway = TestGateway::start(&config);
+        let with = |name: &str| {
+            let pem = |ending: &str| certificate_file(&format!("{name}.{ending}"));
+            let chain = CertificateDer::pem_file_iter(pem("pem")).unwrap();
+            let key = PrivateKeyDer::from_pem_file(pem("key")).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots
+                .add(CertificateDer::from_pem_file(certificate_file("site.pem")).unwrap())
+                .unwrap();
+            let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+            let builder = builder.with_protocol_versions(&[version]).unwrap();
+            let builder = builder.with_root_certificates(roots);
+            builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+        };
+        let mut known = connect_to(&gateway, "localhost", &Arc::new(with("client")));
+        ask(&mut known);
+        for refused in [client_config("site", version), Arc::new(with("next"))] {
+            let mut client = connect_to(&gateway, "localhost", &refused);
+            // Over TLS 1.3 the client learns of it after its handshake.
+            let sent = client.write_all(b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n");
+            let mut received = [0; 1];
+            assert!(sent.and_then(|()| client.read_exact(&mut received)).is_err());
+        }
+        backend.expect_no_connection(&gateway);
+        gateway.expect_metric("bugs_total", 0);
+    }
+}
+
+#[test]
 fn unusable_certificates_are_errors_with_their_line() {
     let error = |tls: &str| {
         let text = format!(
@@ -430,6 +464,11 @@ fn unusable_certificates_are_errors_with_their_line() {
     assert_eq!(
         two("site", "unnamed"),
         "6:26: no client would get this certificate, since it has no DNS name; only the first one may be without"
+    );
+    let with = "        - { certificate: site.pem, key: site.key }\n      client_ca: site.key\n";
+    assert_eq!(
+        error(with),
+        "6:18: `site.key`: cannot read the certificates of the authorities of clients; expected a PEM file"
     );
     assert_eq!(
         error("        []\n"),

@@ -37,7 +37,8 @@ fn read_at(certificate: &str, key: &str, now: SystemTime) -> Result<Certificate,
 fn server(min_version: TlsVersion, tickets: bool) -> TlsServer {
     let site = read("site.pem", "site.key").unwrap();
     let shop = read("shop.pem", "shop.key").unwrap();
-    let options = ServerOptions { min_version, tickets, protocols: &[b"http/1.1"] };
+    let options =
+        ServerOptions { min_version, tickets, protocols: &[b"http/1.1"], client_authorities: None };
     TlsServer::new(vec![site, shop], &options).unwrap()
 }
 
@@ -177,6 +178,54 @@ fn tickets_resume_sessions_in_both_versions() {
         reloaded.inherit_tickets(&without);
         assert!(is_resumed(&reloaded, &client));
         assert!(!is_resumed(&reloaded, &client.with_own_sessions()));
+    }
+}
+
+#[test]
+fn clients_need_certificates_of_their_authorities() {
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let server = |authorities: &str| {
+            let site = read("site.pem", "site.key").unwrap();
+            let authorities = file(authorities);
+            let options = ServerOptions {
+                min_version: version,
+                tickets: true,
+                protocols: &[b"http/1.1"],
+                client_authorities: Some(&authorities),
+            };
+            TlsServer::new(vec![site], &options).unwrap()
+        };
+        let client = |identity: Option<(&Path, &Path)>| {
+            let trust = Trust::File(file("site.pem"));
+            let options = ClientOptions {
+                trust: &trust,
+                name: "localhost",
+                identity,
+                version: Some(version),
+                resume: true,
+                protocols: &[b"http/1.1"],
+            };
+            TlsClient::new(&options).unwrap()
+        };
+        let [certificate, key, other, other_key] =
+            ["client.pem", "client.key", "next.pem", "next.key"].map(file);
+        let first = server("ca.pem");
+        let known = client(Some((&certificate, &key)));
+        assert!(!is_resumed(&first, &known));
+        assert!(is_resumed(&first, &known));
+        for refused in [client(None), client(Some((&other, &other_key)))] {
+            assert!(connect(&first, &refused).is_err(), "{version:?}");
+        }
+        // A ticket is no certificate of another authority.
+        let mut reloaded = server("ca.pem");
+        reloaded.inherit_tickets(&first);
+        assert!(is_resumed(&reloaded, &known));
+        let mut replaced = server("next.pem");
+        replaced.inherit_tickets(&first);
+        assert!(connect(&replaced, &known).is_err(), "{version:?}");
+        let mut opened = self::server(version, true);
+        opened.inherit_tickets(&first);
+        assert!(!is_resumed(&opened, &known));
     }
 }
 

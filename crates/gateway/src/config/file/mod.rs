@@ -95,6 +95,9 @@ pub(super) struct TlsFile {
     /// Lets clients resume sessions by tickets. Their keys are generated at the start, are replaced after 6 hours, open
     /// tickets for another 6 hours, and survive a reload. Sessions are not resumed in any other way. Default: true.
     pub(super) tickets: Option<bool>,
+    /// PEM file with the certificates of authorities. Clients need a certificate that one of them has issued; a session that is resumed
+    /// needs none again. Default: clients need none.
+    pub(super) client_ca: Option<Located<String>>,
 }
 
 /// A certificate and its key.
@@ -200,7 +203,7 @@ pub(super) struct PerClientFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "basic auth")]
 pub(super) struct BasicAuthFile {
-    /// File with `user:hash` in each line, as `htpasswd -B` writes it: with bcrypt, or SHA-crypt (`openssl passwd -6`).
+    /// File with `user:hash` in each line, as `htpasswd -B -C 12` writes it: with bcrypt, or SHA-crypt (`openssl passwd -6`).
     pub(super) users: Located<String>,
     /// What the password is for, which browsers show. Default: `restricted`.
     pub(super) realm: Option<Located<String>>,

@@ -1,7 +1,6 @@
 //! Routes: hosts, paths, and their actions.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
@@ -19,6 +18,7 @@ use crate::config::file::{
     RespondFile, RouteFile, WhenFile,
 };
 use crate::config::pool::{Pool, PoolId};
+use crate::config::read_bounded;
 use crate::config::route::{
     Action, ClientLimits, Compression, Conditions, FixedResponse, Guard, HeaderEdits, HostPattern,
     Pattern, Rate, Redirect, Route, ValueCondition,
@@ -247,7 +247,7 @@ fn basic_auth(file: &BasicAuthFile, folder: &Path) -> Result<BasicAuth, InvalidV
         return Err(InvalidValue::at(text, message));
     }
     let path = folder.join(&*file.users);
-    let text = fs::read_to_string(&path).map_err(|source| {
+    let text = read_bounded(&path).map_err(|source| {
         let message = format!("cannot read the users `{}`", path.display());
         InvalidValue::at(&file.users, message).with_source(source)
     })?;

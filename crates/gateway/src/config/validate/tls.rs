@@ -37,6 +37,7 @@ pub(super) fn listener_tls(
     if certificates.len() < file.certificates.len() {
         return None;
     }
+    let client_ca = file.client_ca.as_ref().map(|name| resources.folder.join(&**name));
     let options = ServerOptions {
         min_version: match file.min_version {
             None | Some(TlsVersionFile::Tls12) => TlsVersion::Tls12,
@@ -44,9 +45,10 @@ pub(super) fn listener_tls(
         },
         tickets: file.tickets.unwrap_or(true),
         protocols: if http2 { &[HTTP2, HTTP1] } else { &[HTTP1] },
+        client_authorities: client_ca.as_deref(),
     };
     let server = TlsServer::new(certificates, &options);
-    let server = server.map_err(|error| invalid_certificates(&file.certificates, &error));
+    let server = server.map_err(|error| invalid_server(file, error));
     resources.collect(server)
 }
 
@@ -79,11 +81,17 @@ fn invalid_file(
     }
 }
 
-fn invalid_certificates(
-    files: &Located<Vec<CertificateFile>>,
-    error: &ServerError,
-) -> InvalidValue {
-    match error {
+fn invalid_server(file: &TlsFile, error: ServerError) -> InvalidValue {
+    let files = &file.certificates;
+    let of_authorities = || match &file.client_ca {
+        Some(name) => InvalidValue::at(name, format!("`{}`: {error}", **name)),
+        None => InvalidValue::at(files, error.to_string()),
+    };
+    match &error {
+        ServerError::Authorities(_) | ServerError::Authority(_) | ServerError::Verifier(_) => {
+            let invalid = of_authorities();
+            invalid.with_source(error)
+        }
         ServerError::NoCertificate => {
             InvalidValue::at(files, "`certificates` is empty; add a certificate and its key")
         }
