@@ -3,6 +3,7 @@
 mod file;
 mod networks;
 mod pool;
+mod read;
 mod route;
 mod serve;
 mod settings;
@@ -13,7 +14,6 @@ mod timeouts;
 mod users;
 mod validate;
 
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -48,9 +48,6 @@ pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
 pub use users::{BasicAuth, Users};
 use validate::Validated;
-
-/// Larger configuration files are refused.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 
 impl Config {
     /// Reads a file, with its certificates and rules, and resolves its names. Blocks on the system's resolver if
@@ -107,15 +104,5 @@ fn parse_file<F: DeserializeOwned>(
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
-    read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
-}
-
-/// Reads a file of text of at most [`FILE_BYTES_MAX`].
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
-    }
-    Ok(text)
+    read::text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }

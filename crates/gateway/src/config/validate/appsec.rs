@@ -11,6 +11,7 @@ use tollgate_firewall::config::file::{ModeFile, RequestBodyFile, WafFile};
 use tollgate_firewall::config::{InvalidValue, Located};
 
 use crate::config::file::ServeListenerFile;
+use crate::config::read;
 use crate::config::route::FixedResponse;
 use crate::config::serve::ApiKeys;
 
@@ -251,7 +252,7 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(
     path: &Path,
     at: &Located<String>,
 ) -> Result<T, InvalidValue> {
-    let text = fs::read_to_string(path).map_err(|source| {
+    let text = read::text(path).map_err(|source| {
         InvalidValue::at(at, format!("cannot read `{}`", path.display())).with_source(source)
     })?;
     serde_saphyr::from_str(&text).map_err(|error| {
@@ -269,7 +270,7 @@ pub(super) fn keys(
     let mut keys = file.keys.as_ref().map_or_else(Vec::new, |keys| (**keys).clone());
     if let Some(name) = &file.key_file {
         let path = folder.join(&**name);
-        let text = fs::read_to_string(&path).map_err(|source| {
+        let text = read::text(&path).map_err(|source| {
             let message = format!("cannot read the keys `{}`", path.display());
             InvalidValue::at(name, message).with_source(source)
         })?;

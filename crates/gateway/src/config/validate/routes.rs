@@ -18,7 +18,7 @@ use crate::config::file::{
     RespondFile, RouteFile, WhenFile,
 };
 use crate::config::pool::{Pool, PoolId};
-use crate::config::read_bounded;
+use crate::config::read;
 use crate::config::route::{
     Action, ClientLimits, Compression, Conditions, FixedResponse, Guard, HeaderEdits, HostPattern,
     Pattern, Rate, Redirect, Route, ValueCondition,
@@ -247,7 +247,7 @@ fn basic_auth(file: &BasicAuthFile, folder: &Path) -> Result<BasicAuth, InvalidV
         return Err(InvalidValue::at(text, message));
     }
     let path = folder.join(&*file.users);
-    let text = read_bounded(&path).map_err(|source| {
+    let text = read::text(&path).map_err(|source| {
         let message = format!("cannot read the users `{}`", path.display());
         InvalidValue::at(&file.users, message).with_source(source)
     })?;
