@@ -31,7 +31,7 @@ fn overhead(subject: &Subject) -> Duration {
 }
 
 #[test]
-fn quick_run_of_a_waf_experiment_takes_less_than_eight_minutes_and_has_intervals() {
+fn quick_run_of_a_waf_experiment_takes_less_than_ten_minutes_and_has_intervals() {
     let quick = Adjustments { quick: true, ..Adjustments::default() };
     // A request through the Core Rule Set takes 1.5 ms on a core of the reference machine.
     let of_request = Duration::from_millis(3);
@@ -48,7 +48,7 @@ fn quick_run_of_a_waf_experiment_takes_less_than_eight_minutes_and_has_intervals
         };
         let block: Duration = experiment.cases.iter().map(of_case).sum();
         let all = block * experiment.stop.blocks;
-        assert!(all < Duration::from_secs(480), "{name}: {all:?}");
+        assert!(all < Duration::from_secs(600), "{name}: {all:?}");
         // Prices need six blocks. The bodies of the other one take half a minute each.
         assert!(experiment.stop.blocks >= 6 || name == "crowdsec-stress", "{name}");
     }
