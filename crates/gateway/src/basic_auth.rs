@@ -14,11 +14,11 @@ use crate::config::{BasicAuth, Users};
 
 /// Time for which a wrong password is not checked again.
 const INVALID_TIME: Duration = Duration::from_secs(1);
-/// Passwords that are checked or remembered as wrong: few, as a check can take a second of CPU.
+/// Most passwords that are checked, or remembered as wrong: few, as a check can take a second of CPU.
 const OTHERS_MAX: usize = 16;
-/// Of them, those of one client that are being checked.
+/// Most of them that are checked for one client at a time.
 const PER_CLIENT_MAX: usize = 4;
-/// Threads for checks at most, and one for each so many CPUs.
+/// Most threads for checks, and the CPUs for which there is one.
 const THREADS_MAX: usize = 4;
 const CPUS_PER_THREAD: usize = 4;
 /// Longest value of `Authorization`.

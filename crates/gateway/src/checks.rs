@@ -39,13 +39,13 @@ pub(crate) struct Bounds {
     /// Time for which valid credentials are not checked again. For as long again they are valid while a check runs. `None`: they are
     /// checked once.
     pub(crate) valid_time: Option<Duration>,
-    /// Credentials that are valid, or were a short time ago.
+    /// Most credentials that are remembered as valid.
     pub(crate) valid_max: usize,
     /// Time for which others are not checked again.
     pub(crate) invalid_time: Duration,
-    /// Others that are checked or remembered.
+    /// Most others that are checked, or remembered as invalid.
     pub(crate) others_max: usize,
-    /// Of them, those of one client that are being checked.
+    /// Most of them that are checked for one client at a time.
     pub(crate) per_client_max: usize,
     /// Checks at the same time.
     pub(crate) threads: usize,
@@ -255,7 +255,7 @@ impl Checks {
         CheckId(digest.into())
     }
 
-    /// Has credentials checked. False if there is no thread.
+    /// Queues credentials for a check. Returns false if no thread could be started.
     fn enqueue(self: &Arc<Self>, state: &mut State, id: CheckId, credentials: &str) -> bool {
         if state.queue.is_none() {
             let (queue, queued) = mpsc::channel();
@@ -267,7 +267,7 @@ impl Checks {
         state.queue.as_ref().is_some_and(|queue| queue.send(queued).is_ok())
     }
 
-    /// Starts a thread that checks credentials until the end of the queue. False if there is none.
+    /// Starts a thread that checks credentials until the end of the queue. Returns false if that fails.
     fn start(self: &Arc<Self>, queued: Arc<Mutex<Receiver<Queued>>>) -> bool {
         let checks = Arc::downgrade(self);
         let run = move || {

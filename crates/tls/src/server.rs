@@ -135,7 +135,7 @@ pub enum ServerError {
 #[derive(Clone)]
 pub struct TlsServer {
     config: Arc<ServerConfig>,
-    /// Those of clients.
+    /// Authorities of clients.
     authorities: Vec<CertificateDer<'static>>,
 }
 

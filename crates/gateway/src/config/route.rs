@@ -41,7 +41,7 @@ pub struct Route {
     pub location: Option<Box<LocationRewrite>>,
     /// `None`: bodies of responses are forwarded as received.
     pub compression: Option<Box<Compression>>,
-    /// Its requests are in the access log.
+    /// The access log has its requests. It always has those that the gateway refuses before the route's action.
     pub is_logged: bool,
     /// `None`: those of the gateway.
     pub timeouts: Option<Timeouts>,

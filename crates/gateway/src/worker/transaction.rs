@@ -62,7 +62,7 @@ pub(super) struct Transaction {
     /// An idle connection turned out to be closed, as others may be.
     pub(super) needs_new_connection: bool,
     pub(super) started_at: Instant,
-    /// From the start until the last backend began to respond, at least 1 and at most 71 minutes.
+    /// Microseconds from the start until the last backend began to respond, at least one; `u32::MAX` after more than 71 minutes.
     pub(super) first_byte_us: Option<NonZeroU32>,
     /// When the last backend was chosen.
     pub(super) sent_at: Instant,

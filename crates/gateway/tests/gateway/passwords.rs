@@ -167,31 +167,38 @@ fn reload_with_other_users_forgets_passwords() {
 
 #[test]
 fn client_has_a_part_of_the_checks_and_waits_as_long_as_for_a_head() {
-    let scene = Scene::start(SLOW_USERS, "");
-    let mut config = Scene::config(&scene.backend, &scene.folder, SLOW_USERS, "");
+    let (backend, folder) = (Backend::start(), TempDir::new().unwrap());
+    let mut config = Scene::config(&backend, &folder, SLOW_USERS, "");
     config.timeouts.header = Duration::from_millis(300);
-    scene.gateway.reload(config);
-    let mut clients: Vec<_> = (0..5).map(|_| scene.gateway.client()).collect();
-    for (client, last) in clients.iter_mut().zip(b'h'..) {
+    config.listeners[0].proxy_protocol =
+        Some(["127.0.0.1/32".parse().unwrap()].into_iter().collect());
+    let gateway = TestGateway::start(&config);
+    let mut guesses = b'h'..;
+    // A check of another client takes most of a second, and there are twelve of them in front of the last one.
+    let mut guess = |ip: u8| {
+        let mut client = gateway.client();
         // `ann:opaaa` and so on.
-        client.send(with_authorization(&format!("Basic YW5uOm9wYWF{}", char::from(last))));
-        scene.gateway.turn();
+        let value = format!("Basic YW5uOm9wYWF{}", char::from(guesses.next().unwrap()));
+        client.send(format!("PROXY TCP4 192.0.2.{ip} 127.0.0.1 1 2\r\n"));
+        client.send(with_authorization(&value));
+        gateway.turn();
+        client
+    };
+    let _waiting: Vec<_> = [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3].map(&mut guess).into();
+    // The fifth of its client is refused at once, and the first of another one is late.
+    for (ip, refused) in [(3, 1), (4, 1)] {
+        let response = guess(ip).expect_local_response(503);
+        assert_eq!(response.text(), "Too many passwords are being checked; try again later.\n");
+        assert_eq!(response.header("Retry-After"), Some("1"));
+        assert_eq!(gateway.metric("password_checks_total{result=\"refused\"}"), refused);
     }
-    // The first check takes seconds, so one that ends makes no difference here, and the fifth is refused at once.
-    for client in clients.iter_mut().rev() {
-        let refused = client.expect_local_response(503);
-        assert_eq!(refused.text(), "Too many passwords are being checked; try again later.\n");
-        assert_eq!(refused.header("Retry-After"), Some("1"));
-    }
-    assert_eq!(scene.checks("refused"), 1);
-    let lines = poll(|| {
-        let text = fs::read_to_string(scene.folder.path().join("log")).unwrap();
-        if text.lines().count() == 5 { Ok(text) } else { Err(text) }
+    let line = poll(|| {
+        let text = fs::read_to_string(folder.path().join("log")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("192.0.2.4 "));
+        line.map(str::to_owned).ok_or(text)
     });
-    for line in lines.lines() {
-        assert!(line.contains("\"GET /a HTTP/1.1\" 503 "), "{line}");
-        assert!(line.ends_with("\"password-checks\""), "{line}");
-    }
+    assert!(line.contains("\"GET /a HTTP/1.1\" 503 "), "{line}");
+    assert!(line.ends_with("\"password-checks\""), "{line}");
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub(super) struct RouteFile {
     /// Compresses bodies of responses for clients that accept it; `{}` uses the defaults. Not for pages that have a secret, such as a
     /// token against forged requests, beside text of the request: the length would reveal it (BREACH). Default: none.
     pub(super) compression: Option<Located<CompressionFile>>,
-    /// Whether the access log has its requests, but for those that have no valid head. Default: true.
+    /// False leaves its requests out of the access log, but for those that the gateway refuses before its action. Default: true.
     pub(super) access_log: Option<bool>,
     /// Timeouts of this route; each key replaces that of the pool, or of the gateway.
     pub(super) timeouts: Option<RequestTimeoutsFile>,
@@ -205,7 +205,7 @@ pub(super) struct PerClientFile {
 pub(super) struct BasicAuthFile {
     /// File with `user:hash` in each line, as `htpasswd -B -C 12` writes it: with bcrypt, or SHA-crypt (`openssl passwd -6`).
     pub(super) users: Located<String>,
-    /// What the password is for, which browsers show. Default: `restricted`.
+    /// Name of the area that the password opens, which browsers show. Default: `restricted`.
     pub(super) realm: Option<Located<String>>,
 }
 

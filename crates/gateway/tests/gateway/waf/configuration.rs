@@ -227,7 +227,7 @@ fn exclusions_without_an_effect_are_warnings() {
         "SecRule ARGS \"@contains attack\" \"id:1,phase:1,deny\"\nSecAction \"id:2,phase:1,pass\"\n",
     );
     write("exclusions.conf", "SecRuleRemoveById 1\n\nSecRuleRemoveById 12\n");
-    // Those that the rule set has for applications of others.
+    // A file of the rule set with exclusions for an application.
     write("REQUEST-903.9002-WORDPRESS-EXCLUSION-RULES.conf", "SecRuleRemoveById 200002\n");
     let text = "listeners: [{ address: '127.0.0.1:0' }]\npools: [{ name: p, backends: [{ address: '127.0.0.1:1' }] }]\n\
                 waf: { rules: [rules.conf, exclusions.conf, 'REQUEST-*.conf'], exclusions: [SecRuleRemoveById 13] }\n\
