@@ -41,6 +41,17 @@ pub(crate) enum Condition {
     CrossSiteScripting,
 }
 
+impl Condition {
+    /// Compiles what is otherwise compiled at its first use.
+    pub(crate) fn compile(&self) {
+        match self {
+            Self::Regex(pattern) | Self::CheckDigits(_, pattern) => _ = pattern.matcher(),
+            Self::Phrases(set) => _ = set.automaton(),
+            _ => {}
+        }
+    }
+}
+
 /// Regex with its number in the rule set, which selects its cache.
 #[derive(Debug)]
 pub(crate) struct Pattern {

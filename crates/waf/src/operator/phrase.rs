@@ -73,15 +73,19 @@ impl PhraseSet {
 
     /// Returns the place of the phrase that ends first.
     pub(crate) fn find(&self, value: &[u8]) -> Option<Range<usize>> {
-        let automaton = self.automaton.get_or_init(|| {
+        self.automaton().find(value).map(|found| found.range())
+    }
+
+    /// The automaton, which the first call builds.
+    pub(crate) fn automaton(&self) -> &AhoCorasick {
+        self.automaton.get_or_init(|| {
             let size: usize = self.phrases.iter().map(Vec::len).sum();
             AhoCorasick::builder()
                 .ascii_case_insensitive(true)
                 .kind((size > TABLE_SIZE_MAX).then_some(AhoCorasickKind::ContiguousNFA))
                 .build(&self.phrases)
                 .unwrap_or_else(|error| unreachable!("within the limits: {error}"))
-        });
-        automaton.find(value).map(|found| found.range())
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::caches::Caches;
 use crate::plan::Gate;
+use crate::rule::Phase;
 use crate::ruleset::RuleSet;
 
 use super::Transaction;
@@ -61,7 +62,7 @@ const SAMPLE_RESPONSE_HEADERS: [(&[u8], &[u8]); 7] = [
 const SAMPLE_RESPONSES: [(&[u8], &[u8]); 2] = [
     (
         b"text/html; charset=utf-8",
-        b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Shop - New shoes &amp; more</title>\n<link rel=\"stylesheet\" href=\"/assets/site.css?v=17\">\n<script src=\"/assets/site.js\" defer></script>\n<style>body { margin: 0 auto; color: #333; }</style>\n</head>\n<body class=\"page list\">\n<!-- menu -->\n<nav><ul><li><a href=\"/\" title=\"Home\">Home</a></li><li><a href=\"/list?sort=price&amp;page=2\">Products</a></li></ul></nav>\n<h1>What is new?</h1>\n<p>It's a long sentence, with numbers like 3.5 and 17 (mostly); select one or two, and we shall send what you need on the same day. No error was found in the file: access is not denied.</p>\n<form action=\"/search\" method=\"get\"><input type=\"text\" name=\"q\" value=\"\"><button type=\"submit\">Go!</button></form>\n<table><tr><th>Name</th><th>Price</th></tr><tr><td>Blue boots</td><td>$ 49.90</td></tr></table>\n<img src=\"/images/a-b_c.png\" alt=\"A picture\" width=\"640\">\n<script>var page = { id: 17, items: [1, 2], ok: true }; function show(x) { return x ? x : null; }</script>\n<footer>&copy; 2026 Example, 12 Main Street | <a href=\"mailto:shop@example.com\">Contact</a></footer>\n</body>\n</html>\n",
+        b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Shop - New shoes &amp; more</title>\n<link rel=\"stylesheet\" href=\"/assets/site.css?v=17\">\n<script src=\"/assets/site.js\" defer></script>\n<style>body { margin: 0 auto; color: #333; }</style>\n</head>\n<body class=\"page list\">\n<!-- menu -->\n<nav><ul><li><a href=\"/\" title=\"Home\">Home</a></li><li><a href=\"/list?sort=price&amp;page=2\">Products</a></li></ul></nav>\n<h1>What is new?</h1>\n<p>It's a long sentence, with numbers like 3.5 and 17 (mostly); select one or two, and we shall send what you need on the same day. No error was found in the file: access is not denied. Meet us at the company's stand or at our original shop; look at java, common plants at comfortable prices. Exceptional offers: our system creates your table and includes a server, a driver and a warning light. Read about missing functions, an unexpected query, fatal syntax, invalid characters, databases and columns at http://example.org.</p>\n<form action=\"/search\" method=\"get\"><input type=\"text\" name=\"q\" value=\"\"><button type=\"submit\">Go!</button></form>\n<table><tr><th>Name</th><th>Price</th></tr><tr><td>Blue boots</td><td>$ 49.90</td></tr></table>\n<img src=\"/images/a-b_c.png\" alt=\"A picture\" width=\"640\">\n<script>var page = { id: 17, items: [1, 2], ok: true }; function show(x) { return x ? x : null; }</script>\n<footer>&copy; 2026 Example, 12 Main Street | <a href=\"mailto:shop@example.com\">Contact</a></footer>\n</body>\n</html>\n",
     ),
     (
         b"application/json",
@@ -106,6 +107,11 @@ impl Worker {
     /// Prepares the worker for a rule set by running sample requests and responses, so that the first real one is
     /// not much slower than others, and returns the transaction in which they ran, empty.
     pub fn warm_up(&mut self, rules: &Arc<RuleSet>) -> Transaction {
+        // A page reaches large lists and regexes by common words, whichever the site has.
+        let of_responses = [Phase::ResponseHeaders, Phase::ResponseBody];
+        let response_rules = rules.rules.iter().filter(|rule| of_responses.contains(&rule.phase));
+        let links = response_rules.flat_map(|rule| &rule.links);
+        links.filter_map(|link| link.test.as_ref()).for_each(|test| test.condition.compile());
         let mut transaction = Transaction::new(Arc::clone(rules));
         // The second time the gates know which rules are skipped.
         let requests = SAMPLES.into_iter().chain(SAMPLES);
