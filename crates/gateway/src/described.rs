@@ -236,7 +236,7 @@ mod tests {
     /// The described head as text, with its client.
     fn described(request: &str, proxy: AskingProxy) -> Option<String> {
         let head = parse_request_head(request.as_bytes()).unwrap().unwrap();
-        let description = Description::ForwardAuth(proxy.headers());
+        let description = Description::ForwardAuth(ForwardAuth::of(proxy));
         let mut list = b"rest".to_vec();
         let described =
             Described::of(&head, None, &description, |_| Standing::Invalid, &mut list).ok()?;

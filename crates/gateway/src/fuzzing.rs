@@ -15,7 +15,8 @@ use tollgate_net::Events;
 use crate::checks::Standing;
 use crate::command::CommandQueue;
 use crate::config::{
-    Address, ApiKeys, AskingProxy, Config, Description, Forwarded, Listener, Protocol, Trust,
+    Address, ApiKeys, AskingProxy, Config, Description, ForwardAuth, Forwarded, Listener, Protocol,
+    Trust,
 };
 use crate::counters::Counters;
 use crate::described::Described;
@@ -294,7 +295,7 @@ pub struct DescribedHead {
 /// is `key`; `None` for an invalid description. `None` if there is no valid head.
 pub fn describe(bytes: &[u8]) -> Option<[Option<DescribedHead>; 2]> {
     let head = parse_request_head(bytes).ok()??;
-    let by_nginx = Description::ForwardAuth(AskingProxy::Nginx.headers());
+    let by_nginx = Description::ForwardAuth(ForwardAuth::of(AskingProxy::Nginx));
     let by_bouncer = Description::AppSec(ApiKeys::new(vec!["key".to_owned()]));
     Some([by_nginx, by_bouncer].map(|description| {
         let mut list = Vec::new();

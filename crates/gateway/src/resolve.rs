@@ -8,8 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use tollgate_config::gateway::AddressFamily;
 
 use crate::log;
 
@@ -33,20 +32,6 @@ impl Default for Resolve {
             resolver: Resolver::default(),
         }
     }
-}
-
-/// Addresses that are used of a name with IPv4 and IPv6 addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "address family")]
-pub enum AddressFamily {
-    /// IPv4 addresses if there are any, else IPv6.
-    #[default]
-    PreferIpv4,
-    /// IPv6 addresses if there are any, else IPv4.
-    PreferIpv6,
-    /// All: as many backends.
-    All,
 }
 
 /// Host name and port of backends.

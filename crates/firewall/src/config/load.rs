@@ -10,13 +10,13 @@ use tollgate_waf::{
     Builder, Compression, EngineMode, LimitAction, LoadError, RulePlace, RuleSet, Skipped,
 };
 
-use super::error::InvalidValue;
-use super::file::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
-use super::located::Located;
 use super::rule_files::{CRS, InstalledCrs, body_rules};
 use super::scalars::{check_header_name, number};
 use super::{Block, Page, Waf};
 use crate::rules::Rules;
+use tollgate_config::InvalidValue;
+use tollgate_config::Located;
+use tollgate_config::waf::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
 const OPTIONS_RULE: u64 = 4_000_000_000;
@@ -304,7 +304,7 @@ fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
             }
         }
         if let Some(over) = body.over_limit {
-            push(&mut text, format_args!("SecRequestBodyLimitAction {:?}", over.action()));
+            push(&mut text, format_args!("SecRequestBodyLimitAction {:?}", limit_action(over)));
         }
     }
     if let Some(body) = keys.get(|file| &file.response_body) {
@@ -325,7 +325,7 @@ fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
             push(&mut text, format_args!("SecResponseBodyLimit {limit}"));
         }
         if let Some(over) = body.over_limit {
-            push(&mut text, format_args!("SecResponseBodyLimitAction {:?}", over.action()));
+            push(&mut text, format_args!("SecResponseBodyLimitAction {:?}", limit_action(over)));
         }
     }
     if let Some(inspection) = keys.get(|file| &file.inspection) {
@@ -334,18 +334,16 @@ fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
             push(&mut text, format_args!("SecInspectionLimit {bytes}"));
         }
         if let Some(over) = inspection.over_limit {
-            push(&mut text, format_args!("SecInspectionLimitAction {:?}", over.action()));
+            push(&mut text, format_args!("SecInspectionLimitAction {:?}", limit_action(over)));
         }
     }
     Ok(text)
 }
 
-impl OverLimitFile {
-    fn action(self) -> LimitAction {
-        match self {
-            Self::Reject => LimitAction::Reject,
-            Self::Partial => LimitAction::ProcessPartial,
-        }
+fn limit_action(over: OverLimitFile) -> LimitAction {
+    match over {
+        OverLimitFile::Reject => LimitAction::Reject,
+        OverLimitFile::Partial => LimitAction::ProcessPartial,
     }
 }
 

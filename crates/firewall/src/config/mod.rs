@@ -1,22 +1,18 @@
-//! The `waf` block: as written ([`mod@file`]), its validation, which loads the rules ([`RuleCache`]), and the validated values.
+//! The `waf` block: its validation, which loads the rules ([`RuleCache`]), and the validated values.
 
-mod error;
-pub mod file;
 mod load;
-mod located;
 mod rule_files;
 mod scalars;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use tollgate_config::waf::WafFile;
+use tollgate_config::{ConfigError, InvalidValue};
 use tollgate_waf::{Compression, EngineMode};
 
 use crate::rules::Rules;
-pub use error::{ConfigError, InvalidValue, suggestion};
-use file::WafFile;
 pub use load::RuleCache;
-pub use located::{HumanDuration, Located};
 pub use scalars::{check_header_name, number};
 
 /// Inspection of requests and their responses.
@@ -62,8 +58,7 @@ impl Waf {
     /// against `folder`.
     pub fn parse(text: &str, place: &str, folder: &Path) -> Result<Parsed, ConfigError> {
         let invalid = |invalid: InvalidValue| invalid.in_file(place);
-        let file: Located<WafFile> = serde_saphyr::from_str(text)
-            .map_err(|error| invalid(InvalidValue::of_yaml(&error, text)))?;
+        let file = WafFile::parse(text).map_err(invalid)?;
         let mut cache = RuleCache::default();
         let waf = cache.waf(&[Some(&file)], "", folder).map_err(invalid)?;
         let warnings = cache.warnings.into_iter().map(|warning| invalid(warning).to_string());

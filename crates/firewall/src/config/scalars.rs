@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use tollgate_http1::is_token;
 
-use super::error::InvalidValue;
-use super::located::Located;
+use tollgate_config::InvalidValue;
+use tollgate_config::Located;
 
 pub fn number<'a, N: Copy + Ord + Display + 'a>(
     value: impl Into<Option<&'a Located<N>>>,

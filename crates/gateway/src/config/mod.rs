@@ -1,6 +1,5 @@
-//! The configuration of a gateway: the file as written ([`file`]), its validation (`validate`) and the validated values.
+//! The configuration of a gateway: the validation of its file (`validate`) and the validated values.
 
-mod file;
 mod networks;
 mod pool;
 mod read;
@@ -16,29 +15,30 @@ mod validate;
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-
 pub use tollgate_accesslog::{LogFormat, LogTarget};
+pub use tollgate_config::ConfigError;
+use tollgate_config::InvalidValue;
+use tollgate_config::gateway::ConfigFile;
+pub use tollgate_config::gateway::{
+    AddressFamily, ContentCoding, ForwardedHeader, PathForm, ProxyVersion, Scheme,
+};
+#[cfg(any(test, fuzzing))]
+pub(crate) use tollgate_config::serve::AskingProxy;
+use tollgate_config::serve::ServeFile;
 pub use tollgate_firewall::Waf;
-pub use tollgate_firewall::config::ConfigError;
-use tollgate_firewall::config::InvalidValue;
 pub use tollgate_net::Address;
 
+pub use crate::resolve::Resolve;
 use crate::resolve::Resolver;
-pub use crate::resolve::{AddressFamily, Resolve};
 pub use networks::Networks;
 pub use pool::{
     Backend, Balance, Ejection, HashBy, HealthCheck, HealthRequest, Pool, PoolId, Protocol,
-    ProxyVersion,
 };
 pub use route::{
-    Action, ClientLimits, Compression, Conditions, ContentCoding, FixedResponse, Forwarded,
-    ForwardedHeader, Guard, HeaderEdits, HostPattern, PathForm, Rate, Redirect, Requests, Route,
-    Scheme, Trust, TrustedProxies, ValueCondition,
+    Action, ClientLimits, Compression, Conditions, FixedResponse, Forwarded, Guard, HeaderEdits,
+    HostPattern, Rate, Redirect, Requests, Route, Trust, TrustedProxies, ValueCondition,
 };
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
-#[cfg(any(test, fuzzing))]
-pub(crate) use serve::AskingProxy;
 pub(crate) use serve::{ApiAddress, ApiKeys, Description, ExpectedResponses, ForwardAuth, Machine};
 pub use serve::{LocalApi, Service, Spoe, Verdicts};
 pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
@@ -68,7 +68,7 @@ impl Config {
 
     /// Parses and validates the text of the file `path` as [`read_serve`](Self::read_serve) does.
     pub fn parse_serve(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        parse_file(text, path, validate::serve::validate)
+        parse_file(text, path, ServeFile::parse, validate::serve::validate)
     }
 
     /// Parses and validates the text of the file `path`. Relative paths in it are resolved against the
@@ -78,21 +78,23 @@ impl Config {
     }
 
     fn parse_with(text: &str, path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
-        parse_file(text, path, |values, folder| validate::validate(values, folder, resolver))
+        parse_file(text, path, ConfigFile::parse, |values, folder| {
+            validate::validate(values, folder, resolver)
+        })
     }
 }
 
 /// Parses the text of a file and validates its values.
-fn parse_file<F: DeserializeOwned>(
+fn parse_file<F>(
     text: &str,
     path: &Path,
+    parse: impl FnOnce(&str) -> Result<F, InvalidValue>,
     validate: impl FnOnce(&F, &Path) -> Validated,
 ) -> Result<Config, ConfigError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let file = path.display().to_string();
     let invalid = |invalid: InvalidValue| invalid.in_file(&file);
-    let values = serde_saphyr::from_str(text)
-        .map_err(|error| invalid(InvalidValue::of_yaml(&error, text)))?;
+    let values = parse(text).map_err(invalid)?;
     let (mut config, warnings) = validate(&values, folder).map_err(|mut errors| {
         if errors.len() == 1 {
             return invalid(errors.remove(0));

@@ -6,8 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use tollgate_config::gateway::ProxyVersion;
 use tollgate_net::Address;
 use tollgate_tls::TlsClient;
 
@@ -87,17 +86,6 @@ impl Pool {
         }
         all
     }
-}
-
-/// Version of the PROXY protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(title = "version of the PROXY protocol")]
-pub enum ProxyVersion {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// Protocol with the backends of a pool.

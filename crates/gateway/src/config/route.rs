@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regex::bytes::Regex;
-use schemars::JsonSchema;
-use serde::Deserialize;
+use tollgate_config::gateway::{ContentCoding, DEFAULT_VIA, ForwardedHeader, PathForm, Scheme};
 use tollgate_firewall::{Block, BlockResponse, Waf};
 use tollgate_http1::RequestHead;
 
@@ -216,28 +215,6 @@ pub struct Compression {
     pub bytes_min: u64,
 }
 
-/// Coding of a response body (RFC 9110, section 8.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(title = "content coding")]
-pub enum ContentCoding {
-    Br,
-    Zstd,
-    Gzip,
-}
-
-impl ContentCoding {
-    pub(crate) const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Br => "br",
-            Self::Zstd => "zstd",
-            Self::Gzip => "gzip",
-        }
-    }
-}
-
 impl Default for Compression {
     fn default() -> Self {
         let types = [
@@ -305,23 +282,6 @@ pub struct Redirect {
     pub path: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(title = "scheme")]
-pub enum Scheme {
-    Http,
-    Https,
-}
-
-impl Scheme {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-}
-
 impl Redirect {
     pub(crate) const DEFAULT_STATUS: u16 = 308;
 
@@ -386,18 +346,6 @@ pub struct Requests {
     pub remove_headers: Vec<String>,
     /// Likewise of clients that are trusted to describe others.
     pub remove_headers_of_trusted: Vec<String>,
-}
-
-/// Form of the path that backends get.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "path form")]
-pub enum PathForm {
-    /// Without `/./` and `/x/../`, so that a backend that compares prefixes agrees with the route.
-    #[default]
-    Resolved,
-    /// As received. A path whose route depends on whether it is resolved is answered with 400.
-    Raw,
 }
 
 /// Headers by which a client could change the URL that a backend serves, or the proxy that it uses.
@@ -472,18 +420,6 @@ pub struct TrustedProxies {
     pub header: ForwardedHeader,
 }
 
-/// Header with the address of a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "forwarded header")]
-pub enum ForwardedHeader {
-    /// `X-Forwarded-For`, with the scheme in `X-Forwarded-Proto`.
-    #[default]
-    XForwardedFor,
-    /// `Forwarded` (RFC 7239).
-    Forwarded,
-}
-
 impl Trust {
     /// The proxies, if `peer` is one of them.
     pub(crate) fn proxies(&self, peer: Option<IpAddr>) -> Option<&TrustedProxies> {
@@ -512,7 +448,7 @@ impl Trust {
 impl Default for Forwarded {
     fn default() -> Self {
         Self {
-            via: Some("tollgate".to_owned()),
+            via: Some(DEFAULT_VIA.to_owned()),
             x_forwarded: true,
             forwarded: false,
             trust: Trust::Nobody,

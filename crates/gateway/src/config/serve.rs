@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use subtle::{Choice, ConstantTimeEq as _};
+use tollgate_config::serve::AskingProxy;
 
 use tollgate_net::Address;
 use tollgate_tls::TlsClient;
@@ -169,34 +168,18 @@ pub(crate) struct ForwardAuth {
     pub(crate) client: Option<String>,
 }
 
-/// A proxy that asks by forward authentication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(title = "proxy")]
-pub(crate) enum AskingProxy {
-    /// `auth_request`: X-Original-Method, X-Original-URI and X-Real-IP, which the configuration has to set; no bodies. The client
-    /// gets 403 or, if `block.status` says so, 401; nginx takes no other status.
-    Nginx,
-    /// `ForwardAuth`: X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host and X-Forwarded-For; bodies with `forwardBody`.
-    Traefik,
-    /// `forward_auth`: as Traefik; no bodies.
-    Caddy,
-    /// `ext_authz` over HTTP: method, path and Host are those of the request; X-Forwarded-For, which has to be among the
-    /// `allowed_headers`; bodies with `with_request_body`.
-    Envoy,
-}
-
-impl AskingProxy {
-    pub(crate) fn headers(self) -> ForwardAuth {
-        let [method, uri, host, client] = match self {
-            Self::Nginx => ["x-original-method", "x-original-uri", "", "x-real-ip"],
-            Self::Traefik | Self::Caddy => {
+impl ForwardAuth {
+    /// Headers in which a proxy describes the request.
+    pub(crate) fn of(proxy: AskingProxy) -> Self {
+        let [method, uri, host, client] = match proxy {
+            AskingProxy::Nginx => ["x-original-method", "x-original-uri", "", "x-real-ip"],
+            AskingProxy::Traefik | AskingProxy::Caddy => {
                 ["x-forwarded-method", "x-forwarded-uri", "x-forwarded-host", "x-forwarded-for"]
             }
-            Self::Envoy => ["", "", "", "x-forwarded-for"],
+            AskingProxy::Envoy => ["", "", "", "x-forwarded-for"],
         };
         let header = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-        ForwardAuth {
+        Self {
             method: header(method),
             uri: header(uri),
             host: header(host),
@@ -204,15 +187,19 @@ impl AskingProxy {
         }
     }
 
-    /// The part of a request that the proxy does not send.
-    pub(crate) fn gap(self) -> &'static str {
-        match self {
-            Self::Nginx => "nginx sends no bodies with `auth_request`: attacks in bodies pass",
-            Self::Caddy => "Caddy sends no bodies with `forward_auth`: attacks in bodies pass",
-            Self::Traefik => {
+    /// The part of a request that a proxy does not send.
+    pub(crate) fn gap(proxy: AskingProxy) -> &'static str {
+        match proxy {
+            AskingProxy::Nginx => {
+                "nginx sends no bodies with `auth_request`: attacks in bodies pass"
+            }
+            AskingProxy::Caddy => {
+                "Caddy sends no bodies with `forward_auth`: attacks in bodies pass"
+            }
+            AskingProxy::Traefik => {
                 "Traefik sends bodies only with `forwardBody: true`: without it, attacks in bodies pass"
             }
-            Self::Envoy => {
+            AskingProxy::Envoy => {
                 "Envoy sends bodies only with `with_request_body`: without it, attacks in bodies pass"
             }
         }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use schemars::generate::Contract;
 use serde_json::Value;
 
-use super::file::{ConfigFile, ServeFile};
 use super::*;
 use crate::schemas;
+use tollgate_config::gateway::ConfigFile;
+use tollgate_config::serve::ServeFile;
 
 const SHORTEST: &str = "\
 listeners:

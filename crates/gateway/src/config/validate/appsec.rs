@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
-use tollgate_firewall::config::file::{ModeFile, RequestBodyFile, WafFile};
-use tollgate_firewall::config::{InvalidValue, Located};
+use tollgate_config::waf::{ModeFile, RequestBodyFile, WafFile};
+use tollgate_config::{InvalidValue, Located};
 
-use crate::config::file::ServeListenerFile;
 use crate::config::read;
 use crate::config::route::FixedResponse;
 use crate::config::serve::ApiKeys;
+use tollgate_config::serve::ServeListenerFile;
 
 pub(super) const MEDIA_TYPE: &str = "application/json";
 

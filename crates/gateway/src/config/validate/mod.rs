@@ -16,15 +16,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
 use tollgate_accesslog::{LogField, LogFormat, LogPart};
-use tollgate_firewall::config::{InvalidValue, Located, Page, RuleCache, number, suggestion};
+use tollgate_config::{InvalidValue, Located, suggestion};
+use tollgate_firewall::config::{Page, RuleCache, number};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 use tollgate_net::Address;
 use tollgate_waf::CollectionLimits;
 
-use super::file::{
-    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, RequestsFile,
-    ResolveFile, TimeoutsFile,
-};
 use super::route::Forwarded;
 use super::serve::Service;
 use super::settings::{AccessLog, AuditLog, Config, Limits, Listener};
@@ -37,6 +34,10 @@ use resources::Resources;
 use routes::routes;
 use scalars::{address, duplicate, duration, log_target, networks};
 use tls::listener_tls;
+use tollgate_config::gateway::{
+    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, RequestsFile,
+    ResolveFile, TimeoutsFile,
+};
 
 const THREADS_MAX: u16 = 256;
 /// The smallest limit that leaves room for an ordinary request.

@@ -4,20 +4,21 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tollgate_firewall::config::{InvalidValue, Located, check_header_name, number};
+use tollgate_config::{InvalidValue, Located};
+use tollgate_firewall::config::{check_header_name, number};
 
 use super::resources::Resources;
 use super::scalars::{address, duplicate, duration, path};
 use super::tls::PoolTls;
-use crate::config::file::{
-    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
-    StatusesFile,
-};
 use crate::config::pool::{
     Balance, DeclaredBackend, Ejection, HashBy, HealthCheck, HealthRequest, Pool, Protocol, Target,
     expand,
 };
 use crate::resolve::HostName;
+use tollgate_config::gateway::{
+    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
+    StatusesFile,
+};
 
 /// Each choice looks at all backends of a pool.
 const BACKENDS_MAX: usize = 1024;

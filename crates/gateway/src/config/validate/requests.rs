@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_firewall::config::{InvalidValue, Located, check_header_name};
+use tollgate_config::{InvalidValue, Located};
+use tollgate_firewall::config::check_header_name;
 
 use super::scalars::networks;
 use crate::config::Template;
-use crate::config::file::{ForwardedFile, HeaderEditsFile, RequestsFile};
 use crate::config::route::{Forwarded, HeaderEdits, Requests, Trust, TrustedProxies};
+use tollgate_config::gateway::{ForwardedFile, HeaderEditsFile, RequestsFile};
 use tollgate_http1::is_token;
 
 /// Headers about one connection or about message framing, which the gateway itself writes.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollgate_firewall::config::{InvalidValue, Located};
+use tollgate_config::{InvalidValue, Located};
 
 use crate::resolve::{Addresses, HostName, Resolve};
 

@@ -8,15 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_firewall::config::{InvalidValue, Located, number, suggestion};
+use tollgate_config::{InvalidValue, Located, suggestion};
+use tollgate_firewall::config::number;
 use tollgate_http1::is_token;
 
 use super::requests::{header_edits, headers};
 use super::scalars::{duration, networks, path};
-use crate::config::file::{
-    BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
-    RespondFile, RouteFile, WhenFile,
-};
 use crate::config::pool::{Pool, PoolId};
 use crate::config::read;
 use crate::config::route::{
@@ -27,6 +24,10 @@ use crate::config::timeouts::Timeouts;
 use crate::config::users::{BasicAuth, Users};
 use crate::location::LocationRewrite;
 use crate::path::other_reading;
+use tollgate_config::gateway::{
+    BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
+    RespondFile, RouteFile, WhenFile,
+};
 
 /// Longest body of a fixed response. A client of HTTP/2 may ask for it on all of its streams.
 const BODY_BYTES_MAX: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
-use tollgate_firewall::config::{HumanDuration, InvalidValue, Located};
+use tollgate_config::{HumanDuration, InvalidValue, Located};
 use tollgate_net::Address;
 
 use crate::config::networks::{Networks, network};

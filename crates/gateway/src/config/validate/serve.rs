@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_firewall::config::file::WafFile;
-use tollgate_firewall::config::{InvalidValue, Located, RuleCache, check_header_name, number};
+use tollgate_config::waf::WafFile;
+use tollgate_config::{InvalidValue, Located};
+use tollgate_firewall::config::{RuleCache, check_header_name, number};
 use tollgate_firewall::{Block, Waf};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
 
@@ -19,17 +20,17 @@ use super::{
     Validated, access_log, admin, audit_log, limits, listener_address, threads, timeouts,
     with_resources,
 };
-use crate::config::file::{DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile};
 use crate::config::pool::PoolId;
 use crate::config::route::{
     Action, FixedResponse, Forwarded, Requests, Route, RouteId, VerdictRules,
 };
-use crate::config::serve::{
-    AskingProxy, Description, ExpectedResponses, ForwardAuth, Service, Spoe, Verdicts,
-};
+use crate::config::serve::{Description, ExpectedResponses, ForwardAuth, Service, Spoe, Verdicts};
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
 use crate::resolve::Resolve;
+use tollgate_config::serve::{
+    AskingProxy, DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile,
+};
 
 /// Validates a file. Relative paths are resolved against `folder`.
 pub(in crate::config) fn validate(file: &ServeFile, folder: &Path) -> Validated {
@@ -182,7 +183,7 @@ impl<'a> Kind<'a> {
 
     /// A part of requests that is not inspected.
     fn gap(&self) -> Option<InvalidValue> {
-        self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, proxy.gap()))
+        self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, ForwardAuth::gap(**proxy)))
     }
 
     /// The response to a request that may pass, and the one to a blocked request, where the keys of `waf` have `block`.
@@ -230,7 +231,7 @@ fn expected_responses(file: &ResponsesFile) -> Result<ExpectedResponses, Invalid
 fn forward_auth(file: &Located<ServeListenerFile>) -> Result<ForwardAuth, InvalidValue> {
     let own = ForwardAuth { method: None, uri: None, host: None, client: None };
     let mut names = match (&file.proxy, &file.headers) {
-        (Some(proxy), _) => proxy.headers(),
+        (Some(proxy), _) => ForwardAuth::of(**proxy),
         (None, Some(_)) => own,
         (None, None) => {
             let message = "missing key `proxy` (nginx, traefik, caddy or envoy), or `headers` that describe the request";

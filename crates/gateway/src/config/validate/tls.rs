@@ -8,11 +8,11 @@ use tollgate_tls::{
     ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
-use tollgate_firewall::config::{InvalidValue, Located};
+use tollgate_config::{InvalidValue, Located};
 
 use super::resources::Resources;
-use crate::config::file::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
 use crate::config::pool::{Protocol, Target};
+use tollgate_config::gateway::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
 use tollgate_net::Address;
 
 pub(super) const HTTP1: &[u8] = HttpProtocol::Http1.alpn();

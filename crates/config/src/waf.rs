@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::located::Located;
+use crate::located::Located;
 
 /// Inspection of requests and responses by a web application firewall. A key of a route replaces that of the gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_saphyr::{Location, MessageFormatter as _, UserMessageFormatter};
 
-use super::located::Located;
+use crate::located::Located;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -73,7 +73,7 @@ impl InvalidValue {
 
 impl InvalidValue {
     /// `text` is the file.
-    pub fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
+    pub(crate) fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
         use serde_saphyr::Error as Yaml;
 
         let error = error.without_snippet();
