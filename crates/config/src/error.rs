@@ -69,9 +69,7 @@ impl InvalidValue {
             source: self.source,
         }
     }
-}
 
-impl InvalidValue {
     /// `text` is the file.
     pub(crate) fn of_yaml(error: &serde_saphyr::Error, text: &str) -> Self {
         use serde_saphyr::Error as Yaml;

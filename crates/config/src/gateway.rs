@@ -1,5 +1,5 @@
-//! The configuration file as written, before validation. The doc comments are the descriptions of the JSON
-//! Schema.
+//! The configuration of `tollgate gateway` as written. The doc comments are the descriptions of the JSON Schema. Types without `File`
+//! in their names are validated values, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -252,9 +252,9 @@ pub struct RedirectFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "header edits")]
 pub struct HeaderEditsFile {
-    /// Headers to set; each replaces all headers of that name. In values of `request_headers`, `${client}` is the address of the client,
-    /// `${scheme}` and `${host}` are those of its request, and `${request_id}` is a random identifier in hexadecimal, which a JSON access
-    /// log has, too.
+    /// Headers to set; each replaces all headers of that name. In values, `${client}` is the address of the client,
+    /// `${scheme}` and `${host}` are those of its request, `${user}` is the user of `basic_auth`, and `${request_id}` is a random
+    /// identifier in hexadecimal, the same in request, response and a JSON access log.
     pub set: Option<BTreeMap<String, Located<String>>>,
     /// Headers to remove.
     pub remove: Option<Vec<Located<String>>>,
@@ -389,6 +389,8 @@ pub enum HashByFile {
     Client,
     /// First header of this name; the client's address if there is none.
     Header(Located<String>),
+    /// Cookie of this name. The response to a request without it sets it, for the session, with a random value.
+    Cookie(Located<String>),
 }
 
 /// Active health checks.
@@ -608,7 +610,7 @@ pub struct ForwardedFile {
     pub client_header: Option<Located<ForwardedHeader>>,
 }
 
-/// Name of a gateway in `Via`.
+/// Default of `forwarded.via`.
 pub const DEFAULT_VIA: &str = "tollgate";
 
 fn default_via() -> Option<Located<String>> {
@@ -677,6 +679,7 @@ pub enum ContentCoding {
 impl ContentCoding {
     pub const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
 
+    #[inline] // for requests, in crates that are optimised
     pub fn name(self) -> &'static str {
         match self {
             Self::Br => "br",
@@ -719,6 +722,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    #[inline] // for requests, in crates that are optimised
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",

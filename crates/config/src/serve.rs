@@ -1,4 +1,4 @@
-//! The configuration of `tollgate waf serve` as written.
+//! The configuration of `tollgate waf serve` as written. [`AskingProxy`] is a validated value, too.
 
 use std::collections::BTreeMap;
 

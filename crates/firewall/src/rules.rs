@@ -25,7 +25,7 @@ impl Rules {
         Self { set: Arc::new(set), warm: Mutex::default() }
     }
 
-    /// Compiles the common regexes and fills the caches of a worker for each thread, which takes too long for the data
+    /// Compiles the regexes of rules for responses and the common ones of requests and fills the caches of a worker for each thread, which takes too long for the data
     /// path.
     pub fn warm_up(&self, threads: usize) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);

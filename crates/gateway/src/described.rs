@@ -230,7 +230,7 @@ fn last_address(list: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AskingProxy;
+    use tollgate_config::serve::AskingProxy;
     use tollgate_http1::parse_request_head;
 
     /// The described head as text, with its client.

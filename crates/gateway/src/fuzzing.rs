@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tollgate_config::serve::AskingProxy;
 use tollgate_http1::parse_request_head;
 use tollgate_net::Events;
 
 use crate::checks::Standing;
 use crate::command::CommandQueue;
 use crate::config::{
-    Address, ApiKeys, AskingProxy, Config, Description, ForwardAuth, Forwarded, Listener, Protocol,
-    Trust,
+    Address, ApiKeys, Config, Description, ForwardAuth, Forwarded, Listener, Protocol, Trust,
 };
 use crate::counters::Counters;
 use crate::described::Described;

@@ -35,10 +35,6 @@ mod router;
 mod server;
 mod worker;
 
-#[cfg(test)]
-#[path = "../../../tests/schemas.rs"]
-mod schemas;
-
 pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};

@@ -27,12 +27,17 @@ pub(crate) struct RequestUrl<'a> {
 }
 
 impl Responder {
-    /// `form` is the form of paths that the route does not rewrite.
-    pub(crate) fn of(route: &Route, url: &RequestUrl<'_>, form: PathForm) -> Self {
+    /// `form` is the form of paths that the route does not rewrite; `fields` are those with variables that it sets in responses.
+    pub(crate) fn of(
+        route: &Route,
+        url: &RequestUrl<'_>,
+        form: PathForm,
+        fields: &[(String, String)],
+    ) -> Self {
         let response = match &route.action {
             Action::Forward(pool) => return Self::Pool(*pool),
             Action::Respond(fixed) => {
-                let headers = with_edits(fixed.headers.clone(), &route.response_headers);
+                let headers = with_edits(fixed.headers.clone(), &route.response_headers, fields);
                 let phrase = reason_phrase(fixed.status);
                 LocalResponse::new(fixed.status, phrase, headers, Arc::clone(&fixed.body))
             }
@@ -40,7 +45,7 @@ impl Responder {
                 match (location(redirect, route, url, form), pool) {
                     (Ok(Some(location)), _) => {
                         let headers = vec![("Location".to_owned(), location)];
-                        let headers = with_edits(headers, &route.response_headers);
+                        let headers = with_edits(headers, &route.response_headers, fields);
                         let phrase = reason_phrase(redirect.status);
                         LocalResponse::new(redirect.status, phrase, headers, Arc::default())
                     }
@@ -62,8 +67,12 @@ impl Responder {
 }
 
 /// Adds the headers that a route sets, unless the response has them.
-fn with_edits(mut headers: Vec<(String, String)>, edits: &HeaderEdits) -> Vec<(String, String)> {
-    for (name, value) in &edits.set {
+fn with_edits(
+    mut headers: Vec<(String, String)>,
+    edits: &HeaderEdits,
+    fields: &[(String, String)],
+) -> Vec<(String, String)> {
+    for (name, value) in edits.set.iter().chain(fields) {
         if !headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
             headers.push((name.clone(), value.clone()));
         }

@@ -6,6 +6,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use tollgate_config::waf::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
+use tollgate_config::{InvalidValue, Located};
 use tollgate_waf::{
     Builder, Compression, EngineMode, LimitAction, LoadError, RulePlace, RuleSet, Skipped,
 };
@@ -14,9 +16,6 @@ use super::rule_files::{CRS, InstalledCrs, body_rules};
 use super::scalars::{check_header_name, number};
 use super::{Block, Page, Waf};
 use crate::rules::Rules;
-use tollgate_config::InvalidValue;
-use tollgate_config::Located;
-use tollgate_config::waf::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
 
 /// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
 const OPTIONS_RULE: u64 = 4_000_000_000;

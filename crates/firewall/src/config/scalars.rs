@@ -2,10 +2,8 @@
 
 use std::fmt::Display;
 
+use tollgate_config::{InvalidValue, Located};
 use tollgate_http1::is_token;
-
-use tollgate_config::InvalidValue;
-use tollgate_config::Located;
 
 pub fn number<'a, N: Copy + Ord + Display + 'a>(
     value: impl Into<Option<&'a Located<N>>>,

@@ -183,6 +183,25 @@ impl HashKey {
     pub(crate) fn new(bytes: &[u8]) -> Self {
         Self(hash(bytes))
     }
+
+    /// A random key, for a cookie.
+    pub(crate) fn drawn() -> Self {
+        Self(rand::rng().random())
+    }
+
+    /// The key of a cookie: that of [`cookie`](Self::cookie), or of the value that the application has chosen.
+    pub(crate) fn of_cookie(value: &[u8]) -> Self {
+        let is_own =
+            value.len() == 16 && value.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let own = str::from_utf8(value).ok().filter(|_| is_own);
+        let own = own.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        own.map_or_else(|| Self::new(value), Self)
+    }
+
+    /// The value of a cookie with this key.
+    pub(crate) fn cookie(self) -> String {
+        format!("{:016x}", self.0)
+    }
 }
 
 impl Rendezvous {

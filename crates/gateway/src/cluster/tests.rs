@@ -37,6 +37,18 @@ fn key(number: u32) -> HashKey {
     HashKey::new(&number.to_be_bytes())
 }
 
+#[test]
+fn keys_of_cookies_are_their_values() {
+    for number in 0..100 {
+        let value = key(number).cookie();
+        assert_eq!(value.len(), 16);
+        assert_eq!(HashKey::of_cookie(value.as_bytes()), key(number));
+    }
+    for value in ["", "0", "+000000000000001", "0000000000000001 ", "é234567890123456"] {
+        assert_eq!(HashKey::of_cookie(value.as_bytes()), HashKey::new(value.as_bytes()), "{value}");
+    }
+}
+
 /// The chosen backend of a pool with room.
 fn choose(state: &mut PoolState<u32>, number: u32, attempts: &Attempts) -> usize {
     match state.choose(key(number), attempts, Instant::now()) {

@@ -22,8 +22,6 @@ use tollgate_config::gateway::ConfigFile;
 pub use tollgate_config::gateway::{
     AddressFamily, ContentCoding, ForwardedHeader, PathForm, ProxyVersion, Scheme,
 };
-#[cfg(any(test, fuzzing))]
-pub(crate) use tollgate_config::serve::AskingProxy;
 use tollgate_config::serve::ServeFile;
 pub use tollgate_firewall::Waf;
 pub use tollgate_net::Address;

@@ -112,6 +112,8 @@ pub enum HashBy {
     Client,
     /// The first header of this name (in lower case); the client's address without one.
     Header(String),
+    /// The first cookie of this name; without one, the response sets it.
+    Cookie(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tollgate_http1::RequestHead;
 
 use super::networks::Networks;
 use super::pool::PoolId;
-use super::template::Template;
+use super::template::{Template, Variables};
 use super::timeouts::Timeouts;
 use super::users::BasicAuth;
 use crate::location::LocationRewrite;
@@ -305,7 +305,7 @@ pub enum HostPattern {
 pub struct HeaderEdits {
     /// Names and values to set; each replaces all headers of that name.
     pub set: Vec<(String, String)>,
-    /// Names and values with variables. Only of requests.
+    /// Names and values with variables.
     pub templates: Vec<(String, Template)>,
     /// Names to remove, in lower case.
     pub remove: Vec<String>,
@@ -320,6 +320,13 @@ impl HeaderEdits {
     /// True if a value has the user.
     pub(crate) fn need_user(&self) -> bool {
         self.templates.iter().any(|(_, template)| template.has_user())
+    }
+
+    /// Names and values to set in a message of a request, of those with variables.
+    pub(crate) fn rendered(&self, variables: &Variables<'_>) -> Vec<(String, String)> {
+        let rendered =
+            |(name, template): &(String, Template)| (name.clone(), template.render(variables));
+        self.templates.iter().map(rendered).collect()
     }
 
     /// True if headers of this name are removed or replaced.

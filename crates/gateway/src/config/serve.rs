@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtle::{Choice, ConstantTimeEq as _};
-use tollgate_config::serve::AskingProxy;
 
+use tollgate_config::serve::AskingProxy;
 use tollgate_net::Address;
 use tollgate_tls::TlsClient;
 
@@ -169,7 +169,7 @@ pub(crate) struct ForwardAuth {
 }
 
 impl ForwardAuth {
-    /// Headers in which a proxy describes the request.
+    /// Returns the headers in which a proxy describes a request.
     pub(crate) fn of(proxy: AskingProxy) -> Self {
         let [method, uri, host, client] = match proxy {
             AskingProxy::Nginx => ["x-original-method", "x-original-uri", "", "x-real-ip"],
@@ -184,24 +184,6 @@ impl ForwardAuth {
             uri: header(uri),
             host: header(host),
             client: header(client),
-        }
-    }
-
-    /// The part of a request that a proxy does not send.
-    pub(crate) fn gap(proxy: AskingProxy) -> &'static str {
-        match proxy {
-            AskingProxy::Nginx => {
-                "nginx sends no bodies with `auth_request`: attacks in bodies pass"
-            }
-            AskingProxy::Caddy => {
-                "Caddy sends no bodies with `forward_auth`: attacks in bodies pass"
-            }
-            AskingProxy::Traefik => {
-                "Traefik sends bodies only with `forwardBody: true`: without it, attacks in bodies pass"
-            }
-            AskingProxy::Envoy => {
-                "Envoy sends bodies only with `with_request_body`: without it, attacks in bodies pass"
-            }
         }
     }
 }

@@ -149,8 +149,8 @@ pub(crate) fn render_request(
     }
     push_forwarded(&mut writer, head, host, forwarded, edits, client);
     writer.push_edits(edits);
-    for (name, template) in &edits.templates {
-        writer.push(name, template.render(&client.variables).as_bytes());
+    for (name, value) in edits.rendered(&client.variables) {
+        writer.push(&name, value.as_bytes());
     }
     if let Some(protocol) = upgrade {
         writer.push("Connection", b"upgrade");

@@ -32,6 +32,8 @@ pub(crate) struct ResponseForm<'a> {
     pub(crate) framing: BodyFraming,
     pub(crate) coding: ResponseCoding,
     pub(crate) location: Option<&'a LocationRewrite>,
+    /// Fields of the gateway's own that depend on the request, of the final response.
+    pub(crate) fields: &'a [(String, String)],
 }
 
 /// Writes the head for the client. Adds `date` if the response has none (RFC 9110,
@@ -44,7 +46,7 @@ pub(crate) fn render_response(
     form: ResponseForm<'_>,
     mut writer: HeadWriter<'_>,
 ) -> Option<usize> {
-    let ResponseForm { persistence, framing, coding, location } = form;
+    let ResponseForm { persistence, framing, coding, location, fields } = form;
     let options = ConnectionOptions::of(head.headers);
     writer.start_response(head.status, head.reason);
     // A date that the route sets or removes is not missing.
@@ -100,6 +102,11 @@ pub(crate) fn render_response(
         writer.push_via(head.version, via);
     }
     writer.push_edits(edits);
+    if persistence != Persistence::Interim {
+        for (name, value) in fields {
+            writer.push(name, value.as_bytes());
+        }
+    }
     if let Some(option) = persistence.option() {
         writer.push("Connection", option.as_bytes());
     }

@@ -331,7 +331,13 @@ fn idempotent_methods() {
 }
 
 fn form(persistence: Persistence, framing: BodyFraming) -> ResponseForm<'static> {
-    ResponseForm { persistence, framing, coding: ResponseCoding::Received, location: None }
+    ResponseForm {
+        persistence,
+        framing,
+        coding: ResponseCoding::Received,
+        location: None,
+        fields: &[],
+    }
 }
 
 /// The head for the client.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rand::RngExt as _;
-use tollgate_http1::{BodyFraming, ParseError, RequestHead};
+use tollgate_http1::{BodyFraming, Headers, ParseError, RequestHead};
 use tollgate_http2::{FieldLimits, Limits};
 use tollgate_tls::{HttpProtocol, is_plain_http};
 
@@ -14,7 +14,7 @@ use super::keys::Key as _;
 use super::link::Link;
 use super::scratch::{CachedRequest, HEADROOM_BYTES, INPUT_BYTES, RequestKey};
 use super::shared::Shared;
-use super::transaction::{Transaction, exceeds_limit};
+use super::transaction::{ResponseFields, Transaction, exceeds_limit};
 use super::turn::Flow;
 use crate::basic_auth::Credentials;
 use crate::body::{Body, Taken};
@@ -63,6 +63,7 @@ struct NewRequest {
     request_id: Option<u128>,
     /// The user whose password was right.
     user: Option<Box<str>>,
+    response_fields: Option<Box<ResponseFields>>,
 }
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
@@ -257,7 +258,8 @@ impl Exchange {
         start: usize,
         end: usize,
     ) -> Next {
-        let NewRequest { head, responder, id, verdict, request_id, user } = request;
+        let NewRequest { head, responder, id, verdict, request_id, user, response_fields } =
+            request;
         let client = &mut self.client;
         let body_start = start + head.request.head_bytes;
         let bytes = &shared.scratch.input[start..body_start];
@@ -304,6 +306,7 @@ impl Exchange {
         self.stage = Stage::Transaction(Transaction {
             request_body_bytes: taken.payload_bytes,
             logged_request,
+            response_fields,
             ..transaction
         });
         self.in_transaction(shared, |turn| match error {
@@ -345,6 +348,7 @@ impl Exchange {
                 verdict,
                 request_id: None,
                 user: None,
+                response_fields: None,
             });
         }
         self.check_request(shared, start, end, id, request_key, attempt)
@@ -454,7 +458,7 @@ impl Exchange {
                     hash_key: HashKey::new(b""),
                     is_inspected: verdict.is_some(),
                 };
-                let responder = Responder::of(route, &url, config.requests.path);
+                let responder = Responder::of(route, &url, config.requests.path, &[]);
                 let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
                 return ParsedRequest::Request(NewRequest {
                     head,
@@ -463,6 +467,7 @@ impl Exchange {
                     verdict,
                     request_id: None,
                     user: None,
+                    response_fields: None,
                 });
             }
             // Connections accepted for SPOE are served as such, whatever a reload has made of their listener.
@@ -511,7 +516,9 @@ impl Exchange {
             },
             None => None,
         };
-        let needs_id = route.request_headers.need_request_id();
+        let needs_id = [&route.request_headers, &route.response_headers]
+            .iter()
+            .any(|edits| edits.need_request_id());
         let request_id = needs_id.then(|| rand::rng().random());
         let scheme = if url.is_tls { "https" } else { "http" };
         let host = host.unwrap_or(default_host);
@@ -523,10 +530,21 @@ impl Exchange {
             user: credentials.as_ref().map(Credentials::user),
         };
         let client_info = ClientInfo { ip: peer, is_tls, default_host, variables };
-        let responder = Responder::of(route, &url, config.requests.path);
-        let hash_key = responder.pool().map_or(HashKey::new(b""), |pool| {
-            hash_key(&config.pools[pool.0].balance, &head, client.ip)
-        });
+        let mut response_fields = route.response_headers.rendered(&variables);
+        let responder = Responder::of(route, &url, config.requests.path, &response_fields);
+        let hash_key = match responder.pool().map(|pool| &config.pools[pool.0].balance) {
+            Some(Balance::ConsistentHash { by }) => {
+                hash_key(by, &head, client.ip).unwrap_or_else(|NewCookie { name }| {
+                    let key = HashKey::drawn();
+                    let secure = if url.is_tls { "; Secure" } else { "" };
+                    let value = key.cookie();
+                    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
+                    response_fields.push(("Set-Cookie".to_owned(), cookie));
+                    key
+                })
+            }
+            _ => HashKey::new(b""),
+        };
         shared.scratch.head.clear();
         let request = render_request(
             &head,
@@ -594,9 +612,10 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            // Each request of a client counts, has its own identifier, and needs its password.
+            // Each request of a client counts, has its own identifier or response, and needs its password.
             if limits.is_none()
                 && request_id.is_none()
+                && response_fields.is_empty()
                 && user.is_none()
                 && let Responder::Pool(pool) = responder
             {
@@ -612,7 +631,17 @@ impl Exchange {
         };
         let head = CachedRequest { is_inspected: verdict.is_some(), ..cached };
         let verdict = verdict.unwrap_or(FirewallVerdict::Pass);
-        ParsedRequest::Request(NewRequest { head, responder, id, verdict, request_id, user })
+        let response_fields =
+            (!response_fields.is_empty()).then(|| Box::new(ResponseFields(response_fields)));
+        ParsedRequest::Request(NewRequest {
+            head,
+            responder,
+            id,
+            verdict,
+            request_id,
+            user,
+            response_fields,
+        })
     }
 }
 
@@ -624,18 +653,37 @@ fn message_form(responder: &Responder, config: &Config) -> MessageForm {
     }
 }
 
+/// The request has no cookie of this name, and its response sets it.
+struct NewCookie<'a> {
+    name: &'a str,
+}
+
 /// Returns the hash of the request property that selects a backend.
-fn hash_key(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> HashKey {
+fn hash_key<'a>(
+    by: &'a HashBy,
+    head: &RequestHead<'_>,
+    ip: Option<IpAddr>,
+) -> Result<HashKey, NewCookie<'a>> {
     let of_client = || match ip {
         Some(IpAddr::V4(ip)) => HashKey::new(&ip.octets()),
         Some(IpAddr::V6(ip)) => HashKey::new(&ip.octets()),
         None => HashKey::new(b""),
     };
-    match balance {
-        Balance::ConsistentHash { by: HashBy::Header(name) } => {
-            head.headers.first(name).map_or_else(of_client, HashKey::new)
+    match by {
+        HashBy::Client => Ok(of_client()),
+        HashBy::Header(name) => Ok(head.headers.first(name).map_or_else(of_client, HashKey::new)),
+        HashBy::Cookie(name) => {
+            cookie(head.headers, name).map(HashKey::of_cookie).ok_or(NewCookie { name })
         }
-        Balance::ConsistentHash { by: HashBy::Client } => of_client(),
-        Balance::RoundRobin | Balance::LeastConnections | Balance::RandomOfTwo => HashKey::new(b""),
     }
+}
+
+/// The value of the first cookie of this name.
+fn cookie<'a>(headers: Headers<'a>, name: &str) -> Option<&'a [u8]> {
+    let pairs = headers.all("cookie").flat_map(|value| value.split(|&byte| byte == b';'));
+    let mut values = pairs.filter_map(|pair| {
+        let (found, value) = pair.split_at_checked(pair.iter().position(|&byte| byte == b'=')?)?;
+        (found.trim_ascii() == name.as_bytes()).then(|| value[1..].trim_ascii())
+    });
+    values.next()
 }

@@ -16,7 +16,7 @@ use super::scratch::{
     CachedResponse, HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES, ResponseKey, STREAM_PIECE_BYTES,
     Scratch,
 };
-use super::transaction::{Hold, ResponseState, Transaction};
+use super::transaction::{Hold, ResponseFields, ResponseState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::BackendPlace;
 use crate::body::{Body, TAIL_BYTES_MAX};
@@ -377,6 +377,7 @@ impl Turn<'_> {
         };
         let shown_id = transaction.shown_id();
         if shown_id.is_none()
+            && transaction.response_fields.is_none()
             && let Some(cached) = shared.scratch.responses.find(input, &response_key)
         {
             let response = cached.value;
@@ -427,12 +428,14 @@ impl Turn<'_> {
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route.0].response_headers;
         let location = config.routes[transaction.route.0].location.as_deref();
+        let fields = transaction.response_fields.as_deref();
+        let fields = fields.map_or(&[][..], |ResponseFields(fields)| fields);
         let out = &mut shared.scratch.head;
         out.clear();
         let form = client.link.form();
         let mut render = |persistence, framing, coding, date: Option<&str>| {
             let writer = HeadWriter::new(form, out);
-            let form = ResponseForm { persistence, framing, coding, location };
+            let form = ResponseForm { persistence, framing, coding, location, fields };
             render_response(&head, edits, via, date, form, writer)
         };
         let is_sent = transaction.is_sent();
@@ -496,6 +499,7 @@ impl Turn<'_> {
                 let rendered = &mut shared.scratch.head;
                 let verdict = match shown_id {
                     Some(id) => shared.inspector.response_head(id, &head, form, rendered),
+                    None if !fields.is_empty() => FirewallVerdict::Pass,
                     None => {
                         let head_bytes = &input[..head.len];
                         shared.scratch.responses.insert(

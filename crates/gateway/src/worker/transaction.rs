@@ -71,7 +71,13 @@ pub(super) struct Transaction {
     pub(super) sends: u32,
     /// `None` without an access log.
     pub(super) logged_request: Option<Box<LoggedRequest>>,
+    /// `None`: the response gets none.
+    pub(super) response_fields: Option<Box<ResponseFields>>,
 }
+
+/// Header fields of a backend's response that depend on the request: those with variables, and the cookie of its pool.
+#[derive(Debug)]
+pub(super) struct ResponseFields(pub(super) Vec<(String, String)>);
 
 /// The way of the request to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +160,7 @@ pub(super) struct RequestBuffer {
 
 /// Clients that wait for a response have one each.
 const _: () = assert!(size_of::<Transaction>() <= TRANSACTION_BYTES_MAX);
-const TRANSACTION_BYTES_MAX: usize = 504;
+const TRANSACTION_BYTES_MAX: usize = 512;
 
 impl RequestBuffer {
     pub(super) fn start(&mut self, head: &[u8]) {
@@ -241,6 +247,7 @@ impl Transaction {
             last_backend: None,
             sends: 0,
             logged_request: None,
+            response_fields: None,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Choice of a backend: retries, queues, ejection, health checks, and backends that die under load.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -550,4 +551,59 @@ fn post_gets_a_new_connection_if_the_backend_was_seen_to_close_idle_ones() {
     other.send(OK);
     client.expect(OK);
     drop(upstream);
+}
+
+/// A backend whose responses name it.
+fn named_backend(name: &'static str) -> ThreadedBackend {
+    ThreadedBackend::start(move |mut peer| {
+        while peer.head().is_ok() {
+            peer.send(format!("HTTP/1.1 200 OK\r\nX-Backend: {name}\r\nContent-Length: 0\r\n\r\n"));
+        }
+    })
+}
+
+#[test]
+fn cookie_keeps_a_client_at_its_backend() {
+    let [one, other] = ["one", "other"].map(named_backend);
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\nforwarded: {{ trusted: [127.0.0.1] }}\n\
+         pools: [{{ name: p, balance: {{ consistent-hash: {{ cookie: at }} }}, backends: [{{ address: '{}' }}, {{ address: '{}' }}] }}]\n",
+        one.addr(),
+        other.addr()
+    );
+    let gateway = TestGateway::start(&Config::parse(&text, Path::new("g.yaml")).unwrap());
+    let mut client = gateway.client();
+    let mut get = |headers: &str| {
+        let response =
+            client.request(format!("GET / HTTP/1.1\r\nHost: x\r\n{headers}\r\n")).unwrap();
+        let header = |name| response.header(name).map(str::to_owned);
+        (header("x-backend").unwrap(), header("set-cookie"))
+    };
+    let (mut values, mut backends) = (HashSet::new(), HashSet::new());
+    // The same head may be of another client, which gets a cookie of its own.
+    for _ in 0..32 {
+        let (backend, cookie) = get("Cookie: at2=0; other=at\r\n");
+        let cookie = cookie.unwrap();
+        let value = cookie.strip_prefix("at=").unwrap();
+        let value = value.strip_suffix("; Path=/; HttpOnly; SameSite=Lax").unwrap();
+        assert!(
+            value.len() == 16 && value.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "{cookie}"
+        );
+        for header in [
+            format!("Cookie: at={value}\r\n"),
+            format!("Cookie: a=b\r\nCookie: c; at={value} ;d=e\r\n"),
+        ] {
+            assert_eq!(get(&header), (backend.clone(), None), "{header}");
+        }
+        assert!(values.insert(value.to_owned()), "{value}");
+        backends.insert(backend);
+    }
+    assert_eq!(backends.len(), 2);
+    // A cookie of the application.
+    let of_application = get("Cookie: at=A1.node\r\n");
+    assert_eq!(of_application.1, None);
+    assert_eq!(get("Cookie: at=A1.node\r\n"), of_application);
+    let (_, cookie) = get("X-Forwarded-Proto: https\r\n");
+    assert!(cookie.unwrap().ends_with("; Path=/; HttpOnly; SameSite=Lax; Secure"));
 }

@@ -403,3 +403,43 @@ fn redirect_of_a_backend_to_itself_leads_through_the_gateway() {
         }
     }
 }
+
+#[test]
+fn variables_in_responses_are_those_of_their_request() {
+    let backend = ThreadedBackend::start(|mut peer| {
+        while let Ok(head) = peer.head() {
+            let id = head.lines().find(|line| line.starts_with("X-Id: ")).unwrap();
+            peer.send(format!(
+                "{INTERIM}HTTP/1.1 200 OK\r\nX-Client: kept?\r\nContent-Length: {}\r\n\r\n{id}",
+                id.len()
+            ));
+        }
+    });
+    let edits = "response_headers: { set: { X-Id: '${request_id}', X-Client: '${client} ${scheme}://${host}' } }";
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\nforwarded: {{ via: null }}\n\
+         pools: [{{ name: p, backends: [{{ address: '{}' }}] }}]\n\
+         routes:\n  - {{ path: /, pool: p, request_headers: {{ set: {{ X-Id: '${{request_id}}' }} }}, {edits} }}\n\
+         \x20 - {{ path: /own, respond: {{ status: 204 }}, {edits} }}\n",
+        backend.addr()
+    );
+    let gateway = TestGateway::start(&Config::parse(&text, Path::new("g.yaml")).unwrap());
+    let mut client = gateway.client();
+    let mut ids = Vec::new();
+    for (path, host) in [("/", "a"), ("/", "a"), ("/", "b:80"), ("/own", "a"), ("/own", "c")] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        if path == "/" {
+            // An interim response has none of them.
+            client.expect(INTERIM);
+        }
+        let response = client.response().unwrap();
+        assert_eq!(response.header("X-Client"), Some(&*format!("127.0.0.1 http://{host}")));
+        let id = response.header("X-Id").unwrap().to_owned();
+        assert_eq!(id.len(), 32, "{id}");
+        if path == "/" {
+            assert_eq!(response.text(), format!("X-Id: {id}"));
+        }
+        assert!(!ids.contains(&id), "{id}");
+        ids.push(id);
+    }
+}

@@ -15,7 +15,7 @@ use crate::transformation::hex_pair;
 #[derive(Debug, Clone)]
 pub(crate) struct PhraseSet {
     phrases: Vec<Vec<u8>>,
-    /// Built at the first use: most lists are hardly ever searched.
+    /// Built at the first use, or by `Worker::warm_up`: most lists of rules for requests are hardly ever searched.
     automaton: OnceLock<AhoCorasick>,
 }
 
@@ -76,7 +76,7 @@ impl PhraseSet {
         self.automaton().find(value).map(|found| found.range())
     }
 
-    /// The automaton, which the first call builds.
+    /// Returns the automaton; the first call builds it.
     pub(crate) fn automaton(&self) -> &AhoCorasick {
         self.automaton.get_or_init(|| {
             let size: usize = self.phrases.iter().map(Vec::len).sum();

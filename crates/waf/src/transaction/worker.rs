@@ -58,7 +58,7 @@ const SAMPLE_RESPONSE_HEADERS: [(&[u8], &[u8]); 7] = [
     (b"X-Frame-Options", b"SAMEORIGIN"),
 ];
 
-/// Content type and body of responses.
+/// Content type and body of responses. Words of the page begin phrases and literals of the rules for leaks.
 const SAMPLE_RESPONSES: [(&[u8], &[u8]); 2] = [
     (
         b"text/html; charset=utf-8",
@@ -104,14 +104,16 @@ impl Worker {
         Self { plain: true, ..Self::default() }
     }
 
-    /// Prepares the worker for a rule set by running sample requests and responses, so that the first real one is
-    /// not much slower than others, and returns the transaction in which they ran, empty.
+    /// Prepares the worker for a rule set, so that the first request and the first page are not much slower than others: compiles the
+    /// regexes and lists of phrases of the rules for response bodies, and runs sample requests and responses. Returns the transaction
+    /// in which these ran, empty.
     pub fn warm_up(&mut self, rules: &Arc<RuleSet>) -> Transaction {
-        // A page reaches large lists and regexes by common words, whichever the site has.
-        let of_responses = [Phase::ResponseHeaders, Phase::ResponseBody];
-        let response_rules = rules.rules.iter().filter(|rule| of_responses.contains(&rule.phase));
-        let links = response_rules.flat_map(|rule| &rule.links);
-        links.filter_map(|link| link.test.as_ref()).for_each(|test| test.condition.compile());
+        if rules.settings.response_body_access && rules.uses_response_body {
+            // Common words of any page reach large lists and regexes, so that samples cannot stand for all pages.
+            let of_bodies = rules.rules.iter().filter(|rule| rule.phase == Phase::ResponseBody);
+            let links = of_bodies.flat_map(|rule| &rule.links);
+            links.filter_map(|link| link.test.as_ref()).for_each(|test| test.condition.compile());
+        }
         let mut transaction = Transaction::new(Arc::clone(rules));
         // The second time the gates know which rules are skipped.
         let requests = SAMPLES.into_iter().chain(SAMPLES);

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
+
+use tollgate_config::serve::ServeListenerFile;
 use tollgate_config::waf::{ModeFile, RequestBodyFile, WafFile};
 use tollgate_config::{InvalidValue, Located};
 
 use crate::config::read;
 use crate::config::route::FixedResponse;
 use crate::config::serve::ApiKeys;
-use tollgate_config::serve::ServeListenerFile;
 
 pub(super) const MEDIA_TYPE: &str = "application/json";
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use tollgate_config::serve::LocalApiFile;
 use tollgate_config::{InvalidValue, Located};
 use tollgate_net::Address;
 use tollgate_tls::{ClientOptions, TlsClient, Trust};
@@ -13,7 +14,6 @@ use super::scalars::duration;
 use super::tls::HTTP1;
 use crate::config::serve::{ApiAddress, ApiTls, LocalApi, Machine};
 use crate::resolve::HostName;
-use tollgate_config::serve::LocalApiFile;
 
 /// As of CrowdSec.
 const TIMEOUT: Duration = Duration::from_millis(200);

@@ -16,6 +16,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 
 use tollgate_accesslog::{LogField, LogFormat, LogPart};
+use tollgate_config::gateway::{
+    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, RequestsFile,
+    ResolveFile, TimeoutsFile,
+};
 use tollgate_config::{InvalidValue, Located, suggestion};
 use tollgate_firewall::config::{Page, RuleCache, number};
 use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
@@ -34,10 +38,6 @@ use resources::Resources;
 use routes::routes;
 use scalars::{address, duplicate, duration, log_target, networks};
 use tls::listener_tls;
-use tollgate_config::gateway::{
-    AccessLogFile, AuditLogFile, ConfigFile, IncludeFile, LimitsFile, ListenerFile, RequestsFile,
-    ResolveFile, TimeoutsFile,
-};
 
 const THREADS_MAX: u16 = 256;
 /// The smallest limit that leaves room for an ordinary request.

@@ -4,8 +4,13 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tollgate_config::gateway::{
+    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
+    StatusesFile,
+};
 use tollgate_config::{InvalidValue, Located};
 use tollgate_firewall::config::{check_header_name, number};
+use tollgate_http1::is_token;
 
 use super::resources::Resources;
 use super::scalars::{address, duplicate, duration, path};
@@ -15,10 +20,6 @@ use crate::config::pool::{
     expand,
 };
 use crate::resolve::HostName;
-use tollgate_config::gateway::{
-    BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
-    StatusesFile,
-};
 
 /// Each choice looks at all backends of a pool.
 const BACKENDS_MAX: usize = 1024;
@@ -154,6 +155,13 @@ fn balance(file: &BalanceFile) -> Result<Balance, InvalidValue> {
         BalanceFile::ConsistentHash(HashByFile::Header(name)) => {
             check_header_name(name, name)?;
             Balance::ConsistentHash { by: HashBy::Header(name.to_ascii_lowercase()) }
+        }
+        BalanceFile::ConsistentHash(HashByFile::Cookie(name)) => {
+            if !is_token(name.as_bytes()) {
+                let message = format!("`{}` is not a name of a cookie such as backend", **name);
+                return Err(InvalidValue::at(name, message));
+            }
+            Balance::ConsistentHash { by: HashBy::Cookie((**name).clone()) }
         }
     })
 }

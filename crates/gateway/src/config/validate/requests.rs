@@ -2,24 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tollgate_config::gateway::{ForwardedFile, HeaderEditsFile, RequestsFile};
 use tollgate_config::{InvalidValue, Located};
 use tollgate_firewall::config::check_header_name;
+use tollgate_http1::is_token;
 
 use super::scalars::networks;
 use crate::config::Template;
 use crate::config::route::{Forwarded, HeaderEdits, Requests, Trust, TrustedProxies};
-use tollgate_config::gateway::{ForwardedFile, HeaderEditsFile, RequestsFile};
-use tollgate_http1::is_token;
 
 /// Headers about one connection or about message framing, which the gateway itself writes.
 const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
                            transfer-encoding upgrade via";
 
-/// Changes to headers, of requests with variables in values.
-pub(super) fn header_edits(
-    file: &HeaderEditsFile,
-    has_variables: bool,
-) -> Result<HeaderEdits, InvalidValue> {
+pub(super) fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
     let mut names = BTreeSet::new();
     let set = headers(file.set.as_ref(), &mut names)?;
     let remove = removed_headers(file.remove.as_deref().unwrap_or_default(), &mut names)?;
@@ -27,12 +23,7 @@ pub(super) fn header_edits(
     for ((name, text), at) in set.into_iter().zip(file.set.iter().flat_map(BTreeMap::values)) {
         let invalid = |message: String| InvalidValue::at(at, message);
         match Template::parse(&text).map_err(invalid)? {
-            Some(template) if has_variables => edits.templates.push((name, template)),
-            Some(_) => {
-                return Err(invalid(
-                    "variables are available only in `request_headers`".to_owned(),
-                ));
-            }
+            Some(template) => edits.templates.push((name, template)),
             None => edits.set.push((name, text)),
         }
     }

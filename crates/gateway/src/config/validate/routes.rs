@@ -8,6 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_config::gateway::{
+    BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
+    RespondFile, RouteFile, WhenFile,
+};
 use tollgate_config::{InvalidValue, Located, suggestion};
 use tollgate_firewall::config::number;
 use tollgate_http1::is_token;
@@ -24,10 +28,6 @@ use crate::config::timeouts::Timeouts;
 use crate::config::users::{BasicAuth, Users};
 use crate::location::LocationRewrite;
 use crate::path::other_reading;
-use tollgate_config::gateway::{
-    BasicAuthFile, CompressionFile, ConfigFile, PerClientFile, RedirectFile, RequestTimeoutsFile,
-    RespondFile, RouteFile, WhenFile,
-};
 
 /// Longest body of a fixed response. A client of HTTP/2 may ask for it on all of its streams.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -138,10 +138,7 @@ fn conditions(file: &Located<WhenFile>) -> Result<Conditions, InvalidValue> {
 }
 
 fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Route, InvalidValue> {
-    let edits = |file: &Option<_>, has_variables| {
-        let edits = |file| header_edits(file, has_variables);
-        file.as_ref().map_or(Ok(HeaderEdits::default()), edits)
-    };
+    let edits = |file: &Option<_>| file.as_ref().map_or(Ok(HeaderEdits::default()), header_edits);
     let host = file.host.as_ref().map_or(Ok(HostPattern::Any), host)?;
     let pool = file.pool.as_ref().map(|name| pool(name, pools)).transpose()?;
     let route = Route {
@@ -150,8 +147,8 @@ fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Rou
         path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
         when: file.when.as_ref().map(conditions).transpose()?.map(Box::new),
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
-        request_headers: edits(&file.request_headers, true)?,
-        response_headers: edits(&file.response_headers, false)?,
+        request_headers: edits(&file.request_headers)?,
+        response_headers: edits(&file.response_headers)?,
         guard: None,
         location: None,
         compression: file.compression.as_ref().map(compression).transpose()?.map(Box::new),
@@ -162,7 +159,8 @@ fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Rou
     };
     let location = location(file, &route, pool.map(|pool| &pools[pool.0]))?;
     let route = Route { guard: guard(file, &route, folder)?, location, ..route };
-    if route.request_headers.need_user() && route.basic_auth().is_none() {
+    let needs_user = route.request_headers.need_user() || route.response_headers.need_user();
+    if needs_user && route.basic_auth().is_none() {
         let message = "`${user}` has no value without `basic_auth`; add it, or remove the variable";
         return Err(InvalidValue::at(file, message));
     }

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_config::serve::{
+    AskingProxy, DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile,
+};
 use tollgate_config::waf::WafFile;
 use tollgate_config::{InvalidValue, Located};
 use tollgate_firewall::config::{RuleCache, check_header_name, number};
@@ -28,9 +31,6 @@ use crate::config::serve::{Description, ExpectedResponses, ForwardAuth, Service,
 use crate::config::settings::{Config, Limits, Listener};
 use crate::config::timeouts::Timeouts;
 use crate::resolve::Resolve;
-use tollgate_config::serve::{
-    AskingProxy, DescriptionFile, LateFile, ResponsesFile, ServeFile, ServeListenerFile,
-};
 
 /// Validates a file. Relative paths are resolved against `folder`.
 pub(in crate::config) fn validate(file: &ServeFile, folder: &Path) -> Validated {
@@ -183,7 +183,7 @@ impl<'a> Kind<'a> {
 
     /// A part of requests that is not inspected.
     fn gap(&self) -> Option<InvalidValue> {
-        self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, ForwardAuth::gap(**proxy)))
+        self.file.proxy.as_ref().map(|proxy| InvalidValue::at(proxy, gap(**proxy)))
     }
 
     /// The response to a request that may pass, and the one to a blocked request, where the keys of `waf` have `block`.
@@ -363,4 +363,18 @@ fn route(
         verdicts: Some(verdicts),
         ..Route::all_to(PoolId(0))
     })
+}
+
+/// Returns the part of a request that a proxy does not send.
+fn gap(proxy: AskingProxy) -> &'static str {
+    match proxy {
+        AskingProxy::Nginx => "nginx sends no bodies with `auth_request`: attacks in bodies pass",
+        AskingProxy::Caddy => "Caddy sends no bodies with `forward_auth`: attacks in bodies pass",
+        AskingProxy::Traefik => {
+            "Traefik sends bodies only with `forwardBody: true`: without it, attacks in bodies pass"
+        }
+        AskingProxy::Envoy => {
+            "Envoy sends bodies only with `with_request_body`: without it, attacks in bodies pass"
+        }
+    }
 }

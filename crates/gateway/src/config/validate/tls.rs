@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use tollgate_config::gateway::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
+use tollgate_config::{InvalidValue, Located};
 use tollgate_tls::{
     Certificate, CertificateFiles, ClientError, ClientOptions, HttpProtocol, ServerError,
     ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
-use tollgate_config::{InvalidValue, Located};
-
 use super::resources::Resources;
 use crate::config::pool::{Protocol, Target};
-use tollgate_config::gateway::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
 use tollgate_net::Address;
 
 pub(super) const HTTP1: &[u8] = HttpProtocol::Http1.alpn();
