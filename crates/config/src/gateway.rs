@@ -254,7 +254,9 @@ pub struct RedirectFile {
 pub struct HeaderEditsFile {
     /// Headers to set; each replaces all headers of that name. In values, `${client}` is the address of the client,
     /// `${scheme}` and `${host}` are those of its request, `${user}` is the user of `basic_auth`, and `${request_id}` is a random
-    /// identifier in hexadecimal, the same in request, response and a JSON access log.
+    /// identifier in hexadecimal, the same in request, response and a JSON access log. Of a certificate for `client_ca`,
+    /// `${client_subject}` is the name (RFC 4514), `${client_fingerprint}` the SHA-256 in hexadecimal, and `${client_certificate}` the
+    /// whole as in a header `Client-Cert` (RFC 9440); without one they are empty.
     pub set: Option<BTreeMap<String, Located<String>>>,
     /// Headers to remove.
     pub remove: Option<Vec<Located<String>>>,
@@ -275,6 +277,10 @@ pub struct PoolFile {
     /// Requests at once on one connection with `protocol: h2`, from 1 to 1000, if the backend does not allow fewer.
     /// Default: 100.
     pub streams_max: Option<Located<u32>>,
+    /// Bytes of a response that a backend may send before its client takes them, with `protocol: h2`: 65536, and up to
+    /// this while round trips to the backend limit a response whose client keeps up; from 65536 to 16777216.
+    /// Default: 1048576.
+    pub stream_window_max: Option<Located<u32>>,
     /// TLS with the backends, also of health checks; `{}` uses the defaults. Default: plain HTTP.
     pub tls: Option<Located<PoolTlsFile>>,
     /// Load balancing. Default: `round-robin`.
@@ -309,8 +315,14 @@ pub struct PoolFile {
     pub health: Option<Located<HealthFile>>,
     /// Outlier detection: ejects backends that fail requests. Default: none.
     pub eject: Option<EjectionFile>,
+    /// Time in which the share of a backend grows from 1 % of its weight to all of it once it has come up: after health
+    /// checks have failed, after an ejection, or as a new address in a file or of a name. Default: none.
+    pub slow_start: Option<Located<HumanDuration>>,
     /// Further attempts of a request on other backends, where that is safe; at most 10. Default: 1.
     pub retries: Option<Located<u32>>,
+    /// Pause after which a request that has failed on all backends is tried on them again, as long as `retries` are left:
+    /// 200ms covers the restart of a single server. Default: none; it is answered with the error.
+    pub retry_pause: Option<Located<HumanDuration>>,
 }
 
 /// Protocol with backends.
@@ -546,8 +558,9 @@ pub struct LimitsFile {
     pub compressed_responses: Option<usize>,
     /// Requests at once of a client's connection over HTTP/2, from 1 to 1000. Default: 100.
     pub http2_streams: Option<Located<u32>>,
-    /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216.
-    /// A client at a distance sends at most this per round trip: 64 KiB at 50 ms are 1.3 MB a second. Default: 65536.
+    /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216, as
+    /// the upload begins. While round trips limit it and the backend keeps up, they grow up to half of `http2_connection_window`.
+    /// Default: 65536.
     pub http2_stream_window: Option<Located<u32>>,
     /// The same for all streams of a connection together, from 65535 to 268435456, and not below `http2_stream_window`: the
     /// memory that a connection may take for bodies. Default: 1048576, or `http2_stream_window` if that is larger.

@@ -42,7 +42,8 @@ pub(crate) struct Logs {
 
 impl ConfigGeneration {
     /// A pool with the same backends and health settings as in `old` shares its health, so that active requests count
-    /// for both. Other backends of a pool of the same name inherit a copy; new ones start as up.
+    /// for both. Other backends of a pool of the same name inherit a copy; new ones start as up,
+    /// and slowly.
     pub(crate) fn new(
         config: Config,
         logs: Logs,
@@ -59,10 +60,9 @@ impl ConfigGeneration {
                     let health = PoolHealth::new(pool, now);
                     for (at, backend) in pool.backends.iter().enumerate() {
                         let mut old_backends = old_pool.backends.iter();
-                        if let Some(old_at) =
-                            old_backends.position(|old| old.address == backend.address)
-                        {
-                            health.inherit(at, old_health, old_at, now);
+                        match old_backends.position(|old| old.address == backend.address) {
+                            Some(old_at) => health.inherit(at, old_health, old_at, now),
+                            None => health.start_slowly(at, now),
                         }
                     }
                     Arc::new(health)
@@ -142,6 +142,7 @@ fn has_same_health(one: &Pool, other: &Pool) -> bool {
     };
     addresses(one) == addresses(other)
         && one.eject == other.eject
+        && one.slow_start == other.slow_start
         && one.health.is_some() == other.health.is_some()
 }
 

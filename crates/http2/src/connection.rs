@@ -49,6 +49,8 @@ pub struct Connection {
     pub(crate) receive_window: i64,
     /// Credit not yet sent to the peer.
     credit: u32,
+    /// Of a stream whose window may grow.
+    pub(crate) round_trip: Option<RoundTrip>,
     /// The connection window cut a send short.
     pub(crate) is_blocked: bool,
     /// Receive window of a new stream. At least the initial one of the protocol until the peer has acknowledged ours.
@@ -166,6 +168,7 @@ impl Connection {
             send_window: i64::from(PROTOCOL_WINDOW),
             receive_window: i64::from(connection_window),
             credit: 0,
+            round_trip: None,
             is_blocked: false,
             initial_receive_window: i64::from(stream_window.max(PROTOCOL_WINDOW)),
             resets: Budget::new(limits.resets, now),
@@ -357,16 +360,35 @@ impl Connection {
     }
 
     /// Gives the peer credit for bytes of [`Event::Data`] that the caller has consumed. Credit is sent when half of a
-    /// window is due. A release gives the rest.
+    /// window is due, and the window may grow then. A release gives the rest.
     pub fn credit(&mut self, stream: u32, bytes: usize, out: &mut Vec<u8>) {
         let Some(state) = self.streams.get_mut(stream) else { return };
         let bytes = (state.held as usize).min(bytes) as u32;
         state.held -= bytes;
         if state.receive == Side::Body && !state.is_reset {
+            let Limits { stream_window, stream_window_max, .. } = self.limits;
+            let window = stream_window + state.growth;
             state.credit += bytes;
-            if state.credit >= self.limits.stream_window.div_ceil(2) {
-                state.receive_window += i64::from(state.credit);
-                frame::write_window_update(stream, std::mem::take(&mut state.credit), out);
+            if state.credit >= window.div_ceil(2) {
+                let found = self.round_trip.take_if(|trip| trip.stream == stream && trip.has_ended);
+                let growth = match found {
+                    Some(trip) if trip.received >= window.div_ceil(2) => {
+                        window.min(stream_window_max.saturating_sub(window))
+                    }
+                    _ => 0,
+                };
+                state.growth += growth;
+                let increment = std::mem::take(&mut state.credit) + growth;
+                state.receive_window += i64::from(increment);
+                frame::write_window_update(stream, increment, out);
+                let window = window + growth;
+                let is_long = state.body_left.is_none_or(|left| left > u64::from(window));
+                // One whose stream has stalled gives way.
+                let is_free = self.round_trip.is_none_or(|trip| trip.has_ended);
+                if window < stream_window_max && is_long && is_free {
+                    self.round_trip = Some(RoundTrip { stream, received: 0, has_ended: false });
+                    self.ping(RoundTrip::payload(stream), out);
+                }
             }
         }
         self.credit_connection(bytes, out);
@@ -403,6 +425,7 @@ impl Connection {
             let code = if has_responded { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
             self.reset(stream, code, out);
         }
+        self.round_trip.take_if(|trip| trip.stream == stream);
         if let Some(state) = self.streams.remove(stream) {
             if is_late || state.is_reset && !state.is_reset_by_peer {
                 self.remember_reset(stream);
@@ -512,9 +535,29 @@ impl Connection {
     }
 }
 
+/// A round trip in which the peer sends DATA on a stream, from a PING to its reply. It proves that the window is too small
+/// if half of it, which is what the peer could send without the credit that goes with the PING, arrives in that time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrip {
+    pub(crate) stream: u32,
+    /// Bytes of DATA since the PING.
+    pub(crate) received: u32,
+    /// The reply has arrived.
+    pub(crate) has_ended: bool,
+}
+
+impl RoundTrip {
+    pub(crate) fn payload(stream: u32) -> [u8; 8] {
+        ping_payload(*b"trip", stream)
+    }
+}
+
 fn late_reset_payload(stream: u32) -> [u8; 8] {
+    ping_payload(LATE_RESET, stream)
+}
+
+fn ping_payload([s, t, o, p]: [u8; 4], stream: u32) -> [u8; 8] {
     let [a, b, c, d] = stream.to_be_bytes();
-    let [s, t, o, p] = LATE_RESET;
     [s, t, o, p, a, b, c, d]
 }
 

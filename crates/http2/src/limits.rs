@@ -23,6 +23,9 @@ pub struct Limits {
     pub continuations: u32,
     /// Receive window of each stream in bytes, at most 2^31 - 1. Default: 64 KiB.
     pub stream_window: u32,
+    /// Window up to which that of a stream grows while the peer sends at least half of it in a round trip, which PINGs
+    /// measure, and the caller consumes that. At most 2^31 - 1. Default: 0, no growth.
+    pub stream_window_max: u32,
     /// Window of the connection, at least 65,535. Default: 1 MiB.
     pub connection_window: u32,
     /// Streams that end by the peer's `RST_STREAM` before their messages (CVE-2023-44487), or by an error of the
@@ -49,6 +52,7 @@ impl Default for Limits {
             fields: FieldLimits::default(),
             continuations: 8,
             stream_window: 64 << 10,
+            stream_window_max: 0,
             connection_window: 1 << 20,
             resets: rate,
             glitches: rate,

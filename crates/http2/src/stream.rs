@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) held: u32,
     /// Credit not yet sent to the peer.
     pub(crate) credit: u32,
+    /// Growth of the receive window so far.
+    pub(crate) growth: u32,
     /// Body bytes still expected, if the head has a length.
     pub(crate) body_left: Option<u64>,
 }
@@ -56,6 +58,7 @@ impl Stream {
             receive_window,
             held: 0,
             credit: 0,
+            growth: 0,
             body_left: None,
         }
     }

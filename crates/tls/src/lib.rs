@@ -2,6 +2,7 @@
 //! with or without such a session.
 
 mod client;
+mod client_certificate;
 mod protocol;
 mod self_signed;
 mod server;
@@ -18,6 +19,7 @@ pub use client::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
     describe_failure,
 };
+pub use client_certificate::ClientCertificate;
 pub use protocol::{HttpProtocol, is_plain_http};
 pub use self_signed::{SelfSigned, SelfSignedError};
 pub use server::{

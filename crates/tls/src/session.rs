@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
 use tollgate_net::{Socket, try_io};
 
+use crate::client_certificate::ClientCertificate;
 use crate::protocol::{HttpProtocol, PlainHttp};
 
 /// TLS state of one connection.
@@ -36,6 +37,8 @@ pub struct SessionFacts<'a> {
     pub cipher: &'static str,
     /// Server name that the client has sent. `None` for clients.
     pub server_name: Option<&'a str>,
+    /// For servers that ask for one.
+    pub client_certificate: Option<ClientCertificate<'a>>,
 }
 
 /// Name in the registry of cipher suites, of those that rustls has.
@@ -130,11 +133,14 @@ impl TlsSession {
             _ => "unknown",
         };
         let cipher = cipher_name(self.connection.negotiated_cipher_suite()?.suite());
-        let server_name = match &self.connection {
-            Connection::Server(connection) => connection.server_name(),
-            Connection::Client(_) => None,
+        let (server_name, client_certificate) = match &self.connection {
+            Connection::Server(connection) => {
+                let certificate = connection.peer_certificates().and_then(<[_]>::first);
+                (connection.server_name(), certificate.map(|der| ClientCertificate(der)))
+            }
+            Connection::Client(_) => (None, None),
         };
-        Some(SessionFacts { version, cipher, server_name })
+        Some(SessionFacts { version, cipher, server_name, client_certificate })
     }
 
     /// Continues the handshake as far as possible without blocking. Returns true once it is complete; otherwise the

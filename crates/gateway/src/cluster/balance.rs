@@ -57,38 +57,37 @@ impl Balancer {
         self.weights[at] > 0
     }
 
-    /// Chooses among the available backends that have a weight. `active` counts the active requests of each.
+    /// Chooses among the available backends that have a weight. `active` counts the active requests of each, `share` is the
+    /// share of its weight that each has.
     pub(super) fn next(
         &mut self,
         key: HashKey,
         active: &[u32],
+        share: impl Fn(usize) -> u32,
         is_available: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let weights = &self.weights;
+        let weight = |at: usize| u64::from(weights[at]) * u64::from(share(at));
         let available = (0..weights.len()).filter(|&at| weights[at] > 0 && is_available(at));
         match &mut self.method {
-            Method::RoundRobin { current } => next_in_turn(weights, current, available),
+            Method::RoundRobin { current } => next_in_turn(weight, current, available),
             Method::LeastConnections { first } => {
                 let count = weights.len();
                 let from_first = |at: &usize| (at + count - *first) % count;
+                let load = |at: usize| Load::new(active[at], weight(at));
                 let next = available.min_by(|one, other| {
-                    let by_load = load(weights, active, *one).cmp(&load(weights, active, *other));
+                    let by_load = load(*one).cmp(&load(*other));
                     by_load.then(from_first(one).cmp(&from_first(other)))
                 })?;
                 *first = (next + 1) % count;
                 Some(next)
             }
-            Method::ConsistentHash(rendezvous) => rendezvous.first(key, available),
+            Method::ConsistentHash(rendezvous) => rendezvous.first(key, weight, available),
             Method::RandomOfTwo(random) => {
-                let one = draw(weights, random, available.clone())?;
-                let other = draw(weights, random, available.filter(|at| *at != one));
-                Some(other.map_or(one, |other| {
-                    if load(weights, active, other) < load(weights, active, one) {
-                        other
-                    } else {
-                        one
-                    }
-                }))
+                let one = draw(weight, random, available.clone())?;
+                let other = draw(weight, random, available.filter(|at| *at != one));
+                let load = |at: usize| Load::new(active[at], weight(at));
+                Some(other.filter(|other| load(*other) < load(one)).unwrap_or(one))
             }
         }
     }
@@ -98,14 +97,14 @@ impl Balancer {
 /// backend with the highest, and subtracts the sum of the weights from it. In each run of choices as long as the sum of
 /// the weights, each backend is chosen as often as its weight, evenly spread.
 fn next_in_turn(
-    weights: &[u32],
+    weight: impl Fn(usize) -> u64,
     current: &mut [i64],
     available: impl Iterator<Item = usize>,
 ) -> Option<usize> {
     let mut sum = 0;
     let mut next: Option<usize> = None;
     for at in available {
-        let weight = i64::from(weights[at]);
+        let weight = weight(at).cast_signed();
         current[at] += weight;
         sum += weight;
         if next.is_none_or(|next| current[at] > current[next]) {
@@ -118,14 +117,16 @@ fn next_in_turn(
 }
 
 /// Load of a backend with one more request.
-fn load(weights: &[u32], active: &[u32], at: usize) -> Load {
-    Load { requests: u64::from(active[at]) + 1, weight: u64::from(weights[at]) }
-}
-
 #[derive(PartialEq, Eq)]
 struct Load {
     requests: u64,
     weight: u64,
+}
+
+impl Load {
+    fn new(active: u32, weight: u64) -> Self {
+        Self { requests: u64::from(active) + 1, weight }
+    }
 }
 
 impl Ord for Load {
@@ -145,17 +146,17 @@ impl PartialOrd for Load {
 
 /// Draws a backend with a probability proportional to its weight.
 fn draw(
-    weights: &[u32],
+    weight: impl Fn(usize) -> u64,
     random: &mut ChaCha8Rng,
     mut available: impl Iterator<Item = usize> + Clone,
 ) -> Option<usize> {
-    let sum: u64 = available.clone().map(|at| u64::from(weights[at])).sum();
+    let sum: u64 = available.clone().map(&weight).sum();
     if sum == 0 {
         return None;
     }
     let mut remaining = random.random_range(0..sum);
     available.find(|&at| {
-        let weight = u64::from(weights[at]);
+        let weight = weight(at);
         let is_drawn = remaining < weight;
         remaining = remaining.saturating_sub(weight);
         is_drawn
@@ -170,13 +171,9 @@ pub(crate) struct HashKey(u64);
 /// has a score for each key, and the highest wins. Removing a backend moves only its own keys, adding one moves keys
 /// only to it, and shares match the weights exactly.
 #[derive(Debug)]
-struct Rendezvous(Box<[HashedBackend]>);
-
-#[derive(Debug)]
-struct HashedBackend {
-    /// Of the address, so that the order of the backends does not matter.
-    hash: u64,
-    weight: f64,
+struct Rendezvous {
+    /// Of the addresses, so that the order of the backends does not matter.
+    hashes: Box<[u64]>,
 }
 
 impl HashKey {
@@ -206,29 +203,29 @@ impl HashKey {
 
 impl Rendezvous {
     fn new(backends: &[Backend]) -> Self {
-        let hashed = |backend: &Backend| HashedBackend {
-            hash: hash(backend.address.to_string().as_bytes()),
-            weight: f64::from(backend.weight),
-        };
-        Self(backends.iter().map(hashed).collect())
+        let hash = |backend: &Backend| hash(backend.address.to_string().as_bytes());
+        Self { hashes: backends.iter().map(hash).collect() }
     }
 
-    fn first(&self, key: HashKey, available: impl Iterator<Item = usize>) -> Option<usize> {
+    fn first(
+        &self,
+        key: HashKey,
+        weight: impl Fn(usize) -> u64,
+        available: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
         available
-            .map(|at| (self.0[at].score(key), at))
+            .map(|at| (score(self.hashes[at], key, weight(at)), at))
             .max_by(|(one, _), (other, _)| one.total_cmp(other))
             .map(|(_, at)| at)
     }
 }
 
-impl HashedBackend {
-    /// `-weight / ln(u)` with u uniform between 0 and 1.
-    fn score(&self, key: HashKey) -> f64 {
-        let mixed = mix(self.hash ^ key.0);
-        // 53 bits, the precision of a float; never 0 or 1.
-        let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        -self.weight / uniform.ln()
-    }
+/// `-weight / ln(u)` with u uniform between 0 and 1.
+fn score(backend: u64, key: HashKey, weight: u64) -> f64 {
+    let mixed = mix(backend ^ key.0);
+    // 53 bits, the precision of a float; never 0 or 1.
+    let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -(weight as f64) / uniform.ln()
 }
 
 /// FNV-1a with 64 bits, mixed, since its high bits differ little for short inputs.

@@ -3,15 +3,19 @@
 //! Shared by all threads without a lock: a choice reads two numbers, and writes happen only on changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::LOG_INTERVAL;
 use crate::config::{Ejection, HealthCheck, Pool};
+
+/// [`PoolHealth::share`] of a backend that is not in a slow start.
+const FULL_SHARE: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct PoolHealth {
     backends: Box<[BackendHealth]>,
     eject: Option<Ejection>,
+    slow_start: Option<Duration>,
     is_checked: bool,
     /// A request or a health check has failed since this was last taken.
     has_failed: AtomicBool,
@@ -32,6 +36,8 @@ struct BackendHealth {
     consecutive_failures: AtomicU32,
     /// Milliseconds since the start; 0: not ejected.
     ejected_until_ms: AtomicU64,
+    /// End of the last slow start, in milliseconds since the start; 0: there was none.
+    slow_until_ms: AtomicU64,
     ejections: AtomicU64,
 }
 
@@ -59,6 +65,7 @@ impl PoolHealth {
         Self {
             backends: pool.backends.iter().map(|_| BackendHealth::default()).collect(),
             eject: pool.eject,
+            slow_start: pool.slow_start,
             is_checked: pool.health.is_some(),
             has_failed: AtomicBool::new(false),
             start: now,
@@ -77,6 +84,24 @@ impl PoolHealth {
             0 => HealthStatus::Up,
             until if until > self.millis(now) => HealthStatus::Ejected,
             _ => HealthStatus::Up,
+        }
+    }
+
+    /// Share of its weight that a backend has, in percent.
+    pub(super) fn share(&self, backend: usize, now: Instant) -> u32 {
+        let Some(slow_start) = self.slow_start else { return FULL_SHARE };
+        let until = self.backends[backend].slow_until_ms.load(Relaxed);
+        let remaining = u128::from(until.saturating_sub(self.millis(now)));
+        let elapsed = slow_start.as_millis().saturating_sub(remaining);
+        let percent = elapsed * u128::from(FULL_SHARE) / slow_start.as_millis().max(1);
+        u32::try_from(percent).map_or(FULL_SHARE, |percent| percent.clamp(1, FULL_SHARE))
+    }
+
+    /// A backend has come up, or is new.
+    pub(crate) fn start_slowly(&self, backend: usize, at: Instant) {
+        if let Some(slow_start) = self.slow_start {
+            let until = self.millis(at + slow_start);
+            self.backends[backend].slow_until_ms.store(until, Relaxed);
         }
     }
 
@@ -108,7 +133,7 @@ impl PoolHealth {
         health.failed_at_ms.store(self.millis(now), Relaxed);
         BackendFailure {
             is_new: self.is_to_be_logged(health, now),
-            ejects: self.eject(health, failures, now),
+            ejects: self.eject(backend, failures, now),
         }
     }
 
@@ -138,24 +163,28 @@ impl PoolHealth {
         true
     }
 
-    fn eject(&self, health: &BackendHealth, failures: u32, now: Instant) -> bool {
+    fn eject(&self, backend: usize, failures: u32, now: Instant) -> bool {
         let Some(eject) = self.eject else { return false };
+        let health = &self.backends[backend];
         if failures < eject.failures || health.ejected_until_ms.load(Relaxed) > self.millis(now) {
             return false;
         }
         health.ejected_until_ms.store(self.millis(now + eject.duration), Relaxed);
         health.ejections.fetch_add(1, Relaxed);
+        self.start_slowly(backend, now + eject.duration);
         true
     }
 
     /// Sets the result of the health checks. A backend that comes up is no longer ejected.
-    pub(crate) fn set_down(&self, backend: usize, is_down: bool) {
+    pub(crate) fn set_down(&self, backend: usize, is_down: bool, now: Instant) {
         let health = &self.backends[backend];
         if !is_down {
             health.consecutive_failures.store(0, Relaxed);
             health.ejected_until_ms.store(0, Relaxed);
         }
-        health.is_down.store(is_down, Relaxed);
+        if health.is_down.swap(is_down, Relaxed) && !is_down {
+            self.start_slowly(backend, now);
+        }
     }
 
     pub(crate) fn ejections(&self, backend: usize) -> u64 {
@@ -173,13 +202,16 @@ impl PoolHealth {
         health.consecutive_failures.store(failures, Relaxed);
         let is_logged_as_failing = old_health.is_logged_as_failing.load(Relaxed);
         health.is_logged_as_failing.store(is_logged_as_failing, Relaxed);
-        if self.eject.is_some() {
-            let remaining_ms =
-                old_health.ejected_until_ms.load(Relaxed).saturating_sub(old.millis(now));
+        let move_time = |from: &AtomicU64, to: &AtomicU64| {
+            let remaining_ms = from.load(Relaxed).saturating_sub(old.millis(now));
             if remaining_ms > 0 {
-                health.ejected_until_ms.store(self.millis(now) + remaining_ms, Relaxed);
+                to.store(self.millis(now) + remaining_ms, Relaxed);
             }
+        };
+        if self.eject.is_some() {
+            move_time(&old_health.ejected_until_ms, &health.ejected_until_ms);
         }
+        move_time(&old_health.slow_until_ms, &health.slow_until_ms);
         health.ejections.store(old_health.ejections.load(Relaxed), Relaxed);
     }
 

@@ -267,9 +267,10 @@ impl CheckedBackend {
         self.results = old.results;
         self.next_at = old.next_at;
         self.active = old.active;
-        let is_down = self.health.status(self.index, Instant::now()) == HealthStatus::Down;
+        let now = Instant::now();
+        let is_down = self.health.status(self.index, now) == HealthStatus::Down;
         if is_down == self.results.is_up() {
-            self.health.set_down(self.index, !self.results.is_up());
+            self.health.set_down(self.index, !self.results.is_up(), now);
         }
     }
 
@@ -282,7 +283,7 @@ impl CheckedBackend {
         if !self.results.add(result.is_ok()) {
             return;
         }
-        self.health.set_down(self.index, !self.results.is_up());
+        self.health.set_down(self.index, !self.results.is_up(), Instant::now());
         match result {
             Ok(()) => log(format_args!("{} is up", self.name)),
             Err(error) => log(format_args!("{} is down: {error}", self.name)),

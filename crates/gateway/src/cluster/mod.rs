@@ -83,17 +83,20 @@ impl<W: PartialEq> PoolState<W> {
         let is_candidate =
             |at: usize| health.status(at, now) == status && !attempts.contains(BackendId(at));
         let has_room = |at: usize| active[at] < *active_max;
+        let share = |at: usize| health.share(at, now);
         if balancer.is_sticky() {
             let is_available =
                 |at: usize| is_candidate(at) && (has_room(at) || queues.have_room(QueueId(at), 1));
-            if let Some(at) = balancer.next(key, active, is_available) {
+            if let Some(at) = balancer.next(key, active, share, is_available) {
                 if !has_room(at) {
                     return Some(Choice::Queue(QueueId(at)));
                 }
                 active[at] += 1;
                 return Some(Choice::Backend(BackendId(at)));
             }
-        } else if let Some(at) = balancer.next(key, active, |at| has_room(at) && is_candidate(at)) {
+        } else if let Some(at) =
+            balancer.next(key, active, share, |at| has_room(at) && is_candidate(at))
+        {
             active[at] += 1;
             return Some(Choice::Backend(BackendId(at)));
         }
@@ -129,6 +132,7 @@ impl<W: PartialEq> PoolState<W> {
             return None;
         }
         let status = |at: usize| health.status(at, now);
+        let share = |at: usize| health.share(at, now);
         let queue_count = if balancer.is_sticky() { active.len() } else { 1 };
         for queue in (0..queue_count).map(QueueId) {
             let is_own_up = balancer.is_sticky() && status(queue.0) == HealthStatus::Up;
@@ -144,7 +148,8 @@ impl<W: PartialEq> PoolState<W> {
                         |at: usize| status(at) == wanted && !attempts.contains(BackendId(at));
                     let any =
                         (0..active.len()).any(|at| balancer.has_weight(at) && is_candidate(at));
-                    any.then(|| balancer.next(*key, active, |at| has_room(at) && is_candidate(at)))
+                    let is_available = |at: usize| has_room(at) && is_candidate(at);
+                    any.then(|| balancer.next(*key, active, share, is_available))
                 })?
             });
             if let Some((waiter, at)) = found {

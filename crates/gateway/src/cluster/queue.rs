@@ -66,20 +66,30 @@ impl<W: PartialEq> WaitQueues<W> {
     }
 }
 
-/// The backends on which a request has failed.
+/// The failed attempts of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts(Vec<BackendId>);
+pub(crate) struct Attempts {
+    /// Backends on which it has failed since the last pause.
+    failed: Vec<BackendId>,
+    count: usize,
+}
 
 impl Attempts {
     pub(crate) fn add(&mut self, backend: BackendId) {
-        self.0.push(backend);
+        self.failed.push(backend);
+        self.count += 1;
     }
 
     pub(crate) fn contains(&self, backend: BackendId) -> bool {
-        self.0.contains(&backend)
+        self.failed.contains(&backend)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.count
+    }
+
+    /// All backends may be tried again.
+    pub(crate) fn forget_backends(&mut self) {
+        self.failed.clear();
     }
 }

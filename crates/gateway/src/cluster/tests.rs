@@ -399,11 +399,11 @@ fn failed_health_checks_exclude_backend_until_it_recovers() {
     pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(60) });
     let health = Arc::new(PoolHealth::new(&pool, now));
     let mut state: PoolState<u32> = PoolState::new(&pool, Arc::clone(&health), 1);
-    health.set_down(0, true);
+    health.set_down(0, true, now);
     assert_eq!(state.choose(key(0), &Attempts::default(), now), Choice::Backend(BackendId(1)));
     assert_eq!(state.choose(key(0), &tried(&[1]), now), Choice::NoBackend);
     assert!(state.health.record_failure(0, now).ejects);
-    health.set_down(0, false);
+    health.set_down(0, false, now);
     assert_eq!(health.status(0, now), HealthStatus::Up);
 
     let mut results = CheckResults::new(&checks, true);
@@ -434,7 +434,7 @@ fn new_configuration_inherits_health() {
     pool.health = Some(checks);
     pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(10) });
     let old = PoolHealth::new(&pool, start);
-    old.set_down(0, true);
+    old.set_down(0, true, start);
     assert!(old.record_failure(1, after(1)).ejects);
     let new = PoolHealth::new(&pool, after(5));
     new.inherit(1, &old, 0, after(5));
@@ -448,4 +448,48 @@ fn new_configuration_inherits_health() {
     let unchecked = PoolHealth::new(&pool, after(5));
     unchecked.inherit(0, &old, 0, after(5));
     assert_eq!(unchecked.status(0, after(5)), HealthStatus::Up);
+}
+
+#[test]
+fn recovered_backend_starts_slowly() {
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    for balance in [Balance::RoundRobin, Balance::LeastConnections, Balance::RandomOfTwo, by_hash()]
+    {
+        let mut pool = pool(balance, &[1, 1]);
+        pool.slow_start = Some(Duration::from_secs(10));
+        pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(5) });
+        let health = Arc::new(PoolHealth::new(&pool, start));
+        let mut state: PoolState<u32> = PoolState::new(&pool, Arc::clone(&health), 1);
+        // Requests of 1000 to the second backend, all of which stay active.
+        let mut share = |now| {
+            let chosen = (0..1000).map(|number| {
+                match state.choose(key(number), &Attempts::default(), now) {
+                    Choice::Backend(id) => id,
+                    other => panic!("{other:?}"),
+                }
+            });
+            let chosen: Vec<BackendId> = chosen.collect();
+            chosen.iter().for_each(|id| state.release(*id));
+            chosen.iter().filter(|id| id.0 == 1).count()
+        };
+        // At the start no backend is slower than another.
+        let balance = &pool.balance;
+        assert!((450..=550).contains(&share(start)), "{balance:?}");
+        assert!(health.record_failure(1, start).ejects);
+        assert_eq!(share(after(4)), 0, "{balance:?}");
+        // 1, 50 and 100 % of its weight.
+        assert!((1..=30).contains(&share(after(5))), "{balance:?}");
+        assert!((280..=390).contains(&share(after(10))), "{balance:?}");
+        assert!((450..=550).contains(&share(after(15))), "{balance:?}");
+        // Likewise after failed checks, and as a new address.
+        health.set_down(1, true, after(20));
+        health.set_down(1, false, after(21));
+        assert!((1..=30).contains(&share(after(21))), "{balance:?}");
+        let inherited = PoolHealth::new(&pool, after(26));
+        inherited.inherit(0, &health, 1, after(26));
+        inherited.start_slowly(1, after(26));
+        assert_eq!([0, 1].map(|at| inherited.share(at, after(26))), [50, 1]);
+        assert_eq!([0, 1].map(|at| inherited.share(at, after(31))), [100, 50]);
+    }
 }

@@ -41,7 +41,7 @@ pub(crate) use serve::{ApiAddress, ApiKeys, Description, ExpectedResponses, Forw
 pub use serve::{LocalApi, Service, Spoe, Verdicts};
 pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
 pub use template::Template;
-pub(crate) use template::{Variables, written_request_id};
+pub(crate) use template::{Variable, Variables, written_request_id};
 pub use timeouts::Timeouts;
 pub(crate) use timeouts::Transfer;
 pub use users::{BasicAuth, Users};

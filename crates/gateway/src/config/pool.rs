@@ -23,6 +23,8 @@ pub struct Pool {
     /// At least one; at least one has a nonzero weight.
     pub backends: Vec<Backend>,
     pub protocol: Protocol,
+    /// Window up to which that of a response grows, over HTTP/2.
+    pub stream_window_max: u32,
     /// The backends as in the file. Empty if none has a name.
     pub(crate) declared: Vec<DeclaredBackend>,
     /// Idle connections that are kept, per backend and thread.
@@ -42,7 +44,11 @@ pub struct Pool {
     pub close_after_head: bool,
     pub health: Option<HealthCheck>,
     pub eject: Option<Ejection>,
+    /// Time in which the share of a backend that has come up grows to its weight.
+    pub slow_start: Option<Duration>,
     pub retries: u32,
+    /// After it, a request that has failed on all backends may be sent to them again. `None`: never.
+    pub retry_pause: Option<Duration>,
 }
 
 impl Pool {
@@ -52,6 +58,7 @@ impl Pool {
     pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     pub(crate) const DEFAULT_RETRIES: u32 = 1;
     pub(crate) const DEFAULT_STREAMS_MAX: u32 = 100;
+    pub(crate) const DEFAULT_STREAM_WINDOW_MAX: u32 = 1 << 20;
 
     /// Round robin with the default limits, without health checks and ejection.
     pub fn new(name: &str, backends: Vec<Backend>) -> Self {
@@ -60,6 +67,7 @@ impl Pool {
             balance: Balance::RoundRobin,
             backends,
             protocol: Protocol::Http1,
+            stream_window_max: Self::DEFAULT_STREAM_WINDOW_MAX,
             declared: Vec::new(),
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
             keepalive_timeout: None,
@@ -71,7 +79,9 @@ impl Pool {
             close_after_head: false,
             health: None,
             eject: None,
+            slow_start: None,
             retries: Self::DEFAULT_RETRIES,
+            retry_pause: None,
         }
     }
 

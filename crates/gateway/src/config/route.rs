@@ -13,7 +13,7 @@ use tollgate_http1::RequestHead;
 
 use super::networks::Networks;
 use super::pool::PoolId;
-use super::template::{Template, Variables};
+use super::template::{Template, Variable, Variables};
 use super::timeouts::Timeouts;
 use super::users::BasicAuth;
 use crate::location::LocationRewrite;
@@ -312,14 +312,9 @@ pub struct HeaderEdits {
 }
 
 impl HeaderEdits {
-    /// True if a value has the identifier of its request.
-    pub(crate) fn need_request_id(&self) -> bool {
-        self.templates.iter().any(|(_, template)| template.has_request_id())
-    }
-
-    /// True if a value has the user.
-    pub(crate) fn need_user(&self) -> bool {
-        self.templates.iter().any(|(_, template)| template.has_user())
+    /// True if a value has this variable.
+    pub(crate) fn use_variable(&self, variable: Variable) -> bool {
+        self.templates.iter().any(|(_, template)| template.has(variable))
     }
 
     /// Names and values to set in a message of a request, of those with variables.

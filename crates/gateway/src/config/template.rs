@@ -3,6 +3,11 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+use tollgate_tls::ClientCertificate;
+
 /// A value with at least one variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part<Variable>>);
@@ -31,12 +36,21 @@ pub(super) fn parts<V>(
 
 /// A property of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variable {
+pub(crate) enum Variable {
+    /// Address of the client.
     Client,
+    ClientCertificate,
+    ClientFingerprint,
+    ClientSubject,
     Host,
     RequestId,
     Scheme,
     User,
+}
+
+impl Variable {
+    pub(crate) const OF_CERTIFICATE: [Self; 3] =
+        [Self::ClientCertificate, Self::ClientFingerprint, Self::ClientSubject];
 }
 
 /// The values of variables.
@@ -51,6 +65,8 @@ pub(crate) struct Variables<'a> {
     pub(crate) request_id: Option<u128>,
     /// `None`: no password is asked for.
     pub(crate) user: Option<&'a str>,
+    /// `None`: the client has presented none, or no template has it.
+    pub(crate) certificate: Option<ClientCertificate<'a>>,
 }
 
 impl Template {
@@ -58,6 +74,9 @@ impl Template {
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let named = |name: &str| match name {
             "client" => Some(Variable::Client),
+            "client_certificate" => Some(Variable::ClientCertificate),
+            "client_fingerprint" => Some(Variable::ClientFingerprint),
+            "client_subject" => Some(Variable::ClientSubject),
             "host" => Some(Variable::Host),
             "request_id" => Some(Variable::RequestId),
             "scheme" => Some(Variable::Scheme),
@@ -66,19 +85,15 @@ impl Template {
         };
         let Ok(parts) = parts(text, named) else {
             return Err(format!(
-                "`{text}` has an unknown variable: expected ${{client}}, ${{host}}, ${{request_id}}, ${{scheme}} or \
-                 ${{user}}"
+                "`{text}` has an unknown variable: expected ${{client}}, ${{client_certificate}}, \
+                 ${{client_fingerprint}}, ${{client_subject}}, ${{host}}, ${{request_id}}, ${{scheme}} or ${{user}}"
             ));
         };
         Ok((parts.len() > 1).then_some(Self(parts)))
     }
 
-    pub(crate) fn has_request_id(&self) -> bool {
-        self.0.contains(&Part::Variable(Variable::RequestId))
-    }
-
-    pub(crate) fn has_user(&self) -> bool {
-        self.0.contains(&Part::Variable(Variable::User))
+    pub(super) fn has(&self, variable: Variable) -> bool {
+        self.0.contains(&Part::Variable(variable))
     }
 
     pub(crate) fn render(&self, values: &Variables<'_>) -> String {
@@ -89,6 +104,22 @@ impl Template {
                 Part::Variable(Variable::Client) => match values.client {
                     Some(ip) => write!(out, "{ip}"),
                     None => out.write_str("unix:"),
+                },
+                Part::Variable(Variable::ClientCertificate) => match values.certificate {
+                    // RFC 9440: a byte sequence in a structured field.
+                    Some(certificate) => write!(out, ":{}:", STANDARD.encode(certificate.0)),
+                    None => Ok(()),
+                },
+                Part::Variable(Variable::ClientFingerprint) => match values.certificate {
+                    Some(certificate) => {
+                        let digest = Sha256::digest(certificate.0);
+                        digest.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+                    }
+                    None => Ok(()),
+                },
+                Part::Variable(Variable::ClientSubject) => match values.certificate {
+                    Some(certificate) => out.write_str(&certificate.subject()),
+                    None => Ok(()),
                 },
                 Part::Variable(Variable::Host) => out.write_str(values.host),
                 Part::Variable(Variable::RequestId) => {
@@ -120,14 +151,21 @@ mod tests {
             scheme: "https",
             request_id: Some(0xabc),
             user: Some("ann"),
+            certificate: Some(ClientCertificate(b"abc")),
         };
         let rendered = |text: &str| Template::parse(text).unwrap().unwrap().render(&values);
         assert_eq!(rendered("${client}"), "192.0.2.7");
         assert_eq!(rendered("a ${scheme}://${host} b"), "a https://a:80 b");
         assert_eq!(rendered("${user}"), "ann");
         assert_eq!(rendered("${request_id}"), "00000000000000000000000000000abc");
-        let unix = Variables { client: None, ..values };
-        assert_eq!(Template::parse("${client}").unwrap().unwrap().render(&unix), "unix:");
+        assert_eq!(rendered("${client_certificate}"), ":YWJj:");
+        // As in FIPS 180-2, appendix B.1.
+        let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(rendered("${client_fingerprint}"), digest);
+        let unix = Variables { client: None, certificate: None, ..values };
+        let rendered = |text: &str| Template::parse(text).unwrap().unwrap().render(&unix);
+        assert_eq!(rendered("${client}"), "unix:");
+        assert_eq!(rendered("${client_certificate}${client_fingerprint}${client_subject}"), "");
     }
 
     #[test]

@@ -295,7 +295,7 @@ fn invalid_values_are_reported_with_line() {
         ),
         (
             "routes: [{ pool: site, request_headers: { set: { X-A: '${clients}' } } }]\n",
-            "g.yaml:7:55: `${clients}` has an unknown variable: expected ${client}, ${host}, ${request_id}, ${scheme} or ${user}",
+            "g.yaml:7:55: `${clients}` has an unknown variable: expected ${client}, ${client_certificate}, ${client_fingerprint}, ${client_subject}, ${host}, ${request_id}, ${scheme} or ${user}",
         ),
         (
             "routes: [{ pool: site, response_headers: { set: { X-A: '${user}' } } }]\n",
@@ -452,6 +452,14 @@ fn invalid_values_are_reported_with_line() {
         (
             "    streams_max: 10\n",
             "g.yaml:7:18: `streams_max` has no effect without `protocol: h2`; remove it",
+        ),
+        (
+            "    stream_window_max: 100000\n",
+            "g.yaml:7:24: `stream_window_max` has no effect without `protocol: h2`; remove it",
+        ),
+        (
+            "    retries: 0\n    retry_pause: 1s\n",
+            "g.yaml:8:18: `retry_pause` has no effect with `retries: 0`; remove it, or allow retries",
         ),
         (
             "    protocol: h2\n    close_after_head: true\n",

@@ -17,6 +17,7 @@ const CLIENT: ClientInfo<'static> = ClientInfo {
         scheme: "https",
         request_id: None,
         user: None,
+        certificate: None,
     },
 };
 

@@ -9,18 +9,19 @@ use super::transaction::{BackendState, Transaction};
 use super::turn::{Flow, Turn};
 use super::upstreams::{BackendPlace, Upstream, Work};
 use crate::cluster::{BackendId, Choice};
-use crate::config::{PoolId, Protocol, Timeouts};
+use crate::config::{Pool, PoolId, Protocol, Timeouts};
 use crate::connect_error::exhausted_resource;
 use crate::local_response::{LocalResponse, Reason};
 use crate::proxy_protocol;
 
 impl Turn<'_> {
-    /// Chooses a backend of a pool, and a connection to it or a place in a queue. Ends with an error response if there is
-    /// none; after an earlier attempt, with that for `failed`.
+    /// Chooses a backend of a pool, and a connection to it or a place in a queue. If there is none, pauses after an
+    /// earlier attempt that has `failed` where the pool has a pause; otherwise ends with an error response, after an
+    /// earlier attempt with that for `failed`.
     pub(super) fn assign(&mut self, pool: PoolId, failed: Option<Reason>) -> Flow {
         let Self { id, client, transaction, shared } = self;
         let Transaction { generation, hash_key, .. } = **transaction;
-        let queue_timeout = shared.upstreams[generation].pool(pool).queue_timeout;
+        let Pool { queue_timeout, retry_pause, .. } = *shared.upstreams[generation].pool(pool);
         let now = shared.now;
         let state = shared.upstreams.pool_state(generation, pool);
         match state.choose(hash_key, &transaction.attempts, now) {
@@ -40,10 +41,34 @@ impl Turn<'_> {
                 let response = LocalResponse::unavailable(Reason::QueueFull, queue_timeout);
                 Flow::Respond(Box::new(response))
             }
-            Choice::NoBackend => Flow::Respond(Box::new(match failed {
-                Some(reason) => LocalResponse::error(reason),
-                None => LocalResponse::unavailable(Reason::NoBackend, queue_timeout),
-            })),
+            Choice::NoBackend => match (failed, retry_pause) {
+                (Some(failed), Some(pause)) => {
+                    transaction.backend = BackendState::Paused { pool, failed };
+                    client.deadline = now + pause;
+                    match self.check_departure() {
+                        Flow::Continue => Flow::Wait,
+                        flow => flow,
+                    }
+                }
+                (Some(failed), None) => Flow::error(failed),
+                (None, _) => Flow::Respond(Box::new(LocalResponse::unavailable(
+                    Reason::NoBackend,
+                    queue_timeout,
+                ))),
+            },
+        }
+    }
+
+    /// Tries a request again after a pause.
+    pub(super) fn try_again(&mut self, pool: PoolId, failed: Reason) -> Flow {
+        self.transaction.backend = BackendState::Unassigned;
+        self.transaction.attempts.forget_backends();
+        match self.assign(pool, Some(failed)) {
+            // All backends are down.
+            Flow::Wait if matches!(self.transaction.backend, BackendState::Paused { .. }) => {
+                Flow::error(failed)
+            }
+            flow => flow,
         }
     }
 

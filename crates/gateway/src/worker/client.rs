@@ -7,14 +7,13 @@ use std::time::Instant;
 use tollgate_accesslog::{LoggedRequest, Tls as LoggedTls};
 use tollgate_http1::{FieldList, ParseError, RequestHead, parse_request_head};
 use tollgate_net::SendBuffer;
-use tollgate_tls::HttpProtocol;
+use tollgate_tls::{ClientCertificate, HttpProtocol, Transport};
 
 use super::http2::{Connections, Following};
 use super::keys::ListenerKey;
 use super::link::Link;
 use super::transaction::RequestBuffer;
 use crate::config::{Timeouts, Transfer};
-use tollgate_tls::Transport;
 
 /// A client: a connection, or one stream of an HTTP/2 connection, which acts like a connection with one request.
 /// Between requests it uses no more memory than a short head needs.
@@ -201,6 +200,17 @@ impl Client {
     }
 
     /// Facts of its TLS session for the access log. Streams have that of their connection.
+    /// The certificate that it has presented.
+    pub(super) fn certificate<'a>(
+        &'a self,
+        http2: &'a Connections,
+    ) -> Option<ClientCertificate<'a>> {
+        match &self.link {
+            Link::Connection(transport) => transport.tls_facts()?.client_certificate,
+            Link::Stream(stream) => http2[stream.connection].tls.as_ref()?.client_certificate(),
+        }
+    }
+
     pub(super) fn logged_tls<'a>(&'a self, http2: &'a Connections) -> Option<LoggedTls<'a>> {
         match &self.link {
             Link::Connection(transport) => {

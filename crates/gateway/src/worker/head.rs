@@ -20,7 +20,9 @@ use crate::basic_auth::Credentials;
 use crate::body::{Body, Taken};
 use crate::checks::{CheckId, Standing};
 use crate::cluster::HashKey;
-use crate::config::{Balance, Config, HashBy, RouteId, Service, Variables, written_request_id};
+use crate::config::{
+    Balance, Config, HashBy, RouteId, Service, Variable, Variables, written_request_id,
+};
 use crate::described::{Described, InvalidDescription};
 use crate::firewall::{Direction, FirewallVerdict, InspectedHead, RequestContext, TransactionId};
 use crate::forwarder::Forwarder;
@@ -175,6 +177,8 @@ impl Exchange {
             fields: FieldLimits { bytes, fields },
             streams: config.limits.http2_streams,
             stream_window: config.limits.http2_stream_window,
+            // An upload that stalls leaves room for others.
+            stream_window_max: config.limits.http2_connection_window / 2,
             connection_window: config.limits.http2_connection_window,
             extended_connect: config.requests.allow_upgrade(WEBSOCKET),
             ..Limits::default()
@@ -516,10 +520,14 @@ impl Exchange {
             },
             None => None,
         };
-        let needs_id = [&route.request_headers, &route.response_headers]
-            .iter()
-            .any(|edits| edits.need_request_id());
-        let request_id = needs_id.then(|| rand::rng().random());
+        let uses = |variable| {
+            [&route.request_headers, &route.response_headers]
+                .iter()
+                .any(|edits| edits.use_variable(variable))
+        };
+        let request_id = uses(Variable::RequestId).then(|| rand::rng().random());
+        let uses_certificate = Variable::OF_CERTIFICATE.into_iter().any(uses);
+        let certificate = if uses_certificate { client.certificate(&shared.http2) } else { None };
         let scheme = if url.is_tls { "https" } else { "http" };
         let host = host.unwrap_or(default_host);
         let variables = Variables {
@@ -528,6 +536,7 @@ impl Exchange {
             scheme,
             request_id,
             user: credentials.as_ref().map(Credentials::user),
+            certificate,
         };
         let client_info = ClientInfo { ip: peer, is_tls, default_host, variables };
         let mut response_fields = route.response_headers.rendered(&variables);
@@ -612,11 +621,12 @@ impl Exchange {
             };
             shared.inspector.request_head(id, &context)
         } else {
-            // Each request of a client counts, has its own identifier or response, and needs its password.
+            // Each request of a client counts, has its own identifier or response, and needs its password or certificate.
             if limits.is_none()
                 && request_id.is_none()
                 && response_fields.is_empty()
                 && user.is_none()
+                && !uses_certificate
                 && let Responder::Pool(pool) = responder
             {
                 let value = (cached, pool);

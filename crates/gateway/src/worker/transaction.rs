@@ -103,6 +103,8 @@ pub(super) enum BackendState {
     Queued { pool: PoolId, queue: QueueId },
     /// There is room on this one after a wait.
     Reserved { pool: PoolId, backend: BackendId },
+    /// The request has failed on all that are up, and is tried again after a pause.
+    Paused { pool: PoolId, failed: Reason },
     /// This connection serves the request.
     Assigned(UpstreamKey),
 }

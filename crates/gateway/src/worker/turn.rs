@@ -206,7 +206,9 @@ impl Turn<'_> {
         let at = match self.transaction.backend {
             BackendState::Assigned(at) => at,
             BackendState::Reserved { pool, backend } => return self.connect(pool, backend),
-            BackendState::Queued { .. } | BackendState::Unassigned => return Flow::Wait,
+            BackendState::Queued { .. }
+            | BackendState::Paused { .. }
+            | BackendState::Unassigned => return Flow::Wait,
         };
         if let Some(flow) = self.continue_handshake(at) {
             return flow;
@@ -231,14 +233,17 @@ impl Turn<'_> {
         }
     }
 
-    /// Handles a client that has shut down its sending side, so it has probably left: closes it if its request is
-    /// queued, and limits its wait for a response otherwise.
+    /// Handles a client that has shut down its sending side, so it has probably left: closes it if its request
+    /// waits for a backend, and limits its wait for a response otherwise.
     pub(super) fn check_departure(&mut self) -> Flow {
         let config = &self.shared.upstreams[self.transaction.generation].shared.config;
         if config.requests.half_close || !self.client.link.is_read_shut() {
             return Flow::Continue;
         }
-        if matches!(self.transaction.backend, BackendState::Queued { .. }) {
+        if matches!(
+            self.transaction.backend,
+            BackendState::Queued { .. } | BackendState::Paused { .. }
+        ) {
             return Flow::Close;
         }
         let until = self.shared.now + self.timeouts().abandoned;
@@ -293,6 +298,7 @@ impl Turn<'_> {
                 let response = LocalResponse::unavailable(Reason::QueueTimeout, queue_timeout);
                 return Flow::Respond(Box::new(response));
             }
+            BackendState::Paused { pool, failed } => return self.try_again(pool, failed),
             BackendState::Unassigned => {
                 self.shared.report_bug("a request without a backend waits for one");
                 return Flow::Close;
@@ -432,7 +438,7 @@ impl Turn<'_> {
         let generation = self.transaction.generation;
         let shared = &mut *self.shared;
         match std::mem::replace(&mut self.transaction.backend, BackendState::Unassigned) {
-            BackendState::Unassigned => {}
+            BackendState::Unassigned | BackendState::Paused { .. } => {}
             BackendState::Queued { pool, queue } => {
                 let is_waiting =
                     shared.upstreams.pool_state(generation, pool).dequeue(queue, &self.id);

@@ -123,6 +123,44 @@ fn request_goes_to_another_backend_if_one_refuses_connections() {
 }
 
 #[test]
+fn request_is_tried_on_the_same_backend_after_a_pause() {
+    let addr = closed_port();
+    let mut config = config(&[addr]);
+    config.pools[0].retries = 10;
+    config.pools[0].retry_pause = Some(Duration::from_millis(500));
+    let gateway = TestGateway::start(&config);
+    let mut client = gateway.client();
+    client.send(POST);
+    let failures = format!("backend_failures_total{{pool=\"default\",backend=\"{addr}\"}}");
+    gateway.expect_metric(&failures, 1);
+    let backend = Backend::on(addr);
+    let mut upstream = backend.accept();
+    upstream.expect(POST);
+    upstream.send(OK);
+    client.expect(OK);
+    drop((backend, upstream));
+
+    // A client that leaves in a pause ends the request.
+    config.pools[0].retry_pause = Some(HOUR);
+    gateway.reload(config.clone());
+    let mut leaving = gateway.client();
+    leaving.send(POST);
+    poll(|| if gateway.metric(&failures) > 1 { Ok(()) } else { Err("no failure".to_owned()) });
+    gateway.expect_metric("client_connections", 2);
+    leaving.finish();
+    leaving.expect_closed();
+
+    // Every retry is used up, at most one per pause.
+    config.pools[0].retries = 3;
+    config.pools[0].retry_pause = Some(Duration::from_millis(1));
+    gateway.reload(config);
+    let before = gateway.metric("retries_total{pool=\"default\"}");
+    client.send(POST);
+    client.expect_local_response(502);
+    assert_eq!(gateway.metric("retries_total{pool=\"default\"}") - before, 3);
+}
+
+#[test]
 fn failing_backend_and_its_return_are_logged_once() {
     if let Some(arguments) = child_arguments() {
         let mut config = config(&[arguments[0].parse().unwrap()]);

@@ -10,12 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,7 +26,10 @@ use tollgate_gateway::Config;
 use tollgate_gateway::config::{AccessLog, Address, Listener, LogFormat, LogTarget};
 use tollgate_tls::TlsServer;
 
-use crate::support::{Backend, GET, OK, TestGateway, any_port, closed_port, config, connect};
+use crate::support::http2::{GET_FIELDS, Http2Peer};
+use crate::support::{
+    Backend, GET, OK, TestGateway, ThreadedBackend, any_port, closed_port, config, connect,
+};
 
 pub(crate) fn certificate_file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/certificates").join(name)
@@ -89,6 +95,23 @@ fn client_config(trusted: &str, version: &'static SupportedProtocolVersion) -> A
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
+}
+
+/// Likewise with the certificate `site`, and presents the certificate of this name, with this key.
+fn identified(
+    name: &str,
+    key: &str,
+    version: &'static SupportedProtocolVersion,
+) -> Arc<ClientConfig> {
+    let chain = CertificateDer::pem_file_iter(certificate_file(&format!("{name}.pem"))).unwrap();
+    let key = PrivateKeyDer::from_pem_file(certificate_file(&format!("{key}.key"))).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate_file("site.pem")).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_protocol_versions(&[version]).unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let chain = chain.map(Result::unwrap).collect();
+    Arc::new(builder.with_client_auth_cert(chain, key).unwrap())
 }
 
 /// Connects to `localhost`, and offers these protocols by ALPN.
@@ -393,22 +416,9 @@ fn clients_need_a_certificate_of_the_authority() {
         let mut config = tls_config(&backend, any_port());
         config.listeners[0].tls = tls_of(&["site"], "client_ca: ca.pem");
         let gateway = TestGateway::start(&config);
-        let with = |name: &str| {
-            let pem = |ending: &str| certificate_file(&format!("{name}.{ending}"));
-            let chain = CertificateDer::pem_file_iter(pem("pem")).unwrap();
-            let key = PrivateKeyDer::from_pem_file(pem("key")).unwrap();
-            let mut roots = RootCertStore::empty();
-            roots
-                .add(CertificateDer::from_pem_file(certificate_file("site.pem")).unwrap())
-                .unwrap();
-            let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-            let builder = builder.with_protocol_versions(&[version]).unwrap();
-            let builder = builder.with_root_certificates(roots);
-            builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
-        };
-        let mut known = connect_to(&gateway, "localhost", &Arc::new(with("client")));
+        let mut known = connect_to(&gateway, "localhost", &identified("client", "client", version));
         ask(&mut known);
-        for refused in [client_config("site", version), Arc::new(with("next"))] {
+        for refused in [client_config("site", version), identified("next", "next", version)] {
             let mut client = connect_to(&gateway, "localhost", &refused);
             // Over TLS 1.3 the client learns of it after its handshake.
             let sent = client.write_all(b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -417,6 +427,64 @@ fn clients_need_a_certificate_of_the_authority() {
         }
         backend.expect_no_connection(&gateway);
         gateway.expect_metric("bugs_total", 0);
+    }
+}
+
+#[test]
+fn backend_learns_who_a_client_is() {
+    let backend = ThreadedBackend::start(|mut peer| {
+        while let Ok(head) = peer.head() {
+            let names = ["Client-Cert", "X-Subject", "X-Fingerprint"];
+            let is_identity =
+                |line: &&str| names.iter().any(|name| line.starts_with(&format!("{name}: ")));
+            let found: Vec<&str> = head.lines().filter(is_identity).collect();
+            let body = found.join("\n");
+            let length = body.len();
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {length}\r\n\r\n{body}"
+            ));
+        }
+    });
+    let text = format!(
+        "listeners:\n  - address: 127.0.0.1:0\n    tls: {{ client_ca: ca.pem, certificates: [\
+         {{ certificate: site.pem, key: site.key }}] }}\n  - address: 127.0.0.1:0\n\
+         forwarded: {{ via: null }}\npools: [{{ name: a, backends: [{{ address: \"{}\" }}] }}]\n\
+         routes:\n  - path: /\n    pool: a\n    request_headers:\n      set:\n\
+         \x20       Client-Cert: \"${{client_certificate}}\"\n        X-Subject: \"${{client_subject}}\"\n\
+         \x20       X-Fingerprint: \"${{client_fingerprint}}\"\n",
+        backend.addr()
+    );
+    let config = Config::parse(&text, &certificate_file("g.yaml")).unwrap();
+    let gateway = TestGateway::start(&config);
+    // As `openssl x509 -fingerprint -sha256` prints it.
+    let clients = [
+        ("client", "d163a686b64991afa4dddd61dfe9efa9db0d93b07100c5cbd11531d21dbe6caf"),
+        ("other", "fdba323f537c2b2739f0c19e02ea851329d60e85c92b6688a0fb11fc50c13c60"),
+    ];
+    for (version, (name, fingerprint)) in
+        [&TLS12, &TLS13].into_iter().flat_map(|version| clients.map(|client| (version, client)))
+    {
+        let file = certificate_file(&format!("{name}.pem"));
+        let encoded = STANDARD.encode(CertificateDer::from_pem_file(file).unwrap());
+        let body =
+            format!("Client-Cert: :{encoded}:\nX-Fingerprint: {fingerprint}\nX-Subject: CN={name}");
+        let mut config = identified(name, "client", version);
+        for handshake in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let mut client = connect_to(&gateway, "localhost", &config);
+            for spoofed in ["", "X-Subject: CN=admin\r\nClient-Cert: :AA==:\r\n"] {
+                write!(client, "GET / HTTP/1.1\r\nHost: x\r\n{spoofed}\r\n").unwrap();
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {length}\r\n\r\n");
+                expect(&mut client, &head);
+                expect(&mut client, &body);
+                assert_eq!(client.conn.handshake_kind(), Some(handshake));
+            }
+        }
+        Arc::make_mut(&mut config).alpn_protocols = vec![b"h2".to_vec()];
+        let mut client = Http2Peer::over(connect_to(&gateway, "localhost", &config), &[]);
+        client.request(1, true, GET_FIELDS);
+        assert_eq!(client.response(1).text(), ("200", &*body));
     }
 }
 

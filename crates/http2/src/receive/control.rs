@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::connection::{Connection, Event, LATE_RESET, ResetCause, Role};
+use crate::connection::{Connection, Event, LATE_RESET, ResetCause, Role, RoundTrip};
 use crate::error::{ConnectionError, ErrorCode, StreamError};
 use crate::frame::{self, FrameHeader, FrameType, STREAM_MAX, flags, setting};
 
@@ -148,8 +148,17 @@ impl Connection {
         now: Instant,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         let Ok(payload) = payload.try_into() else { return Err(ConnectionError::FRAME_SIZE) };
-        if header.has(flags::ACK) && self.reset_late(payload, out) {
-            return Ok(None);
+        if header.has(flags::ACK) {
+            if self.reset_late(payload, out) {
+                return Ok(None);
+            }
+            if let Some(trip) = &mut self.round_trip
+                && !trip.has_ended
+                && payload == RoundTrip::payload(trip.stream)
+            {
+                trip.has_ended = true;
+                return Ok(None);
+            }
         }
         self.glitch(now)?;
         if header.has(flags::ACK) {

@@ -233,6 +233,74 @@ fn credit_returns_when_half_of_a_window_is_due() {
     assert_eq!(server.sent(), [reset(1, 3)]);
 }
 
+fn ping(stream: u8) -> (FrameType, u8, u32, Vec<u8>) {
+    (FrameType::PING, 0, 0, [b't', b'r', b'i', b'p', 0, 0, 0, stream].to_vec())
+}
+
+fn pong(stream: u8) -> Vec<u8> {
+    frame(FrameType::PING, flags::ACK, 0, &ping(stream).3)
+}
+
+fn growing() -> Limits {
+    Limits { stream_window: 1000, stream_window_max: 3500, ..Limits::default() }
+}
+
+#[test]
+fn window_grows_while_the_peer_sends_half_of_it_in_a_round_trip() {
+    let mut server = Side::new(Role::Server, growing());
+    server.receive(&[headers(1, false, POST), data(1, false, &[0; 900])].concat()).unwrap();
+    server.connection.credit(1, 500, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 500), ping(1)]);
+    // The next credit tells whether the window is too small.
+    let received = [data(1, false, &[0; 600]), pong(1)].concat();
+    assert_eq!(server.receive(&received).unwrap().len(), 1);
+    assert_eq!(server.sent(), []);
+    server.connection.credit(1, 500, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 500 + 1000), ping(1)]);
+    // Less than half of 2000 in this round trip.
+    server.receive(&[data(1, false, &[0; 500]), pong(1)].concat()).unwrap();
+    server.connection.credit(1, 999, &mut server.out);
+    assert_eq!(server.sent(), []);
+    server.connection.credit(1, 1, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 1000), ping(1)]);
+    // Up to the limit, and no more is measured there.
+    server.receive(&[data(1, false, &[0; 1000]), pong(1)].concat()).unwrap();
+    server.connection.credit(1, 1000, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 1000 + 1500)]);
+    // 1000 were left before the last 1000, which are credited.
+    let (whole, more) = (data(1, false, &[0; 3500]), data(1, false, &[0; 1]));
+    server.receive(&whole).unwrap();
+    server.receive(&more).unwrap();
+    assert_eq!(server.sent(), [reset(1, 3)]);
+}
+
+#[test]
+fn window_does_not_grow_without_a_consumer_or_a_long_body() {
+    let mut server = Side::new(Role::Server, growing());
+    let two = [headers(1, false, POST), headers(3, false, POST), data(1, false, &[0; 1000])];
+    server.receive(&two.concat()).unwrap();
+    server.connection.credit(1, 500, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 500), ping(1)]);
+    // It is not consumed any more, and another stream is measured.
+    server
+        .receive(&[data(1, false, &[0; 500]), pong(1), data(3, false, &[0; 500])].concat())
+        .unwrap();
+    server.connection.credit(3, 500, &mut server.out);
+    assert_eq!(server.sent(), [window_update(3, 500), ping(3)]);
+    server.connection.credit(1, 500, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 500)]);
+    // A reply to no PING costs the peer, and changes nothing.
+    assert_eq!(server.receive(&pong(1)).unwrap().len(), 1);
+    server.connection.release(3, &mut server.out);
+    server.sent();
+    // The body ends within the window.
+    let length = b"\x0f\x0d\x041500";
+    let head = headers(5, false, &[POST, &length[..]].concat());
+    server.receive(&[head, data(5, false, &[0; 600])].concat()).unwrap();
+    server.connection.credit(5, 600, &mut server.out);
+    assert_eq!(server.sent(), [window_update(5, 600)]);
+}
+
 #[test]
 fn release_gives_credit_for_what_is_held() {
     let mut server =

@@ -60,8 +60,8 @@ fn tables_have_rounded_and_exact_figures() {
     // The ratio of 4 comes out of logarithms: its last digits are not checked.
     for (table, cell) in [
         (prices, "</svg>\nfull</th>"),
-        (prices, ">4.00 [3.89, 4.00]</td>"),
-        (prices, "<td data-figure=\"difference\" data-value=\"30\">+30.0 [+28.9, +30.0]</td>"),
+        (prices, ">4.00 [3.84, 4.00]</td>"),
+        (prices, "<td data-figure=\"difference\" data-value=\"30\">+30.0 [+28.4, +30.0]</td>"),
         (prices, "<td data-figure=\"cpu_us_per_request\" data-value=\"40\">40.0</td>"),
         (prices, "<td data-figure=\"n\" data-value=\"6\">6</td>"),
         (figures, "<td data-figure=\"memory_peak_bytes\" data-value=\"8388608\">8.00</td>"),

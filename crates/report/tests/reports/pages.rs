@@ -36,10 +36,10 @@ fn two(blocks_of_each: usize) -> RunRecords {
 fn from_six_blocks_on_prices_have_intervals() {
     let run = two(6);
     assert_row(&table(&run), "nginx 10.0 1 baseline 6");
-    assert_row(&table(&run), "full 40.0 4.00 [3.89, 4.00] +30.0 [+28.9, +30.0] 6 more");
+    assert_row(&table(&run), "full 40.0 4.00 [3.84, 4.00] +30.0 [+28.4, +30.0] 6 more");
     assert_row(
         &markdown(&run),
-        r"| full | 40.0 | 4.00 \[3.89, 4.00\] | +30.0 \[+28.9, +30.0\] | 6 | more |",
+        r"| full | 40.0 | 4.00 \[3.84, 4.00\] | +30.0 \[+28.4, +30.0\] | 6 | more |",
     );
     for text in [table(&run), markdown(&run)] {
         assert!(!text.contains("n too small"), "{text}");
@@ -95,7 +95,7 @@ fn price_over_fewer_blocks_has_its_own_n() {
     let wide = |run: &RunRecords| table_at(run, 200);
     for (blocks, p50) in [(7, "2.00 [2.00, 2.00] (n 7)"), (5, "2.00 (n 5)")] {
         let run = few_responses(blocks);
-        assert_row(&table(&run), "full 40.0 4.00 [3.89, 4.00] +30.0 [+28.9, +30.0] 8 more");
+        assert_row(&table(&run), "full 40.0 4.00 [3.84, 4.00] +30.0 [+28.4, +30.0] 8 more");
         for text in [table(&run), wide(&run), markdown(&run).replace('\\', "")] {
             assert!(text.contains(p50), "no {p50} in:\n{text}");
             let words = flat(&text);
@@ -261,8 +261,8 @@ fn a_long_name_splits_a_table() {
         trial.subject = long.to_owned();
     }
     let text = table(&run);
-    assert_row(&text, &format!("{long} 40.0 4.00 [3.89, 4.00]"));
-    assert_row(&text, &format!("{long} +30.0 [+28.9, +30.0] 6 more"));
+    assert_row(&text, &format!("{long} 40.0 4.00 [3.84, 4.00]"));
+    assert_row(&text, &format!("{long} +30.0 [+28.4, +30.0] 6 more"));
     for line in text.lines().filter(|line| line.starts_with(long)) {
         assert!(line.chars().count() <= 80, "{line}");
     }

@@ -284,7 +284,7 @@ fn renders_a_table_with_notes() {
         "\
 threshold                   value [95 %]  n      outcome
 ────────────────────────────────────────────────────────
-cpu(full/nginx)<7    3.00 [2.91, 6.00] ×  6         pass
+cpu(full/nginx)<7    3.00 [2.88, 6.00] ×  6         pass
 memory(full)<4MiB  8.00 [8.00, 8.00] MiB  6         fail
 p99(full)<5ms       3.00 [3.00, 3.00] ms  6         pass
 cpu(full)<40us      30.0 [30.0, 60.0] µs  6  not settled

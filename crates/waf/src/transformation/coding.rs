@@ -3,21 +3,21 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 use sha1::Sha1;
 
 use super::edit::is_space;
 use super::unicode::{UnicodeMap, low_byte};
 
 /// Value of two bytes read as hexadecimal digits without a check, as in libmodsecurity.
-pub(crate) fn hex_pair(high: u8, low: u8) -> u8 {
-    let digit = |byte: u8| {
+pub(crate) const fn hex_pair(high: u8, low: u8) -> u8 {
+    const fn digit(byte: u8) -> u8 {
         if byte >= b'A' {
             (byte & 0xdf).wrapping_sub(b'A').wrapping_add(10)
         } else {
             byte.wrapping_sub(b'0')
         }
-    };
+    }
     digit(high).wrapping_mul(16).wrapping_add(digit(low))
 }
 
@@ -52,47 +52,57 @@ pub(super) fn url_uni(input: &[u8], output: &mut Vec<u8>, map: &UnicodeMap) {
 }
 
 fn url_escapes(input: &[u8], output: &mut Vec<u8>, map: Option<&UnicodeMap>) {
-    output.reserve(input.len());
-    let mut i = 0;
-    while let Some(&first) = input.get(i) {
-        match first {
-            b'%' if map.is_some() && matches!(input.get(i + 1), Some(b'u' | b'U')) => {
-                match (map, all_hex(input, i + 2, 4)) {
-                    (Some(map), Some(digits)) => {
-                        output.push(map.byte(number(digits) as u16));
-                        i += 6;
-                    }
-                    _ => {
-                        output.extend_from_slice(&input[i..i + 2]);
-                        i += 2;
-                    }
-                }
-            }
-            b'%' => match all_hex(input, i + 1, 2) {
-                Some(digits) => {
-                    output.push(hex_pair(digits[0], digits[1]));
-                    i += 3;
-                }
-                None => {
-                    output.push(b'%');
-                    i += 1;
-                }
-            },
-            b'+' => {
-                output.push(b' ');
-                i += 1;
-            }
-            _ => {
-                // A search pays for more than a few bytes only, and escapes often stand close together.
-                let rest = &input[i..];
-                let near = rest.iter().take(8).position(|byte| matches!(byte, b'%' | b'+'));
-                let length = near.or_else(|| memchr2(b'%', b'+', rest)).unwrap_or(rest.len());
-                output.extend_from_slice(&rest[..length]);
-                i += length;
-            }
+    const BLOCK: usize = 16;
+    let start = output.len();
+    // Nothing becomes longer.
+    output.resize(start + input.len(), 0);
+    let decoded = &mut output[start..];
+    let (mut from, mut to) = (0, 0);
+    while from < input.len() {
+        if let Some(block) = input[from..].first_chunk::<BLOCK>()
+            && let Some(room) = decoded[to..].first_chunk_mut::<BLOCK>()
+            && !block.iter().fold(false, |found, &byte| found | (byte == b'%') | (byte == b'+'))
+        {
+            *room = *block;
+            (from, to) = (from + BLOCK, to + BLOCK);
+            continue;
+        }
+        let end = input.len().min(from + BLOCK);
+        while from < end {
+            let (byte, length) = match input[from] {
+                b'%' => url_escape(&input[from..], map).unwrap_or((b'%', 1)),
+                b'+' => (b' ', 1),
+                byte => (byte, 1),
+            };
+            decoded[to] = byte;
+            (from, to) = (from + length, to + 1);
         }
     }
+    output.truncate(start + to);
 }
+
+/// Byte and length of an escape at the start of an input that begins with `%`.
+fn url_escape(input: &[u8], map: Option<&UnicodeMap>) -> Option<(u8, usize)> {
+    if let (Some(map), [_, b'u' | b'U', rest @ ..]) = (map, input) {
+        return Some((map.byte(number(all_hex(rest, 0, 4)?) as u16), 6));
+    }
+    let [_, high, low, ..] = *input else { return None };
+    let (high, low) = (HEX_VALUES[usize::from(high)], HEX_VALUES[usize::from(low)]);
+    ((high | low) < 16).then_some((high << 4 | low, 3))
+}
+
+/// Values of hexadecimal digits, 255 of other bytes.
+static HEX_VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut byte = 0;
+    while byte < values.len() {
+        if (byte as u8).is_ascii_hexdigit() {
+            values[byte] = hex_pair(b'0', byte as u8);
+        }
+        byte += 1;
+    }
+    values
+};
 
 pub(super) fn html(input: &[u8], output: &mut Vec<u8>) {
     let mut i = 0;
@@ -409,10 +419,11 @@ pub(super) fn utf8_to_unicode(input: &[u8], output: &mut Vec<u8>) {
         }
         let code = (1..length)
             .fold(u32::from(byte & mask), |code, k| (code << 6) | u32::from(input[i + k] & 0x3f));
+        let digit = |at: u32| DIGITS[(code >> (4 * at) & 15) as usize];
+        let digits = [5, 4, 3, 2, 1, 0].map(digit);
+        let zeros = digits.iter().take(2).take_while(|digit| **digit == b'0').count();
         output.extend_from_slice(b"%u");
-        let digits = (u32::BITS - code.leading_zeros()).div_ceil(4).max(4);
-        let digit = |number: u32| b"0123456789abcdef"[(code >> (4 * number) & 15) as usize];
-        output.extend((0..digits).rev().map(digit));
+        output.extend_from_slice(&digits[zeros..]);
         // Surrogates and overlong forms leave their first byte behind.
         if (0xd800..=0xdfff).contains(&code) {
             output.push(byte);

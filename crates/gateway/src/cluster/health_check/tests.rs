@@ -97,7 +97,7 @@ fn failing_backend_is_down_until_it_recovers() {
 fn checks_of_down(pool: &Pool) -> (HealthChecks, Arc<PoolHealth>) {
     let health = Arc::new(PoolHealth::new(pool, Instant::now()));
     for backend in 0..pool.backends.len() {
-        health.set_down(backend, true);
+        health.set_down(backend, true, Instant::now());
     }
     let checks = HealthChecks::start(std::slice::from_ref(pool), &[Arc::clone(&health)]);
     (checks.unwrap().unwrap(), health)
@@ -171,7 +171,7 @@ fn frequent_reloads_neither_delay_nor_hasten_checks() {
     // Health with the wrong status, which only the checks can correct.
     let wrong = |is_down: bool| {
         let health = PoolHealth::new(&pool, Instant::now());
-        health.set_down(0, is_down);
+        health.set_down(0, is_down, Instant::now());
         Arc::new(health)
     };
     let start = Instant::now();

@@ -8,7 +8,7 @@ use tollgate_config::gateway::{
     BackendFile, BalanceFile, EjectionFile, HashByFile, HealthFile, PoolFile, ProtocolFile,
     StatusesFile,
 };
-use tollgate_config::{InvalidValue, Located};
+use tollgate_config::{HumanDuration, InvalidValue, Located};
 use tollgate_firewall::config::{check_header_name, number};
 use tollgate_http1::is_token;
 
@@ -26,6 +26,9 @@ const BACKENDS_MAX: usize = 1024;
 const WEIGHT_MAX: u32 = 1000;
 const RETRIES_MAX: u32 = 10;
 const STREAMS_MAX: u32 = 1000;
+/// Windows that grow up to it, and its bounds.
+const STREAM_WINDOW_MIN: u32 = 64 << 10;
+const STREAM_WINDOW_MAX: u32 = 16 << 20;
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
 /// Longest series of successes or failures that a health check or an ejection may require.
 const CONSECUTIVE_MAX: u32 = 1000;
@@ -66,8 +69,19 @@ fn pool(
         return Err(InvalidValue::at(&file.name, message));
     }
     let keepalive_max = keepalive_max(file)?;
+    let retries = number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?;
+    if let Some(pause) = file.retry_pause.as_ref().filter(|_| retries == 0) {
+        let message = "`retry_pause` has no effect with `retries: 0`; remove it, or allow retries";
+        return Err(InvalidValue::at(pause, message));
+    }
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
     let protocol = protocol(file)?;
+    let stream_window_max = number(
+        &file.stream_window_max,
+        STREAM_WINDOW_MIN,
+        Some(STREAM_WINDOW_MAX),
+        Pool::DEFAULT_STREAM_WINDOW_MAX,
+    )?;
     let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, protocol, resources));
     let mut declared = backends(&file.backends, tls.as_ref(), resources)?;
     let backends = expand(&declared);
@@ -79,13 +93,10 @@ fn pool(
         balance: file.balance.as_ref().map_or(Ok(Balance::RoundRobin), balance)?,
         backends,
         protocol,
+        stream_window_max,
         declared,
         keepalive_max: keepalive_max.div_ceil(threads.get()),
-        keepalive_timeout: file
-            .keepalive_timeout
-            .is_some()
-            .then(|| duration(&file.keepalive_timeout, Duration::ZERO))
-            .transpose()?,
+        keepalive_timeout: given(&file.keepalive_timeout)?,
         proxy_protocol: file.proxy_protocol.as_deref().copied(),
         connections_max: file
             .connections_max
@@ -103,8 +114,15 @@ fn pool(
         close_after_head: file.close_after_head.as_deref().is_some_and(|closes| *closes),
         health: file.health.as_ref().map(health).transpose()?,
         eject: file.eject.as_ref().map(ejection).transpose()?,
-        retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
+        slow_start: given(&file.slow_start)?,
+        retries,
+        retry_pause: given(&file.retry_pause)?,
     })
+}
+
+/// A duration without a default.
+fn given(value: &Option<Located<HumanDuration>>) -> Result<Option<Duration>, InvalidValue> {
+    value.is_some().then(|| duration(value, Duration::ZERO)).transpose()
 }
 
 /// With the PROXY protocol, a connection belongs to one client, and is not kept.
@@ -128,14 +146,22 @@ fn keepalive_max(file: &PoolFile) -> Result<usize, InvalidValue> {
 fn protocol(file: &PoolFile) -> Result<Protocol, InvalidValue> {
     let default = Pool::DEFAULT_STREAMS_MAX;
     let streams_max = number(&file.streams_max, 1, Some(STREAMS_MAX), default)?;
-    match (file.protocol.unwrap_or(ProtocolFile::Http1), &file.streams_max, &file.close_after_head)
-    {
-        (ProtocolFile::Http1, Some(streams_max), _) => {
-            let message = "`streams_max` has no effect without `protocol: h2`; remove it";
-            Err(InvalidValue::at(streams_max, message))
+    match (file.protocol.unwrap_or(ProtocolFile::Http1), &file.close_after_head) {
+        (ProtocolFile::Http1, _) => {
+            let of_streams = [
+                ("streams_max", &file.streams_max),
+                ("stream_window_max", &file.stream_window_max),
+            ];
+            match of_streams.into_iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
+                Some((key, value)) => {
+                    let message =
+                        format!("`{key}` has no effect without `protocol: h2`; remove it");
+                    Err(InvalidValue::at(value, message))
+                }
+                None => Ok(Protocol::Http1),
+            }
         }
-        (ProtocolFile::Http1, None, _) => Ok(Protocol::Http1),
-        (ProtocolFile::Http2, _, Some(closes)) if **closes => {
+        (ProtocolFile::Http2, Some(closes)) if **closes => {
             let message = "`close_after_head` has no effect with `protocol: h2`, where each response has its own \
                            stream; remove it";
             Err(InvalidValue::at(closes, message))

@@ -24,6 +24,7 @@ use crate::config::route::{
     Action, ClientLimits, Compression, Conditions, FixedResponse, Guard, HeaderEdits, HostPattern,
     Pattern, Rate, Redirect, Route, ValueCondition,
 };
+use crate::config::template::Variable;
 use crate::config::timeouts::Timeouts;
 use crate::config::users::{BasicAuth, Users};
 use crate::location::LocationRewrite;
@@ -159,8 +160,9 @@ fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Rou
     };
     let location = location(file, &route, pool.map(|pool| &pools[pool.0]))?;
     let route = Route { guard: guard(file, &route, folder)?, location, ..route };
-    let needs_user = route.request_headers.need_user() || route.response_headers.need_user();
-    if needs_user && route.basic_auth().is_none() {
+    let edits = [&route.request_headers, &route.response_headers];
+    let uses_user = edits.iter().any(|edits| edits.use_variable(Variable::User));
+    if uses_user && route.basic_auth().is_none() {
         let message = "`${user}` has no value without `basic_auth`; add it, or remove the variable";
         return Err(InvalidValue::at(file, message));
     }

@@ -1,7 +1,7 @@
 //! HTTP/2 connections to backends: a stream acts as a connection of its own, which serves one request.
 //!
 //! Requests wait for the backend's settings, so that its limit of streams is known and nothing is sent to a backend that
-//! does not speak HTTP/2. Memory per connection is bounded by 64 KiB of body, and heads of at most 128 KiB, for each stream
+//! does not speak HTTP/2. Memory per connection is bounded by the window of body, and heads of at most 128 KiB, for each stream
 //! ([`Limits`]), and the frames to send: a response whose client does not take it stops only its own stream.
 
 use std::io;
@@ -22,8 +22,8 @@ use crate::worker::shared::Shared;
 use crate::worker::upstreams::{BackendPlace, Upstream, Work};
 use tollgate_tls::Received;
 
-/// Receive window of a stream. A response has at most as many bytes in this process that its client has not taken.
-const STREAM_WINDOW: u32 = 64 << 10;
+/// Largest window of the protocol.
+const CONNECTION_WINDOW_MAX: u32 = i32::MAX as u32;
 
 /// Reads of a connection before others have their turns.
 const READS_PER_TURN: usize = 8;
@@ -31,15 +31,19 @@ const READS_PER_TURN: usize = 8;
 /// Frames without use that a backend may send, such as PINGs that measure the bandwidth.
 const GLITCHES: Rate = Rate { burst: 10_000, per_s: 1_000 };
 
-fn limits(streams_max: u32) -> Limits {
+/// A response has at most as many bytes in this process that its client has not taken as the window of its stream.
+fn limits(pool: &Pool, streams_max: u32) -> Limits {
+    let default = Limits::default();
     Limits {
-        stream_window: STREAM_WINDOW,
-        // No response may take the window of another one.
-        connection_window: STREAM_WINDOW.saturating_mul(streams_max),
+        stream_window_max: pool.stream_window_max,
+        // No response may take the window of another one, even while credit for half of the connection is not sent yet.
+        connection_window: (2 * streams_max)
+            .saturating_mul(pool.stream_window_max.max(default.stream_window))
+            .min(CONNECTION_WINDOW_MAX),
         // A backend may end any number of uploads early.
         resets: Rate::UNLIMITED,
         glitches: GLITCHES,
-        ..Limits::default()
+        ..default
     }
 }
 
@@ -131,7 +135,11 @@ impl Shared {
         connect: Duration,
     ) -> io::Result<(UpstreamKey, Http2Key)> {
         let at = self.connect(place)?;
-        let connection = self.http2.insert(Carrier::Upstream(at), limits(streams_max), self.now);
+        let connection = self.http2.insert(
+            Carrier::Upstream(at),
+            limits(self.upstreams[place.generation].pool(place.pool), streams_max),
+            self.now,
+        );
         let upstream = &mut self.upstreams[at];
         upstream.work = Work::Carries(connection);
         upstream.idle_until = self.now + connect;

@@ -10,7 +10,7 @@ use tollgate_accesslog::Tls as LoggedTls;
 use tollgate_http1::FieldList;
 use tollgate_http2::{self as http2, ConnectionError, ErrorCode, Event, Fields, Limits, Role};
 use tollgate_net::SendBuffer;
-use tollgate_tls::SessionFacts;
+use tollgate_tls::{ClientCertificate, SessionFacts};
 
 use super::message::{Following, FrameSink, Incoming, MessageWriter, is_websocket};
 use crate::headers::WebSocketKey;
@@ -82,22 +82,33 @@ pub(in crate::worker) struct Connection {
     pub(in crate::worker) local: Option<SocketAddr>,
 }
 
-/// Facts of the TLS session of a client, for the access log of its streams.
+/// Facts of the TLS session of a client, for its streams.
 #[derive(Debug)]
 pub(in crate::worker) struct TlsFacts {
     version: &'static str,
     cipher: &'static str,
     server_name: Option<Box<str>>,
+    client_certificate: Option<Box<[u8]>>,
 }
 
 impl TlsFacts {
     pub(in crate::worker) fn of(transport: &Transport) -> Option<Self> {
-        let SessionFacts { version, cipher, server_name } = transport.tls_facts()?;
-        Some(Self { version, cipher, server_name: server_name.map(Box::from) })
+        let SessionFacts { version, cipher, server_name, client_certificate } =
+            transport.tls_facts()?;
+        Some(Self {
+            version,
+            cipher,
+            server_name: server_name.map(Box::from),
+            client_certificate: client_certificate.map(|certificate| Box::from(certificate.0)),
+        })
+    }
+
+    pub(in crate::worker) fn client_certificate(&self) -> Option<ClientCertificate<'_>> {
+        self.client_certificate.as_deref().map(ClientCertificate)
     }
 
     pub(in crate::worker) fn logged(&self) -> LoggedTls<'_> {
-        let Self { version, cipher, server_name } = self;
+        let Self { version, cipher, server_name, .. } = self;
         LoggedTls { version, cipher, server_name: server_name.as_deref() }
     }
 }

@@ -485,6 +485,18 @@ fn malformed_requests_are_logged() {
 }
 
 #[test]
+fn window_of_an_upload_grows_while_the_backend_keeps_up() {
+    let (_gateway, mut client, backend) = scene();
+    client.request(1, false, &post(&[]));
+    let mut upstream = backend.accept();
+    let reading = std::thread::spawn(move || upstream.read_to_close());
+    // From 256 KiB to half of the connection's window, with credit for half of the former.
+    client.send_until_credit(1, 384 << 10);
+    client.reset(1, CANCEL);
+    reading.join().unwrap();
+}
+
+#[test]
 fn streams_and_windows_of_clients_are_configured() {
     const STREAMS: u32 = 120;
     let (_gateway, mut client, backend) = scene_with(|config| {

@@ -3,7 +3,8 @@
 use super::{OK, OK_TEXT, accept, client, pairs, scene, scene_with};
 use crate::support::GET;
 use crate::support::http2::{
-    END_HEADERS, END_STREAM, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, WINDOW_UPDATE, block,
+    ACK, END_HEADERS, END_STREAM, HEADERS, Http2Peer, INITIAL_WINDOW_SIZE, PING, WINDOW_UPDATE,
+    block,
 };
 
 #[test]
@@ -181,6 +182,20 @@ fn settings_with_a_larger_window_continue_an_upload() {
 }
 
 #[test]
+fn window_of_a_response_grows_while_its_client_keeps_up() {
+    let (gateway, backend) = scene();
+    let mut client = client(&gateway, GET);
+    let mut upstream = accept(&backend, &[]);
+    upstream.head(1);
+    upstream.respond(1, &[(":status", "200"), ("content-length", "50000000")], None);
+    let reading = std::thread::spawn(move || client.read_to_close());
+    // From 512 KiB to the default of 1 MiB, with credit for half of the former.
+    upstream.send_until_credit(1, 768 << 10);
+    drop(upstream);
+    reading.join().unwrap();
+}
+
+#[test]
 fn slow_client_stops_only_its_own_stream() {
     let (gateway, backend) = scene();
     let mut slow = client(&gateway, GET);
@@ -190,13 +205,13 @@ fn slow_client_stops_only_its_own_stream() {
     // Sends until the gateway gives no more credit for this stream.
     let (mut window, mut sent) = (65_536_usize, 0);
     let is_blocked = |upstream: &mut Http2Peer, window: &mut usize| {
-        upstream.frame(6, 0, 0, b"windows?");
+        upstream.frame(PING, 0, 0, b"windows?");
         while let Some(frame) = upstream.turn() {
             match frame.kind {
                 WINDOW_UPDATE if frame.stream == 1 => {
                     *window += u32::from_be_bytes(frame.payload.try_into().unwrap()) as usize;
                 }
-                6 => break,
+                PING if frame.flags & ACK != 0 => break,
                 _ => {}
             }
         }

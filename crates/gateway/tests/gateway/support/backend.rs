@@ -18,7 +18,11 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on("127.0.0.1:0".parse().unwrap())
+    }
+
+    pub(crate) fn on(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(addr).unwrap();
         // It bounds `accept` as well.
         set_socket_timeout(&listener, Timeout::Recv, Some(DEADLINE)).unwrap();
         Self { listener }

@@ -174,6 +174,28 @@ impl<Stream: Read + Write> Http2Peer<Stream> {
         self.frame(DATA, u8::from(end_stream), stream, bytes);
     }
 
+    /// Sends DATA, as much as a window that begins at 64 KiB allows, until the gateway gives so much credit at once.
+    #[track_caller]
+    pub(crate) fn send_until_credit(&mut self, stream: u32, bytes: u32) {
+        let (mut window, mut sent) = (64 << 10, 0);
+        loop {
+            while window > 0 {
+                let count = window.min(16 << 10);
+                self.data(stream, false, &vec![b'x'; count as usize]);
+                (window, sent) = (window - count, sent + count);
+            }
+            assert!(sent < 40_000_000, "the window does not grow");
+            let frame = self.turn().unwrap();
+            if frame.kind == WINDOW_UPDATE && frame.stream == stream {
+                let credit = u32::from_be_bytes(frame.payload.try_into().unwrap());
+                if credit >= bytes {
+                    return;
+                }
+                window += credit;
+            }
+        }
+    }
+
     pub(crate) fn reset(&mut self, stream: u32, code: u32) {
         self.frame(RST_STREAM, 0, stream, &code.to_be_bytes());
     }
