@@ -110,7 +110,7 @@ bench: packages ## figures and costs beside those of the peers, in turns: an hou
 	@benches/load
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/run gateway gateway-tls gateway-http2
-	@benches/http2-attacks
+	@benches/attacks
 	@benches/tune
 	@benches/run drop-in
 

@@ -30,7 +30,8 @@ work=$(mktemp -d)
 touch "$work/results"
 started=()
 stop() {
-    for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+    # One that is stopped ends once it continues.
+    for pid in "${started[@]}"; do { kill "$pid" && kill -CONT "$pid"; } 2>/dev/null || true; done
     wait 2>/dev/null || true
     rm -rf "$work"
 }

@@ -1,4 +1,4 @@
-# The tuned proxies of benches/http2-attacks and benches/witnesses, which source this file after benches/common.sh: each with
+# The tuned proxies of benches/attacks and benches/witnesses, which source this file after benches/common.sh: each with
 # one worker or thread on CPU 1, in front of one or more `tollgate origin` on CPU 0.
 
 title=([nginx]='nginx' [haproxy]='HAProxy' [gateway]='tollgate gateway')
@@ -45,6 +45,7 @@ render() { # FILE ORIGINS FORMAT
     ORIGINS=$(origins_as "$2" "$3") awk -v port="$port" -v tls_port="$tls_port" -v h2_port="$h2_port" -v pem="$pem" -v files="$files_max" '
         { gsub(/TLSPORT/, tls_port); gsub(/H2PORT/, h2_port); gsub(/PEM/, pem) }
         $0 == "ORIGINS" { print ENVIRON["ORIGINS"]; next }
+        ENVIRON["features"] == "yes" { sub(/#FEATURE /, "") }
         ENVIRON["defers"] == "no" { sub(/ (deferred|defer-accept)/, ""); sub(/defer_accept: true/, "defer_accept: false") }
         { gsub(/PORT/, port); gsub(/RLIMIT/, files); gsub(/MAXCONN/, files - 2 * 1024 - 200); print }' "$1"
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Records that the documentation cites.
-const KEPT: [&str; 14] = [
+const KEPT: [&str; 15] = [
     "crowdsec-basic",
     "crowdsec-stress",
     "first-look",
@@ -19,6 +19,7 @@ const KEPT: [&str; 14] = [
     "versions-crs",
     "versions-gateway",
     "vitrix",
+    "waf-placements",
     "waf-price",
     "wafs",
 ];

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
 
 use crate::entry::{Entry, LogFormat, push_all};
-use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
+use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig, Sink, SinkError};
 use crate::stderr_log;
+use crate::syslog::{Syslog, SyslogAddress};
 
 /// Collected entries of this size are written without waiting for a flush.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -28,13 +29,15 @@ pub enum LogTarget {
     Stdout,
     /// A file to append to, created if missing.
     File(PathBuf),
+    Syslog(SyslogAddress),
 }
 
-impl LogTarget {
-    pub fn path(&self) -> &Path {
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stdout => Path::new("/dev/stdout"),
-            Self::File(path) => path,
+            Self::Stdout => f.write_str("/dev/stdout"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Syslog(address) => address.fmt(f),
         }
     }
 }
@@ -69,18 +72,22 @@ enum Writer {
 }
 
 struct DirectWriter {
-    to: Box<dyn Write + Send>,
+    to: Box<dyn Sink>,
     /// Name of the program in the message of a failure.
     program: &'static str,
     name: &'static str,
     has_failed: bool,
 }
 
-/// Identity of a pipe, a socket or a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reader {
-    device: u64,
-    inode: u64,
+/// Identity of what may be slow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reader {
+    /// A pipe, a socket or a terminal.
+    File {
+        device: u64,
+        inode: u64,
+    },
+    Syslog(SyslogAddress),
 }
 
 pub struct ThreadLog {
@@ -102,20 +109,22 @@ impl LogTarget {
     /// Returns `None` for a regular file, existing or not.
     fn reader(&self) -> io::Result<Option<Reader>> {
         let metadata = match self {
+            Self::Syslog(address) => return Ok(Some(Reader::Syslog(address.clone()))),
             Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?,
             Self::File(path) => match path.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 found => found?,
             },
         };
-        let reader = Reader { device: metadata.dev(), inode: metadata.ino() };
+        let reader = Reader::File { device: metadata.dev(), inode: metadata.ino() };
         Ok((!metadata.is_file()).then_some(reader))
     }
 
-    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
+    fn open(&self, program: &'static str) -> io::Result<Box<dyn Sink>> {
         Ok(match self {
             Self::Stdout => Box::new(io::stdout()),
             Self::File(path) => Box::new(File::options().append(true).create(true).open(path)?),
+            Self::Syslog(address) => Box::new(Syslog::connect(address.clone(), program)?),
         })
     }
 }
@@ -140,13 +149,13 @@ impl LogFile {
     ) -> io::Result<Self> {
         let reader = target.reader()?;
         if let Some(Writer::Queued(queue, same)) = previous.map(|previous| &previous.writer)
-            && reader == Some(*same)
+            && reader.as_ref() == Some(same)
             && !queue.has_failed()
         {
-            let writer = Writer::Queued(Arc::clone(queue), *same);
+            let writer = Writer::Queued(Arc::clone(queue), same.clone());
             return Ok(Self { target: target.clone(), writer, name, format });
         }
-        let to = target.open()?;
+        let to = target.open(program)?;
         let writer = match reader {
             None => {
                 let direct = DirectWriter { to, program, name, has_failed: false };
@@ -170,15 +179,13 @@ impl LogFile {
     /// error the old file stays open.
     pub fn reopen(&self) -> io::Result<()> {
         if let (Writer::Direct(direct), LogTarget::File(_)) = (&self.writer, &self.target) {
-            let to = self.target.open()?;
             let mut direct = direct.lock().unwrap_or_else(PoisonError::into_inner);
-            direct.to = to;
+            direct.to = self.target.open(direct.program)?;
             direct.has_failed = false;
         }
         Ok(())
     }
 
-    /// The file or standard output.
     pub fn target(&self) -> &LogTarget {
         &self.target
     }
@@ -216,9 +223,10 @@ impl LogFile {
         if direct.has_failed {
             return count;
         }
-        match direct.to.write_all(lines).and_then(|()| direct.to.flush()) {
+        match direct.to.write_lines(lines) {
             Ok(()) => 0,
-            Err(error) => {
+            Err(SinkError::Lost { lines, .. }) => lines,
+            Err(SinkError::Closed(error)) => {
                 direct.has_failed = true;
                 stderr_log::write(&format!(
                     "{}: {} write failed: {error}; logging disabled",
@@ -297,6 +305,7 @@ impl ClockText {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::time::Duration;
 
     use tollgate_http1::parse_request_head;

@@ -5,6 +5,7 @@ mod entry;
 mod json;
 mod queue;
 pub mod stderr_log;
+mod syslog;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ pub use entry::{
 };
 pub use json::{ClientText, push_json, to_json};
 pub use queue::{FINISH_TIMEOUT, RateLimit};
+pub use syslog::SyslogAddress;
 
 /// A counter that one thread adds to and any thread reads. Adding takes no lock and no locked instruction.
 #[derive(Debug, Default)]

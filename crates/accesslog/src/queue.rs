@@ -34,6 +34,26 @@ impl RateLimit {
     }
 }
 
+/// What a queue writes lines to.
+pub(crate) trait Sink: Send {
+    /// Writes whole lines.
+    fn write_lines(&mut self, lines: &[u8]) -> Result<(), SinkError>;
+}
+
+#[derive(Debug)]
+pub(crate) enum SinkError {
+    /// Nothing more can be written.
+    Closed(io::Error),
+    /// Some of the lines are lost, and later ones may be written.
+    Lost { lines: u64, cause: io::Error },
+}
+
+impl<Writer: Write + Send> Sink for Writer {
+    fn write_lines(&mut self, lines: &[u8]) -> Result<(), SinkError> {
+        self.write_all(lines).and_then(|()| self.flush()).map_err(SinkError::Closed)
+    }
+}
+
 /// Queue of lines with the thread that writes them. The thread ends once the queue is dropped and written.
 pub(crate) struct Queue {
     shared: Arc<Shared>,
@@ -66,6 +86,7 @@ struct State {
     queued_lines: u64,
     /// Lines lost by a failure, to be returned by the next `add`.
     lost_lines: u64,
+    /// All lines that were dropped or lost.
     dropped_lines: u64,
     is_writing: bool,
     /// The writer waits for `added`.
@@ -75,7 +96,7 @@ struct State {
 }
 
 impl Queue {
-    pub(crate) fn start(to: Box<dyn Write + Send>, config: QueueConfig) -> io::Result<Self> {
+    pub(crate) fn start(to: Box<dyn Sink>, config: QueueConfig) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             config,
             state: Mutex::default(),
@@ -87,21 +108,21 @@ impl Queue {
         Ok(Self { shared })
     }
 
-    /// Adds `count` lines. Returns the number of lines dropped: all or none of these, and, once, those that were queued
-    /// when writing failed.
+    /// Adds `count` lines. Returns the number of lines dropped: all or none of these, and, once, those that were lost in
+    /// writing.
     pub(crate) fn add(&self, lines: &[u8], count: u64) -> u64 {
         let mut state = self.shared.lock();
+        let lost = std::mem::take(&mut state.lost_lines);
         if state.has_failed || state.bytes.len() + lines.len() > self.shared.config.max_bytes {
-            let count = count + std::mem::take(&mut state.lost_lines);
             state.dropped_lines += count;
-            return count;
+            return count + lost;
         }
         state.bytes.extend_from_slice(lines);
         state.queued_lines += count;
         if std::mem::take(&mut state.is_idle) {
             self.shared.added.notify_one();
         }
-        0
+        lost
     }
 
     /// Returns true if writing has failed, after which all lines are dropped.
@@ -130,35 +151,48 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, mut to: Box<dyn Write + Send>) {
+    fn run(&self, mut to: Box<dyn Sink>) {
         let QueueConfig { program, name, report, .. } = self.config;
         let mut lines = Vec::new();
         let mut reported_lines = 0;
         let mut rate_limit = RateLimit::new(REPORT_INTERVAL);
+        // Since the last report.
+        let mut last_failure = None;
         while let Some(line_count) = self.take(&mut lines) {
-            let result = to.write_all(&lines).and_then(|()| to.flush());
+            let result = to.write_lines(&lines);
             lines.clear();
             let mut state = self.lock();
             state.is_writing = false;
-            if result.is_ok() {
-                state.queued_lines -= line_count;
-            } else {
-                state.has_failed = true;
-                state.bytes = Vec::new();
-                state.lost_lines = std::mem::take(&mut state.queued_lines);
-            }
+            let lost = match &result {
+                Ok(()) => 0,
+                Err(SinkError::Lost { lines, .. }) => *lines,
+                Err(SinkError::Closed(_)) => {
+                    state.has_failed = true;
+                    state.bytes = Vec::new();
+                    state.queued_lines
+                }
+            };
+            state.queued_lines -= line_count.max(lost);
+            state.lost_lines += lost;
+            state.dropped_lines += lost;
             let dropped_lines = state.dropped_lines;
             drop(state);
             self.written.notify_all();
-            if let Err(error) = result {
-                report(&format!("{program}: {name} write failed: {error}; logging disabled"));
-                return;
+            match result {
+                Ok(()) => {}
+                Err(SinkError::Lost { cause, .. }) => last_failure = Some(cause),
+                Err(SinkError::Closed(error)) => {
+                    report(&format!("{program}: {name} write failed: {error}; logging disabled"));
+                    return;
+                }
             }
             if dropped_lines > reported_lines && rate_limit.allow(Instant::now()) {
                 reported_lines = dropped_lines;
-                report(&format!(
-                    "{program}: reader of {name} is too slow: {dropped_lines} lines dropped so far"
-                ));
+                let cause = match last_failure.take() {
+                    Some(cause) => format!("{name} write failed: {cause}"),
+                    None => format!("reader of {name} is too slow"),
+                };
+                report(&format!("{program}: {cause}: {dropped_lines} lines dropped so far"));
             }
         }
     }
@@ -244,6 +278,39 @@ mod tests {
         assert_eq!(queue.finish(TIMEOUT), 0);
         assert_eq!(queue.add(&half, 7), 0);
         assert_eq!(queue.shared.lock().dropped_lines, 7);
+    }
+
+    /// Loses every other batch.
+    struct LossySink {
+        batches: u64,
+    }
+
+    impl Sink for LossySink {
+        fn write_lines(&mut self, lines: &[u8]) -> Result<(), SinkError> {
+            self.batches += 1;
+            let count = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+            if self.batches.is_multiple_of(2) {
+                return Ok(());
+            }
+            Err(SinkError::Lost { lines: count, cause: io::Error::other("it is down") })
+        }
+    }
+
+    #[test]
+    fn lost_lines_are_counted_once_and_later_ones_are_written() {
+        static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let report = |text: &str| REPORTS.lock().unwrap().push(text.to_owned());
+        let queue =
+            Queue::start(Box::new(LossySink { batches: 0 }), QueueConfig { report, ..CONFIG })
+                .unwrap();
+        assert_eq!(queue.add(b"a\nb\n", 2), 0);
+        assert_eq!(queue.finish(TIMEOUT), 0);
+        assert_eq!(queue.add(b"c\n", 1), 2);
+        assert_eq!(queue.finish(TIMEOUT), 0);
+        assert_eq!(queue.add(b"d\n", 1), 0);
+        assert!(!queue.has_failed());
+        let reports = REPORTS.lock().unwrap().clone();
+        assert_eq!(reports, ["test: output write failed: it is down: 2 lines dropped so far"]);
     }
 
     #[test]

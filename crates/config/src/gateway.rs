@@ -277,9 +277,9 @@ pub struct PoolFile {
     /// Requests at once on one connection with `protocol: h2`, from 1 to 1000, if the backend does not allow fewer.
     /// Default: 100.
     pub streams_max: Option<Located<u32>>,
-    /// Bytes of a response that a backend may send before its client takes them, with `protocol: h2`: 65536, and up to
-    /// this while round trips to the backend limit a response whose client keeps up; from 65536 to 16777216.
-    /// Default: 1048576.
+    /// Bytes of a response that a backend may send before its client takes them, with `protocol: h2`: 65536, doubled while half
+    /// of them arrives within a round trip and the client takes that, up to this; from 65536 to 16777216. A connection
+    /// may hold this for each of its streams, at most 1 GiB. Default: 262144.
     pub stream_window_max: Option<Located<u32>>,
     /// TLS with the backends, also of health checks; `{}` uses the defaults. Default: plain HTTP.
     pub tls: Option<Located<PoolTlsFile>>,
@@ -559,7 +559,8 @@ pub struct LimitsFile {
     /// Requests at once of a client's connection over HTTP/2, from 1 to 1000. Default: 100.
     pub http2_streams: Option<Located<u32>>,
     /// Bytes of a request body over HTTP/2 that a client may send before the backend takes them, from 16384 to 16777216, as
-    /// the upload begins. While round trips limit it and the backend keeps up, they grow up to half of `http2_connection_window`.
+    /// the upload begins. They double while half of them arrives within a round trip and the backend takes that, up to a quarter
+    /// of `http2_connection_window`.
     /// Default: 65536.
     pub http2_stream_window: Option<Located<u32>>,
     /// The same for all streams of a connection together, from 65535 to 268435456, and not below `http2_stream_window`: the
@@ -636,7 +637,7 @@ fn default_via() -> Option<Located<String>> {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "access log")]
 pub struct AccessLogFile {
-    /// File to append to, or `stdout`.
+    /// File to append to, `stdout`, or a syslog: `syslog:/dev/log`, or over UDP `syslog:192.0.2.1:514`.
     pub to: Located<String>,
     /// `combined`, as Apache and nginx have it, `json`, one object per line, or a text with keys of these objects, such as
     /// `${time} ${client} ${status} ${first_byte_ms}`. Default: `combined`.
@@ -648,7 +649,7 @@ pub struct AccessLogFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "audit log")]
 pub struct AuditLogFile {
-    /// File to append to, or `stdout`.
+    /// File to append to, `stdout`, or a syslog: `syslog:/dev/log`, or over UDP `syslog:192.0.2.1:514`.
     pub to: Located<String>,
     /// Transactions to log. Default: `relevant`.
     pub include: Option<IncludeFile>,

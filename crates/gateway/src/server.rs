@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -34,8 +33,10 @@ pub enum Error {
     Admin { address: SocketAddr, source: io::Error },
     #[error("cannot start the health checks; raise the limits on open files and processes")]
     HealthChecks(#[source] io::Error),
-    #[error("cannot open the {name} `{}`; choose a file in a writable folder", .path.display())]
-    Log { name: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "cannot open the {name} `{target}`; choose a file in a writable folder, or a syslog that listens"
+    )]
+    Log { name: &'static str, target: LogTarget, source: io::Error },
     #[error("cannot start a gateway thread; raise the limits on open files and processes")]
     Start(#[source] io::Error),
     #[error(
@@ -225,8 +226,8 @@ impl Gateway {
     /// open.
     pub fn reopen_logs(&self) -> Vec<Error> {
         let reopen = |file: &LogFile| {
-            let path = file.target().path().to_owned();
-            file.reopen().map_err(|source| Error::Log { name: file.name(), path, source })
+            let target = file.target().clone();
+            file.reopen().map_err(|source| Error::Log { name: file.name(), target, source })
         };
         self.generation.log_files().filter_map(|file| reopen(file).err()).collect()
     }
@@ -432,7 +433,7 @@ fn open_log(
 ) -> Result<LogFile, Error> {
     LogFile::open(to, format, stderr_log::program(), name, previous).map_err(|source| Error::Log {
         name,
-        path: to.path().to_owned(),
+        target: to.clone(),
         source,
     })
 }

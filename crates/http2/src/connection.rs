@@ -49,7 +49,7 @@ pub struct Connection {
     pub(crate) receive_window: i64,
     /// Credit not yet sent to the peer.
     credit: u32,
-    /// Of a stream whose window may grow.
+    /// The measurement in progress.
     pub(crate) round_trip: Option<RoundTrip>,
     /// The connection window cut a send short.
     pub(crate) is_blocked: bool,
@@ -360,38 +360,58 @@ impl Connection {
     }
 
     /// Gives the peer credit for bytes of [`Event::Data`] that the caller has consumed. Credit is sent when half of a
-    /// window is due, and the window may grow then. A release gives the rest.
+    /// window is due. A release gives the rest.
     pub fn credit(&mut self, stream: u32, bytes: usize, out: &mut Vec<u8>) {
         let Some(state) = self.streams.get_mut(stream) else { return };
         let bytes = (state.held as usize).min(bytes) as u32;
         state.held -= bytes;
         if state.receive == Side::Body && !state.is_reset {
-            let Limits { stream_window, stream_window_max, .. } = self.limits;
-            let window = stream_window + state.growth;
             state.credit += bytes;
-            if state.credit >= window.div_ceil(2) {
-                let found = self.round_trip.take_if(|trip| trip.stream == stream && trip.has_ended);
-                let growth = match found {
-                    Some(trip) if trip.received >= window.div_ceil(2) => {
-                        window.min(stream_window_max.saturating_sub(window))
-                    }
-                    _ => 0,
-                };
-                state.growth += growth;
-                let increment = std::mem::take(&mut state.credit) + growth;
-                state.receive_window += i64::from(increment);
-                frame::write_window_update(stream, increment, out);
-                let window = window + growth;
-                let is_long = state.body_left.is_none_or(|left| left > u64::from(window));
-                // One whose stream has stalled gives way.
-                let is_free = self.round_trip.is_none_or(|trip| trip.has_ended);
-                if window < stream_window_max && is_long && is_free {
-                    self.round_trip = Some(RoundTrip { stream, received: 0, has_ended: false });
+            if state.credit >= (self.limits.stream_window + state.growth).div_ceil(2) {
+                state.is_long = true;
+                state.receive_window += i64::from(state.credit);
+                frame::write_window_update(stream, std::mem::take(&mut state.credit), out);
+            }
+        }
+        self.credit_connection(bytes, out);
+    }
+
+    /// Begins to measure a round trip at the first of these bytes, or adds them to the one in progress.
+    pub(crate) fn measure(&mut self, stream: u32, length: u32, out: &mut Vec<u8>) {
+        match &mut self.round_trip {
+            Some(trip) if trip.stream == stream => {
+                trip.received = trip.received.saturating_add(length);
+            }
+            Some(_) => {}
+            None => {
+                let Some(state) = self.streams.get(stream) else { return };
+                let window = self.limits.stream_window + state.growth;
+                let is_long =
+                    state.is_long && state.body_left.is_none_or(|left| left > u64::from(window));
+                if is_long && window < self.limits.stream_window_max {
+                    self.round_trip = Some(RoundTrip { stream, received: length });
                     self.ping(RoundTrip::payload(stream), out);
                 }
             }
         }
-        self.credit_connection(bytes, out);
+    }
+
+    /// Ends the round trip, if this is the reply to its PING. The window of its stream doubles if the peer has sent half of it
+    /// in that time and the caller has consumed at least as much. Returns false if it is another reply.
+    pub(crate) fn end_round_trip(&mut self, payload: [u8; 8], out: &mut Vec<u8>) -> bool {
+        let is_reply = |trip: &mut RoundTrip| payload == RoundTrip::payload(trip.stream);
+        let Some(trip) = self.round_trip.take_if(is_reply) else { return false };
+        let open = self.streams.get_mut(trip.stream);
+        if let Some(state) = open.filter(|state| state.receive == Side::Body && !state.is_reset) {
+            let window = self.limits.stream_window + state.growth;
+            let growth = window.min(self.limits.stream_window_max.saturating_sub(window));
+            if growth > 0 && trip.received >= window.div_ceil(2) && state.held <= window / 2 {
+                state.growth += growth;
+                state.receive_window += i64::from(growth);
+                frame::write_window_update(trip.stream, growth, out);
+            }
+        }
+        true
     }
 
     pub(crate) fn credit_connection(&mut self, bytes: u32, out: &mut Vec<u8>) {
@@ -535,20 +555,17 @@ impl Connection {
     }
 }
 
-/// A round trip in which the peer sends DATA on a stream, from a PING to its reply. It proves that the window is too small
-/// if half of it, which is what the peer could send without the credit that goes with the PING, arrives in that time.
+/// A round trip in which the peer sends DATA on a stream, from a PING at the first frame to its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     pub(crate) stream: u32,
-    /// Bytes of DATA since the PING.
+    /// Bytes of DATA, with the first frame.
     pub(crate) received: u32,
-    /// The reply has arrived.
-    pub(crate) has_ended: bool,
 }
 
 impl RoundTrip {
     pub(crate) fn payload(stream: u32) -> [u8; 8] {
-        ping_payload(*b"trip", stream)
+        ping_payload(ROUND_TRIP, stream)
     }
 }
 
@@ -560,6 +577,9 @@ fn ping_payload([s, t, o, p]: [u8; 4], stream: u32) -> [u8; 8] {
     let [a, b, c, d] = stream.to_be_bytes();
     [s, t, o, p, a, b, c, d]
 }
+
+/// Begin of the payload of a PING that measures a round trip.
+pub(crate) const ROUND_TRIP: [u8; 4] = *b"trip";
 
 /// Begin of the payload of a PING whose reply stops an upload.
 pub(crate) const LATE_RESET: [u8; 4] = *b"stop";

@@ -23,7 +23,7 @@ pub struct Limits {
     pub continuations: u32,
     /// Receive window of each stream in bytes, at most 2^31 - 1. Default: 64 KiB.
     pub stream_window: u32,
-    /// Window up to which that of a stream grows while the peer sends at least half of it in a round trip, which PINGs
+    /// Window up to which that of a stream doubles, each time that the peer sends half of it in a round trip, which PINGs
     /// measure, and the caller consumes that. At most 2^31 - 1. Default: 0, no growth.
     pub stream_window_max: u32,
     /// Window of the connection, at least 65,535. Default: 1 MiB.

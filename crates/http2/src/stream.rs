@@ -29,6 +29,8 @@ pub(crate) struct Stream {
     pub(crate) credit: u32,
     /// Growth of the receive window so far.
     pub(crate) growth: u32,
+    /// Half of a window was consumed.
+    pub(crate) is_long: bool,
     /// Body bytes still expected, if the head has a length.
     pub(crate) body_left: Option<u64>,
 }
@@ -59,6 +61,7 @@ impl Stream {
             held: 0,
             credit: 0,
             growth: 0,
+            is_long: false,
             body_left: None,
         }
     }

@@ -1,7 +1,6 @@
 //! Configuration of an origin, and the errors that it can fail with.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
@@ -91,8 +90,8 @@ pub enum Error {
     Listen { listen: Address, source: io::Error },
     #[error("cannot use TLS")]
     Tls(#[source] ServerError),
-    #[error("cannot open access log {path:?}; choose a file in a writable directory")]
-    AccessLog { path: PathBuf, source: io::Error },
+    #[error("cannot open access log `{target}`; choose a file in a writable directory")]
+    AccessLog { target: LogTarget, source: io::Error },
     #[error("cannot pin a thread to CPU {cpu}; choose a CPU that this process may use")]
     Pin { cpu: usize, source: io::Error },
     #[error("cannot start a thread; raise the limits on open files and processes")]

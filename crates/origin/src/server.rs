@@ -165,7 +165,7 @@ impl Origin {
 
 fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
     LogFile::open(target, LogFormat::Combined, PROGRAM, "access log", None)
-        .map_err(|source| Error::AccessLog { path: target.path().to_owned(), source })
+        .map_err(|source| Error::AccessLog { target: target.clone(), source })
 }
 
 /// The actual address, a listener for each thread, and the socket to remove at the end.

@@ -1,4 +1,4 @@
-//! Who a client is, by its certificate.
+//! Identity of a client from its certificate.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use x509_cert::der::Decode as _;
 pub struct ClientCertificate<'a>(pub &'a [u8]);
 
 impl ClientCertificate<'_> {
-    /// The name of the subject in ASCII (RFC 4514), the most specific part first, such as `CN=ann,O=Example`.
+    /// The name of the subject in ASCII (RFC 4514), the most specific part first, such as `CN=ann,O=Example`. Empty if it has
+    /// none, and for a certificate that its verifier has accepted but that is not in the form of RFC 5280.
     pub fn subject(&self) -> String {
-        let parsed = x509_cert::Certificate::from_der(self.0);
-        let name = parsed.map(|parsed| parsed.tbs_certificate.subject.to_string());
+        let Ok(parsed) = x509_cert::Certificate::from_der(self.0) else { return String::new() };
         let mut out = String::new();
-        for character in name.unwrap_or_default().chars() {
+        for character in parsed.tbs_certificate.subject.to_string().chars() {
             if character.is_ascii() {
                 out.push(character);
             } else {

@@ -212,6 +212,13 @@ impl PoolHealth {
             move_time(&old_health.ejected_until_ms, &health.ejected_until_ms);
         }
         move_time(&old_health.slow_until_ms, &health.slow_until_ms);
+        // The new slow start may be shorter, and begins at the end of an ejection at the latest.
+        if let Some(slow_start) = self.slow_start {
+            let from = health.ejected_until_ms.load(Relaxed).max(self.millis(now));
+            let latest =
+                from.saturating_add(u64::try_from(slow_start.as_millis()).unwrap_or(u64::MAX));
+            health.slow_until_ms.fetch_min(latest, Relaxed);
+        }
         health.ejections.store(old_health.ejections.load(Relaxed), Relaxed);
     }
 

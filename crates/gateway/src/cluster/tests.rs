@@ -491,5 +491,11 @@ fn recovered_backend_starts_slowly() {
         inherited.start_slowly(1, after(26));
         assert_eq!([0, 1].map(|at| inherited.share(at, after(26))), [50, 1]);
         assert_eq!([0, 1].map(|at| inherited.share(at, after(31))), [100, 50]);
+        // In a shorter slow start the remaining time is shorter, too.
+        let mut shorter = pool.clone();
+        shorter.slow_start = Some(Duration::from_secs(2));
+        let reloaded = PoolHealth::new(&shorter, after(26));
+        reloaded.inherit(0, &inherited, 1, after(26));
+        assert_eq!([26, 27, 28].map(|at| reloaded.share(0, after(at))), [1, 50, 100]);
     }
 }

@@ -58,7 +58,7 @@ impl Pool {
     pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     pub(crate) const DEFAULT_RETRIES: u32 = 1;
     pub(crate) const DEFAULT_STREAMS_MAX: u32 = 100;
-    pub(crate) const DEFAULT_STREAM_WINDOW_MAX: u32 = 1 << 20;
+    pub(crate) const DEFAULT_STREAM_WINDOW_MAX: u32 = 256 << 10;
 
     /// Round robin with the default limits, without health checks and ejection.
     pub fn new(name: &str, backends: Vec<Backend>) -> Self {

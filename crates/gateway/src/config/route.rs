@@ -313,7 +313,7 @@ pub struct HeaderEdits {
 
 impl HeaderEdits {
     /// True if a value has this variable.
-    pub(crate) fn use_variable(&self, variable: Variable) -> bool {
+    pub(crate) fn uses_variable(&self, variable: Variable) -> bool {
         self.templates.iter().any(|(_, template)| template.has(variable))
     }
 

@@ -327,6 +327,10 @@ fn invalid_values_are_reported_with_line() {
             "g.yaml:7:60: `realm` must be ASCII without quotes, backslashes and control characters",
         ),
         (
+            "access_log: { to: 'syslog:logs.example' }\n",
+            "g.yaml:7:19: `syslog:logs.example` is not a syslog such as syslog:/dev/log or syslog:192.0.2.1:514",
+        ),
+        (
             "access_log: { to: a, format: jason }\n",
             "g.yaml:7:30: `jason` is not a format: expected combined, json, or a text with keys of entries such as ${time} \
              ${client} ${status}",
@@ -457,6 +461,12 @@ fn invalid_values_are_reported_with_line() {
             "    stream_window_max: 100000\n",
             "g.yaml:7:24: `stream_window_max` has no effect without `protocol: h2`; remove it",
         ),
+        (
+            "    protocol: h2\n    streams_max: 1000\n    stream_window_max: 2000000\n",
+            "g.yaml:4:11: 1000 streams with a window of 2000000 bytes are more than 1 GiB for a connection; lower \
+             `streams_max` or `stream_window_max`",
+        ),
+        ("    retry_pause: 61s\n", "g.yaml:7:18: `1m 1s` is out of range: expected 1ms to 1m"),
         (
             "    retries: 0\n    retry_pause: 1s\n",
             "g.yaml:8:18: `retry_pause` has no effect with `retries: 0`; remove it, or allow retries",

@@ -63,13 +63,14 @@ impl Turn<'_> {
     pub(super) fn try_again(&mut self, pool: PoolId, failed: Reason) -> Flow {
         self.transaction.backend = BackendState::Unassigned;
         self.transaction.attempts.forget_backends();
-        match self.assign(pool, Some(failed)) {
-            // All backends are down.
-            Flow::Wait if matches!(self.transaction.backend, BackendState::Paused { .. }) => {
-                Flow::error(failed)
-            }
-            flow => flow,
+        let before = self.transaction.attempts.count();
+        let flow = self.assign(pool, Some(failed));
+        let is_paused = matches!(self.transaction.backend, BackendState::Paused { .. });
+        // All backends are down, so that another pause would not end in an attempt either.
+        if is_paused && self.transaction.attempts.count() == before {
+            return Flow::error(failed);
         }
+        flow
     }
 
     /// Takes an idle or a new connection to a backend on which the transaction counts as active.

@@ -199,8 +199,7 @@ impl Client {
         self.ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())
     }
 
-    /// Facts of its TLS session for the access log. Streams have that of their connection.
-    /// The certificate that it has presented.
+    /// The certificate that it has presented. Streams have that of their connection.
     pub(super) fn certificate<'a>(
         &'a self,
         http2: &'a Connections,
@@ -211,6 +210,7 @@ impl Client {
         }
     }
 
+    /// Facts of its TLS session for the access log. Streams have that of their connection.
     pub(super) fn logged_tls<'a>(&'a self, http2: &'a Connections) -> Option<LoggedTls<'a>> {
         match &self.link {
             Link::Connection(transport) => {

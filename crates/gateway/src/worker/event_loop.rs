@@ -188,10 +188,10 @@ impl Worker {
                 let Timeouts { stream, idle, tunnel, .. } = timeouts;
                 [connect, header, body, response, abandoned, stream, idle, tunnel]
             });
-            let of_pools = config
-                .pools
-                .iter()
-                .flat_map(|pool| std::iter::once(pool.queue_timeout).chain(pool.keepalive_timeout));
+            let of_pools = config.pools.iter().flat_map(|pool| {
+                let given = [pool.keepalive_timeout, pool.retry_pause];
+                std::iter::once(pool.queue_timeout).chain(given.into_iter().flatten())
+            });
             timeouts.chain(of_pools).chain(of_bodies)
         })
     }

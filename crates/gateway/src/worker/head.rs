@@ -177,8 +177,8 @@ impl Exchange {
             fields: FieldLimits { bytes, fields },
             streams: config.limits.http2_streams,
             stream_window: config.limits.http2_stream_window,
-            // An upload that stalls leaves room for others.
-            stream_window_max: config.limits.http2_connection_window / 2,
+            // Some uploads that stall leave room for others.
+            stream_window_max: config.limits.http2_connection_window / 4,
             connection_window: config.limits.http2_connection_window,
             extended_connect: config.requests.allow_upgrade(WEBSOCKET),
             ..Limits::default()
@@ -523,7 +523,7 @@ impl Exchange {
         let uses = |variable| {
             [&route.request_headers, &route.response_headers]
                 .iter()
-                .any(|edits| edits.use_variable(variable))
+                .any(|edits| edits.uses_variable(variable))
         };
         let request_id = uses(Variable::RequestId).then(|| rand::rng().random());
         let uses_certificate = Variable::OF_CERTIFICATE.into_iter().any(uses);

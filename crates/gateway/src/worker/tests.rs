@@ -190,6 +190,9 @@ fn sweep_period_follows_shortest_timeout() {
     let period = |scene: &Scene| scene.worker.next_sweep.at() - scene.worker.shared.now;
     let scene = Scene::new(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
     assert_eq!(period(&scene), Duration::from_millis(25));
+    let pause = Duration::from_millis(200);
+    let scene = Scene::new(|config| config.pools[0].retry_pause = Some(pause));
+    assert_eq!(period(&scene), pause / 4);
     let longer = Scene::new(|config| config.timeouts.abandoned = Duration::from_secs(4));
     assert_eq!(period(&longer), Duration::from_secs(1));
     assert_eq!(period(&Scene::new(|_| {})), Timeouts::default().abandoned / 4);

@@ -1,8 +1,9 @@
 //! Choice of a backend: retries, queues, ejection, health checks, and backends that die under load.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::num::NonZeroU32;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -140,12 +141,35 @@ fn request_is_tried_on_the_same_backend_after_a_pause() {
     client.expect(OK);
     drop((backend, upstream));
 
+    // Connecting to a Unix domain socket fails at once.
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("backend");
+    let mut of_unix = config.clone();
+    of_unix.pools[0].backends[0].address = Address::Unix(socket.clone());
+    of_unix.pools[0].retry_pause = Some(Duration::from_millis(200));
+    gateway.reload(of_unix);
+    let mut waiting = gateway.client();
+    waiting.send(GET);
+    gateway.expect_metric("client_connections", 2);
+    poll(|| match gateway.metric("retries_total{pool=\"default\"}") {
+        count if count >= 4 => Ok(()),
+        count => Err(format!("{count} retries")),
+    });
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut received = vec![0; GET.len()];
+    stream.read_exact(&mut received).unwrap();
+    stream.write_all(OK.as_bytes()).unwrap();
+    waiting.expect(OK);
+    drop((waiting, stream));
+    gateway.expect_metric("client_connections", 1);
+
     // A client that leaves in a pause ends the request.
     config.pools[0].retry_pause = Some(HOUR);
     gateway.reload(config.clone());
     let mut leaving = gateway.client();
     leaving.send(POST);
-    poll(|| if gateway.metric(&failures) > 1 { Ok(()) } else { Err("no failure".to_owned()) });
+    gateway.expect_metric(&failures, 1);
     gateway.expect_metric("client_connections", 2);
     leaving.finish();
     leaving.expect_closed();

@@ -120,6 +120,60 @@ fn curl_uploads_with_a_length_in_chunks_and_after_100_continue() {
     }
 }
 
+#[test]
+fn rsyslog_takes_the_access_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().display();
+    let udp = closed_port();
+    let file = folder.path().join("config");
+    let template = "%syslogfacility-text%.%syslogseverity-text% %programname%[%procid%]%msg:::sp-if-no-1st-sp%%msg%\\n";
+    let text = format!(
+        "module(load=\"imuxsock\" SysSock.Use=\"off\")\nmodule(load=\"imudp\")\n\
+         input(type=\"imuxsock\" Socket=\"{dir}/log\")\n\
+         input(type=\"imudp\" address=\"{}\" port=\"{}\")\n\
+         template(name=\"line\" type=\"string\" string=\"{template}\")\n\
+         action(type=\"omfile\" file=\"{dir}/out\" template=\"line\")\n",
+        udp.ip(),
+        udp.port(),
+    );
+    fs::write(&file, text).unwrap();
+    // The kernel kills it if the test is killed.
+    let mut daemon = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "rsyslogd", "-n", "-f"])
+        .arg(&file)
+        .arg("-i")
+        .arg(folder.path().join("pid"))
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("setpriv of util-linux; run make packages");
+    let socket = folder.path().join("log");
+    poll(|| if socket.exists() { Ok(()) } else { Err("rsyslogd has no socket".to_owned()) });
+    let backend = mirror();
+    for (to, path) in
+        [(format!("syslog:{}", socket.display()), "/unix"), (format!("syslog:{udp}"), "/udp")]
+    {
+        let text = format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\naccess_log: {{ to: '{to}', format: '${{status}} ${{target}}' }}\n\
+             pools: [{{ name: p, backends: [{{ address: {} }}] }}]\n",
+            backend.addr()
+        );
+        let gateway = TestGateway::start(&Config::parse(&text, Path::new("g.yaml")).unwrap());
+        let expected = format!("local7.info tollgate-gateway[{}] 200 {path}\n", std::process::id());
+        // It may not listen for UDP yet.
+        poll(|| {
+            gateway.client().get(path).unwrap();
+            let out = fs::read_to_string(folder.path().join("out")).unwrap_or_default();
+            if out.contains(&expected) {
+                Ok(())
+            } else {
+                Err(format!("no {expected:?} in {out:?}"))
+            }
+        });
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
 /// Uploads 64 MiB without waiting for an interim response. Returns the body and status of the response.
 fn upload_large(gateway: &TestGateway, framing: &str) -> String {
     let folder = tempfile::tempdir().unwrap();

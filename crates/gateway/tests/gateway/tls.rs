@@ -28,7 +28,7 @@ use tollgate_tls::TlsServer;
 
 use crate::support::http2::{GET_FIELDS, Http2Peer};
 use crate::support::{
-    Backend, GET, OK, TestGateway, ThreadedBackend, any_port, closed_port, config, connect,
+    Backend, GET, OK, Peer, TestGateway, ThreadedBackend, any_port, closed_port, config, connect,
 };
 
 pub(crate) fn certificate_file(name: &str) -> PathBuf {
@@ -431,7 +431,7 @@ fn clients_need_a_certificate_of_the_authority() {
 }
 
 #[test]
-fn backend_learns_who_a_client_is() {
+fn request_headers_have_the_certificate_of_the_client() {
     let backend = ThreadedBackend::start(|mut peer| {
         while let Ok(head) = peer.head() {
             let names = ["Client-Cert", "X-Subject", "X-Fingerprint"];
@@ -456,6 +456,12 @@ fn backend_learns_who_a_client_is() {
     );
     let config = Config::parse(&text, &certificate_file("g.yaml")).unwrap();
     let gateway = TestGateway::start(&config);
+    // Without a certificate they are empty.
+    let plain = gateway.addresses()[1].clone();
+    let mut client = Peer::connect(&plain);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nX-Subject: CN=admin\r\n\r\n");
+    let empty = "Client-Cert: \nX-Fingerprint: \nX-Subject: ";
+    assert_eq!(client.response().unwrap().text(), empty);
     // As `openssl x509 -fingerprint -sha256` prints it.
     let clients = [
         ("client", "d163a686b64991afa4dddd61dfe9efa9db0d93b07100c5cbd11531d21dbe6caf"),

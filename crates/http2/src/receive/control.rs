@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::connection::{Connection, Event, LATE_RESET, ResetCause, Role, RoundTrip};
+use crate::connection::{Connection, Event, LATE_RESET, ROUND_TRIP, ResetCause, Role};
 use crate::error::{ConnectionError, ErrorCode, StreamError};
 use crate::frame::{self, FrameHeader, FrameType, STREAM_MAX, flags, setting};
 
@@ -148,22 +148,15 @@ impl Connection {
         now: Instant,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         let Ok(payload) = payload.try_into() else { return Err(ConnectionError::FRAME_SIZE) };
-        if header.has(flags::ACK) {
-            if self.reset_late(payload, out) {
-                return Ok(None);
-            }
-            if let Some(trip) = &mut self.round_trip
-                && !trip.has_ended
-                && payload == RoundTrip::payload(trip.stream)
-            {
-                trip.has_ended = true;
-                return Ok(None);
-            }
+        let is_reply = header.has(flags::ACK);
+        if is_reply && (self.reset_late(payload, out) || self.end_round_trip(payload, out)) {
+            return Ok(None);
         }
         self.glitch(now)?;
-        if header.has(flags::ACK) {
-            let is_of_upload = payload.starts_with(&LATE_RESET);
-            return Ok((!is_of_upload).then_some(Event::Pong(payload)));
+        if is_reply {
+            // Late ones, too.
+            let is_own = [LATE_RESET, ROUND_TRIP].iter().any(|kind| payload.starts_with(kind));
+            return Ok((!is_own).then_some(Event::Pong(payload)));
         }
         self.reply()?;
         frame::write(FrameType::PING, flags::ACK, 0, &payload, out);

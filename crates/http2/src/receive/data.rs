@@ -48,12 +48,7 @@ impl Connection {
                     Side::Body if state.receive_window < 0 => Some(StreamError::FlowControl),
                     Side::Body => {
                         state.held += length;
-                        if let Some(trip) = &mut self.round_trip
-                            && trip.stream == stream
-                            && !trip.has_ended
-                        {
-                            trip.received = trip.received.saturating_add(length);
-                        }
+                        self.measure(stream, length, out);
                         self.reader.state = ReadState::Data(frame);
                         return if is_padded { Ok(None) } else { self.check_body(frame, out, now) };
                     }

@@ -250,27 +250,24 @@ fn window_grows_while_the_peer_sends_half_of_it_in_a_round_trip() {
     let mut server = Side::new(Role::Server, growing());
     server.receive(&[headers(1, false, POST), data(1, false, &[0; 900])].concat()).unwrap();
     server.connection.credit(1, 500, &mut server.out);
-    assert_eq!(server.sent(), [window_update(1, 500), ping(1)]);
-    // The next credit tells whether the window is too small.
-    let received = [data(1, false, &[0; 600]), pong(1)].concat();
-    assert_eq!(server.receive(&received).unwrap().len(), 1);
-    assert_eq!(server.sent(), []);
-    server.connection.credit(1, 500, &mut server.out);
-    assert_eq!(server.sent(), [window_update(1, 500 + 1000), ping(1)]);
-    // Less than half of 2000 in this round trip.
-    server.receive(&[data(1, false, &[0; 500]), pong(1)].concat()).unwrap();
-    server.connection.credit(1, 999, &mut server.out);
-    assert_eq!(server.sent(), []);
-    server.connection.credit(1, 1, &mut server.out);
-    assert_eq!(server.sent(), [window_update(1, 1000), ping(1)]);
-    // Up to the limit, and no more is measured there.
-    server.receive(&[data(1, false, &[0; 1000]), pong(1)].concat()).unwrap();
+    assert_eq!(server.sent(), [window_update(1, 500)]);
+    server.receive(&[data(1, false, &[0; 300]), data(1, false, &[0; 300])].concat()).unwrap();
+    assert_eq!(server.sent(), [ping(1)]);
     server.connection.credit(1, 1000, &mut server.out);
-    assert_eq!(server.sent(), [window_update(1, 1000 + 1500)]);
-    // 1000 were left before the last 1000, which are credited.
-    let (whole, more) = (data(1, false, &[0; 3500]), data(1, false, &[0; 1]));
-    server.receive(&whole).unwrap();
-    server.receive(&more).unwrap();
+    assert_eq!(server.receive(&pong(1)).unwrap(), [""; 0]);
+    assert_eq!(server.sent(), [window_update(1, 1000), window_update(1, 1000)]);
+    // Less than half of 2000 in this round trip.
+    server.receive(&[data(1, false, &[0; 900]), pong(1)].concat()).unwrap();
+    assert_eq!(server.sent(), [ping(1)]);
+    server.connection.credit(1, 900, &mut server.out);
+    // Up to the limit, where no more is measured.
+    server.receive(&[data(1, false, &[0; 1000]), pong(1)].concat()).unwrap();
+    assert_eq!(server.sent(), [ping(1), window_update(1, 1500)]);
+    server.connection.credit(1, 1000, &mut server.out);
+    assert_eq!(server.sent(), [window_update(1, 1900)]);
+    server.receive(&data(1, false, &[0; 3500])).unwrap();
+    assert_eq!(server.sent(), []);
+    server.receive(&data(1, false, &[0; 1])).unwrap();
     assert_eq!(server.sent(), [reset(1, 3)]);
 }
 
@@ -280,24 +277,23 @@ fn window_does_not_grow_without_a_consumer_or_a_long_body() {
     let two = [headers(1, false, POST), headers(3, false, POST), data(1, false, &[0; 1000])];
     server.receive(&two.concat()).unwrap();
     server.connection.credit(1, 500, &mut server.out);
+    // All of the window is held.
+    server.receive(&[data(1, false, &[0; 500]), pong(1)].concat()).unwrap();
     assert_eq!(server.sent(), [window_update(1, 500), ping(1)]);
-    // It is not consumed any more, and another stream is measured.
-    server
-        .receive(&[data(1, false, &[0; 500]), pong(1), data(3, false, &[0; 500])].concat())
-        .unwrap();
+    // A stream that is released in its round trip.
+    server.receive(&data(3, false, &[0; 500])).unwrap();
     server.connection.credit(3, 500, &mut server.out);
+    server.receive(&data(3, false, &[0; 500])).unwrap();
     assert_eq!(server.sent(), [window_update(3, 500), ping(3)]);
-    server.connection.credit(1, 500, &mut server.out);
-    assert_eq!(server.sent(), [window_update(1, 500)]);
-    // A reply to no PING costs the peer, and changes nothing.
-    assert_eq!(server.receive(&pong(1)).unwrap().len(), 1);
     server.connection.release(3, &mut server.out);
     server.sent();
-    // The body ends within the window.
-    let length = b"\x0f\x0d\x041500";
-    let head = headers(5, false, &[POST, &length[..]].concat());
+    // A late reply, and one to no PING.
+    assert_eq!(server.receive(&[pong(3), pong(1)].concat()).unwrap(), [""; 0]);
+    // A body that ends within the window.
+    let head = headers(5, false, &[POST, &b"\x0f\x0d\x041500"[..]].concat());
     server.receive(&[head, data(5, false, &[0; 600])].concat()).unwrap();
     server.connection.credit(5, 600, &mut server.out);
+    server.receive(&data(5, false, &[0; 100])).unwrap();
     assert_eq!(server.sent(), [window_update(5, 600)]);
 }
 

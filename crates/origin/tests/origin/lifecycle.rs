@@ -202,10 +202,10 @@ fn access_log_has_one_line_per_request() {
     }
     let missing = Some(LogTarget::File(dir.path().join("none/log")));
     let error = Origin::bind(&Config { access_log: missing, ..on_any_port(1) }).unwrap_err();
-    let path = format!("{:?}", dir.path().join("none/log"));
+    let path = dir.path().join("none/log").display().to_string();
     assert_eq!(
         error.to_string(),
-        format!("cannot open access log {path}; choose a file in a writable directory")
+        format!("cannot open access log `{path}`; choose a file in a writable directory")
     );
 }
 

@@ -26,9 +26,12 @@ const BACKENDS_MAX: usize = 1024;
 const WEIGHT_MAX: u32 = 1000;
 const RETRIES_MAX: u32 = 10;
 const STREAMS_MAX: u32 = 1000;
-/// Windows that grow up to it, and its bounds.
+/// Bounds of `stream_window_max`.
 const STREAM_WINDOW_MIN: u32 = 64 << 10;
 const STREAM_WINDOW_MAX: u32 = 16 << 20;
+/// Twice as much is the largest window of a connection in which no stream can take that of another one.
+const CONNECTION_BYTES_MAX: u32 = (1 << 30) - 1;
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
 /// Longest series of successes or failures that a health check or an ejection may require.
 const CONSECUTIVE_MAX: u32 = 1000;
@@ -74,6 +77,13 @@ fn pool(
         let message = "`retry_pause` has no effect with `retries: 0`; remove it, or allow retries";
         return Err(InvalidValue::at(pause, message));
     }
+    let retry_pause = given(&file.retry_pause)?;
+    if let (Some(pause), Some(time)) = (&file.retry_pause, retry_pause)
+        && time > RETRY_PAUSE_MAX
+    {
+        let message = format!("`{}` is out of range: expected 1ms to 1m", **pause);
+        return Err(InvalidValue::at(pause, message));
+    }
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
     let protocol = protocol(file)?;
     let stream_window_max = number(
@@ -82,6 +92,15 @@ fn pool(
         Some(STREAM_WINDOW_MAX),
         Pool::DEFAULT_STREAM_WINDOW_MAX,
     )?;
+    if let Protocol::Http2 { streams_max } = protocol
+        && streams_max.saturating_mul(stream_window_max) > CONNECTION_BYTES_MAX
+    {
+        let message = format!(
+            "{streams_max} streams with a window of {stream_window_max} bytes are more than 1 GiB for a connection; lower \
+             `streams_max` or `stream_window_max`"
+        );
+        return Err(InvalidValue::at(&file.name, message));
+    }
     let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, protocol, resources));
     let mut declared = backends(&file.backends, tls.as_ref(), resources)?;
     let backends = expand(&declared);
@@ -116,7 +135,7 @@ fn pool(
         eject: file.eject.as_ref().map(ejection).transpose()?,
         slow_start: given(&file.slow_start)?,
         retries,
-        retry_pause: given(&file.retry_pause)?,
+        retry_pause,
     })
 }
 

@@ -161,7 +161,7 @@ fn route(file: &Located<RouteFile>, pools: &[Pool], folder: &Path) -> Result<Rou
     let location = location(file, &route, pool.map(|pool| &pools[pool.0]))?;
     let route = Route { guard: guard(file, &route, folder)?, location, ..route };
     let edits = [&route.request_headers, &route.response_headers];
-    let uses_user = edits.iter().any(|edits| edits.use_variable(Variable::User));
+    let uses_user = edits.iter().any(|edits| edits.uses_variable(Variable::User));
     if uses_user && route.basic_auth().is_none() {
         let message = "`${user}` has no value without `basic_auth`; add it, or remove the variable";
         return Err(InvalidValue::at(file, message));

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate_accesslog::LogTarget;
+use tollgate_accesslog::{LogTarget, SyslogAddress};
 use tollgate_config::{HumanDuration, InvalidValue, Located};
 use tollgate_net::Address;
 
@@ -50,7 +50,17 @@ pub(super) fn log_target(to: &Located<String>, folder: &Path) -> Result<LogTarge
     match to.as_str() {
         "" => Err(InvalidValue::at(to, "`to` is empty; name a file or `stdout`")),
         "stdout" => Ok(LogTarget::Stdout),
-        path => Ok(LogTarget::File(folder.join(path))),
+        text => match text.strip_prefix("syslog:") {
+            Some(address) => {
+                SyslogAddress::parse(address).map(LogTarget::Syslog).ok_or_else(|| {
+                    let message = format!(
+                        "`{text}` is not a syslog such as syslog:/dev/log or syslog:192.0.2.1:514"
+                    );
+                    InvalidValue::at(to, message)
+                })
+            }
+            None => Ok(LogTarget::File(folder.join(text))),
+        },
     }
 }
 

@@ -22,9 +22,6 @@ use crate::worker::shared::Shared;
 use crate::worker::upstreams::{BackendPlace, Upstream, Work};
 use tollgate_tls::Received;
 
-/// Largest window of the protocol.
-const CONNECTION_WINDOW_MAX: u32 = i32::MAX as u32;
-
 /// Reads of a connection before others have their turns.
 const READS_PER_TURN: usize = 8;
 
@@ -37,9 +34,7 @@ fn limits(pool: &Pool, streams_max: u32) -> Limits {
     Limits {
         stream_window_max: pool.stream_window_max,
         // No response may take the window of another one, even while credit for half of the connection is not sent yet.
-        connection_window: (2 * streams_max)
-            .saturating_mul(pool.stream_window_max.max(default.stream_window))
-            .min(CONNECTION_WINDOW_MAX),
+        connection_window: 2 * streams_max * pool.stream_window_max,
         // A backend may end any number of uploads early.
         resets: Rate::UNLIMITED,
         glitches: GLITCHES,
@@ -318,7 +313,7 @@ impl Shared {
                     }
                 }
             }
-            // No PING is sent, and a client receives no requests.
+            // A client receives no requests, and the replies to PINGs are those that measure round trips.
             _ => {}
         }
     }

@@ -308,6 +308,10 @@ fn move_bytes(from: &mut SendBuffer, max: usize, to: &mut [u8]) -> usize {
     let count = from.unsent().len().min(max).min(to.len());
     to[..count].copy_from_slice(&from.unsent()[..count]);
     from.advance(count);
+    // A sender that is faster than the receiver keeps it from becoming empty. The rest that moves is shorter than what goes.
+    if from.retained() > from.unsent().len() {
+        from.discard_sent();
+    }
     count
 }
 
@@ -503,4 +507,21 @@ fn write_response(
     let sent = to.framing.send_response(*to.id, status, fields, ends, to.out);
     sent.map_err(io::Error::other)?;
     Ok((is_final, ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_while_the_receiver_is_behind() {
+        let mut buffer = SendBuffer::default();
+        buffer.push(&[0; 100_000]);
+        for _ in 0..1000 {
+            buffer.push(&[0; 1000]);
+            assert_eq!(move_bytes(&mut buffer, usize::MAX, &mut [0; 1000]), 1000);
+        }
+        assert_eq!(buffer.unsent().len(), 100_000);
+        assert!(buffer.capacity() < 500_000, "{}", buffer.capacity());
+    }
 }

@@ -490,8 +490,8 @@ fn window_of_an_upload_grows_while_the_backend_keeps_up() {
     client.request(1, false, &post(&[]));
     let mut upstream = backend.accept();
     let reading = std::thread::spawn(move || upstream.read_to_close());
-    // From 256 KiB to half of the connection's window, with credit for half of the former.
-    client.send_until_credit(1, 384 << 10);
+    // From 128 KiB to a quarter of the connection's window, with credit for half of the former.
+    client.send_until_credit(1, 192 << 10);
     client.reset(1, CANCEL);
     reading.join().unwrap();
 }

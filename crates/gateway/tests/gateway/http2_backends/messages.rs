@@ -189,8 +189,8 @@ fn window_of_a_response_grows_while_its_client_keeps_up() {
     upstream.head(1);
     upstream.respond(1, &[(":status", "200"), ("content-length", "50000000")], None);
     let reading = std::thread::spawn(move || client.read_to_close());
-    // From 512 KiB to the default of 1 MiB, with credit for half of the former.
-    upstream.send_until_credit(1, 768 << 10);
+    // From 128 KiB to the default of 256 KiB, with credit for half of the former.
+    upstream.send_until_credit(1, 192 << 10);
     drop(upstream);
     reading.join().unwrap();
 }
