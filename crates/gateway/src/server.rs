@@ -33,9 +33,7 @@ pub enum Error {
     Admin { address: SocketAddr, source: io::Error },
     #[error("cannot start the health checks; raise the limits on open files and processes")]
     HealthChecks(#[source] io::Error),
-    #[error(
-        "cannot open the {name} `{target}`; choose a file in a writable folder, or a syslog that listens"
-    )]
+    #[error("cannot open the {name} `{target}`; {}", advice(.target))]
     Log { name: &'static str, target: LogTarget, source: io::Error },
     #[error("cannot start a gateway thread; raise the limits on open files and processes")]
     Start(#[source] io::Error),
@@ -423,6 +421,13 @@ fn open_audit_log(
         open_log(to, LogFormat::Json, "audit log", previous.map(|audit| &audit.file))
     };
     config.audit_log.as_ref().map(open).transpose()
+}
+
+fn advice(target: &LogTarget) -> &'static str {
+    match target {
+        LogTarget::Stdout | LogTarget::File(_) => "choose a file in a writable folder",
+        LogTarget::Syslog(_) => "check that it runs there, or choose a file",
+    }
 }
 
 fn open_log(

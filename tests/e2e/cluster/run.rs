@@ -52,7 +52,13 @@ fn verdict_is_that_of_one_machine() {
     assert_eq!(alone.status.code(), Some(0), "{}", show(&alone));
     let cluster = Cluster::start(&workspace, &["sut1", "origin1", "gen1", "gen2"]);
     let on = ["hosts", "--on", "slurm", "--generators", "2"];
-    let on_hosts = cluster.run(&[&run[..], &on].concat());
+    let mut on_hosts = cluster.run(&[&run[..], &on].concat());
+    // Heartbeats of a busy machine may be late.
+    for _ in 0..3 {
+        if on_hosts.status.code() == Some(1) && show(&on_hosts).contains(": no heartbeat for ") {
+            on_hosts = cluster.run(&["run", "--resume", "hosts"]);
+        }
+    }
     assert_eq!(on_hosts.status.code(), Some(0), "{}", show(&on_hosts));
     cluster.assert_nothing_left();
     for out in ["alone", "hosts"] {
