@@ -79,7 +79,7 @@ struct DirectWriter {
     has_failed: bool,
 }
 
-/// Identity of what may be slow.
+/// Identity of a destination whose reader may be slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reader {
     /// A pipe, a socket or a terminal.

@@ -34,7 +34,7 @@ impl RateLimit {
     }
 }
 
-/// What a queue writes lines to.
+/// Destination of the lines of a queue.
 pub(crate) trait Sink: Send {
     /// Writes whole lines.
     fn write_lines(&mut self, lines: &[u8]) -> Result<(), SinkError>;

@@ -1,11 +1,11 @@
 //! Lines as messages of syslog, to a daemon on this host (`syslog:/dev/log`) or over UDP (`syslog:192.0.2.1:514`).
 //!
-//! A crate for it would format the time by another library than the rest of the log, and take lines one by one through a
-//! logger; the header is one line.
+//! Not by the crate `syslog`, which formats the time by another library than the rest of the log; the header of a message is
+//! one line.
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::queue::{Sink, SinkError};
 /// Facility `local7` and severity `info`, as nginx has it.
 const PRIORITY: u8 = 23 * 8 + 6;
 
-/// EMSGSIZE: the message is longer than a datagram may be.
+/// EMSGSIZE on Linux: the message is longer than a datagram may be.
 const TOO_LONG: i32 = 90;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,10 +100,10 @@ impl Syslog {
         Ok(Self { address, program, host, socket })
     }
 
-    /// The form of daemons on the same host has no host (`syslog(3)`); over the network it is that of RFC 5424.
+    /// Header of a message: as `syslog(3)` writes it to a daemon on the same host, without a host, and over UDP that of RFC 5424.
     fn header(&self, now: &Zoned) -> String {
         let Self { program, host, .. } = self;
-        // The name of a program with its command, such as `tollgate gateway`, is no tag.
+        // A tag has no space, and the name of a program may: `tollgate gateway`.
         let tag = program.replace(' ', "-");
         let process = process::id();
         match self.address {
@@ -135,7 +135,7 @@ impl Sink for Syslog {
         let (mut lost, mut last) = (0, None);
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             message.truncate(header);
-            message.write_all(line).expect("writing to memory cannot fail");
+            message.extend_from_slice(line);
             if let Err(error) = self.send(&message) {
                 lost += 1;
                 last = Some(error);
