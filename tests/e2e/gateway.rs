@@ -57,7 +57,7 @@ impl GatewayProcess {
     }
 
     /// Returns the response to a request for `path` on a new connection.
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut client = TcpStream::connect(&self.address).expect("it listens");
         client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

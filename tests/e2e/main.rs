@@ -103,6 +103,10 @@ mod waf_serve; // Behind nginx, Traefik, Caddy and Envoy.
 #[cfg(feature = "e2e")]
 mod waf_serve_haproxy; // Behind HAProxy.
 
+// `tollgate gateway` and an authority that issues certificates.
+#[cfg(feature = "e2e")]
+mod acme;
+
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
 mod h2spec;

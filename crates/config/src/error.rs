@@ -31,7 +31,8 @@ fn lines(errors: &[ConfigError]) -> String {
     errors.iter().map(|error| chain(error)).collect::<Vec<_>>().join("\n")
 }
 
-fn chain(error: &dyn Error) -> String {
+/// An error with its causes.
+pub fn chain(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),
         None => error.to_string(),

@@ -22,6 +22,8 @@ pub struct ConfigFile {
     pub threads: Option<Located<u16>>,
     /// Addresses that accept client connections.
     pub listeners: Located<Vec<ListenerFile>>,
+    /// The authority that issues the certificates of `tls.certificates` with `acme`.
+    pub acme: Option<Located<AcmeFile>>,
     /// Which requests go to which pool. The most specific host wins, then the longest path. Optional with a single
     /// pool, which then receives all requests.
     pub routes: Option<Located<Vec<Located<RouteFile>>>>,
@@ -81,7 +83,7 @@ pub struct ListenerFile {
 pub struct TlsFile {
     /// Certificates. A client gets the one that has the name that it sends (SNI), exactly or by a wildcard such as
     /// `*.example.org`; with an unknown name or without one it gets the first.
-    pub certificates: Located<Vec<CertificateFile>>,
+    pub certificates: Located<Vec<Located<CertificateFile>>>,
     /// Lowest version: `"1.2"`, as in Mozilla's intermediate profile, or `"1.3"`, as in the modern one. Default: `"1.2"`.
     pub min_version: Option<TlsVersionFile>,
     /// Lets clients resume sessions by tickets. Their keys are generated at the start, are replaced after 6 hours, open
@@ -92,14 +94,61 @@ pub struct TlsFile {
     pub client_ca: Option<Located<String>>,
 }
 
-/// A certificate and its key.
+/// A certificate and its key in files, or one that an authority issues.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "certificate")]
 pub struct CertificateFile {
     /// PEM file with the certificate, followed by its chain.
-    pub certificate: Located<String>,
+    pub certificate: Option<Located<String>>,
     /// PEM file with the private key.
+    pub key: Option<Located<String>>,
+    /// In place of both: DNS names of a certificate that the authority in the top-level `acme` issues and renews, such as `[example.org, www.example.org]`.
+    /// Until the first one is issued, clients that would get it are refused.
+    pub acme: Option<Located<Vec<Located<String>>>>,
+}
+
+/// An authority that issues certificates by ACME (RFC 8555). They are ordered at the start and renewed once two thirds of
+/// their validity have passed. The account and the certificates, with their keys, are kept in `state`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "acme")]
+pub struct AcmeFile {
+    /// `true`: you agree to the authority's terms of service. Nothing is ordered without.
+    pub agree_to_terms: Located<bool>,
+    /// Folder of the account and the certificates, of one gateway only. It is made if it is missing. Keep it: authorities limit how often they issue.
+    pub state: Located<String>,
+    /// URL of the authority's directory. Default: `https://acme-v02.api.letsencrypt.org/directory`, of Let's Encrypt.
+    pub directory: Option<Located<String>>,
+    /// Mail address for the authority. Default: none.
+    pub contact: Option<Located<String>>,
+    /// How the names are proved: in TLS handshakes, which the authority begins on port 443, or by a response over HTTP on port 80.
+    /// Default: `tls-alpn-01`.
+    pub challenge: Option<Located<ChallengeFile>>,
+    /// PEM file with the authorities that may have issued the certificate of the directory's server. Default: those that the system trusts.
+    pub ca: Option<Located<String>>,
+    /// Account outside of ACME that some authorities ask for. Default: none.
+    pub external_account: Option<ExternalAccountFile>,
+}
+
+/// How names are proved to the authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(title = "challenge")]
+pub enum ChallengeFile {
+    #[serde(rename = "tls-alpn-01")]
+    TlsAlpn01,
+    #[serde(rename = "http-01")]
+    Http01,
+}
+
+/// Account at the authority that an account of ACME is bound to (RFC 8555, section 7.3.4).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "external account")]
+pub struct ExternalAccountFile {
+    /// Identifier of the key.
+    pub id: Located<String>,
+    /// File with the key, in base64url as authorities show it.
     pub key: Located<String>,
 }
 

@@ -10,7 +10,7 @@ mod located;
 pub mod serve;
 pub mod waf;
 
-pub use error::{ConfigError, InvalidValue, suggestion};
+pub use error::{ConfigError, InvalidValue, chain, suggestion};
 pub use located::{HumanDuration, Located};
 
 use gateway::ConfigFile;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tollgate_admin::{Pages, Reply};
+use tollgate_tls::ManagedCertificate;
 
 use crate::cluster::PoolHealth;
 use crate::config::{Config, Pool};
 use crate::counters::Counters;
-use crate::metrics::{Reloads, render};
+use crate::metrics::{Orders, Process, Reloads, render};
 
 /// Data of the admin listener. Its locks are never taken on the data path.
 #[derive(Debug)]
@@ -17,6 +18,9 @@ pub(crate) struct AdminState {
     counters: Arc<Counters>,
     /// Pools of the current configuration.
     pools: Mutex<Vec<(Pool, Arc<PoolHealth>)>>,
+    /// Certificates of the current configuration that an authority issues.
+    certificates: Mutex<Vec<Arc<ManagedCertificate>>>,
+    orders: Mutex<Orders>,
     reloads: Mutex<Reloads>,
     is_draining: AtomicBool,
     started_at: SystemTime,
@@ -27,15 +31,30 @@ impl AdminState {
         Self {
             counters,
             pools: Mutex::default(),
+            certificates: Mutex::default(),
+            orders: Mutex::default(),
             reloads: Mutex::default(),
             is_draining: AtomicBool::new(false),
             started_at: SystemTime::now(),
         }
     }
 
-    pub(crate) fn set_pools(&self, config: &Config, health: &[Arc<PoolHealth>]) {
+    /// Shows the state of another configuration.
+    pub(crate) fn set_config(&self, config: &Config, health: &[Arc<PoolHealth>]) {
         let pools = config.pools.iter().cloned().zip(health.iter().cloned()).collect();
         *self.pools.lock().unwrap_or_else(PoisonError::into_inner) = pools;
+        let certificates =
+            config.acme.iter().flat_map(|acme| &acme.certificates).map(Arc::clone).collect();
+        *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
+    }
+
+    pub(crate) fn count_order(&self, is_issued: bool) {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_issued {
+            orders.issued += 1;
+        } else {
+            orders.failed += 1;
+        }
     }
 
     pub(crate) fn count_reload(&self, is_applied: bool) {
@@ -68,7 +87,10 @@ impl AdminState {
         let reloads = *self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.iter().map(|(pool, health)| (pool, &**health));
-        render(&self.counters, &pools, reloads, Instant::now(), self.started_at)
+        let certificates = self.certificates.lock().unwrap_or_else(PoisonError::into_inner);
+        let orders = *self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = Process { reloads, orders, certificates: &certificates };
+        render(&self.counters, &pools, process, Instant::now(), self.started_at)
     }
 }
 

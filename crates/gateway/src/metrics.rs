@@ -1,10 +1,12 @@
 //! `/metrics` in Prometheus's text format 0.0.4.
 
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate_accesslog::Counter;
 use tollgate_admin::{DURATION_BOUNDS_US, Page};
+use tollgate_tls::ManagedCertificate;
 
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
@@ -21,10 +23,26 @@ pub(crate) struct Reloads {
     pub(crate) rejected: u64,
 }
 
+/// Orders of certificates by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Orders {
+    pub(crate) issued: u64,
+    pub(crate) failed: u64,
+}
+
+/// State beside that of requests and backends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Process<'a> {
+    pub(crate) reloads: Reloads,
+    pub(crate) orders: Orders,
+    /// Those that an authority issues.
+    pub(crate) certificates: &'a [Arc<ManagedCertificate>],
+}
+
 pub(crate) fn render<'a>(
     counters: &Counters,
     pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
-    reloads: Reloads,
+    process: Process<'_>,
     now: Instant,
     started_at: SystemTime,
 ) -> String {
@@ -47,6 +65,8 @@ pub(crate) fn render<'a>(
     health_metrics(&mut page, pools, now);
     spoe_metrics(&mut page, counters);
     counters.firewall.render(&mut page);
+    certificate_metrics(&mut page, &process);
+    let reloads = process.reloads;
     page.family("reloads_total", "Configurations after the first, by result.");
     page.sample("reloads_total", &[("result", "applied")], reloads.applied);
     page.sample("reloads_total", &[("result", "rejected")], reloads.rejected);
@@ -354,6 +374,25 @@ fn health_metrics<'a>(
                 page.sample(name, &labels, value(health, at, now));
             }
         }
+    }
+}
+
+fn certificate_metrics(page: &mut Page, process: &Process<'_>) {
+    page.family("certificate_orders_total", "Certificates ordered by ACME, by result.");
+    let orders = process.orders;
+    for (result, count) in [("issued", orders.issued), ("failed", orders.failed)] {
+        page.sample("certificate_orders_total", &[("result", result)], count);
+    }
+    let (name, help) = (
+        "certificate_expiry_timestamp_seconds",
+        "When a certificate ordered by ACME expires, in seconds since 1970; 0: it has not been issued yet.",
+    );
+    page.family(name, help);
+    for certificate in process.certificates {
+        let end =
+            certificate.facts().and_then(|facts| facts.not_after().duration_since(UNIX_EPOCH).ok());
+        let end = end.map_or(0, |end| end.as_secs());
+        page.sample(name, &[("names", &certificate.names().join(","))], end);
     }
 }
 

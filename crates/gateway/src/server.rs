@@ -8,13 +8,15 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_accesslog::{LogFile, stderr_log};
+use tollgate_acme::{Event, Renewal, Settings, StartError};
 use tollgate_admin::AdminServer;
+use tollgate_config::chain;
 
 use crate::admin::AdminState;
 use crate::cluster::PoolHealth;
 use crate::cluster::health_check::HealthChecks;
 use crate::command::{Command, CommandQueue};
-use crate::config::{AccessLog, Address, AuditLog, Config, LogFormat, LogTarget, Service};
+use crate::config::{AccessLog, Acme, Address, AuditLog, Config, LogFormat, LogTarget, Service};
 use crate::counters::Counters;
 use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::{BoundListener, ThreadListener};
@@ -33,6 +35,8 @@ pub enum Error {
     Admin { address: SocketAddr, source: io::Error },
     #[error("cannot start the health checks; raise the limits on open files and processes")]
     HealthChecks(#[source] io::Error),
+    #[error(transparent)]
+    Certificates(#[from] StartError),
     #[error("cannot open the {name} `{target}`; {}", advice(.target))]
     Log { name: &'static str, target: LogTarget, source: io::Error },
     #[error("cannot start a gateway thread; raise the limits on open files and processes")]
@@ -286,6 +290,8 @@ impl Drop for Gateway {
 struct Background {
     state: Arc<AdminState>,
     health_checks: Option<HealthChecks>,
+    /// `None`: all certificates are in files.
+    renewal: Option<(Settings, Renewal)>,
     admin: Option<AdminServer>,
     /// Address of the admin server as configured.
     configured_admin: Option<SocketAddr>,
@@ -299,7 +305,7 @@ impl Background {
     ) -> Result<Self, Error> {
         let state = Arc::new(AdminState::new(counters));
         let mut background =
-            Self { state, health_checks: None, admin: None, configured_admin: None };
+            Self { state, health_checks: None, renewal: None, admin: None, configured_admin: None };
         background.reload(config, health)?;
         Ok(background)
     }
@@ -314,6 +320,9 @@ impl Background {
                     .map_err(|source| Error::Admin { address, source })
             })
             .transpose()?;
+        let old_settings = self.renewal.as_ref().map(|(settings, _)| settings);
+        let new_renewal = config.acme.as_ref().filter(|acme| Some(&acme.settings) != old_settings);
+        let new_renewal = new_renewal.map(|acme| self.start_renewal(acme)).transpose()?;
         let needs_checks = config.pools.iter().any(|pool| pool.health.is_some());
         match &self.health_checks {
             Some(checks) if needs_checks && checks.is_running() => {
@@ -324,13 +333,44 @@ impl Background {
                     HealthChecks::start(&config.pools, health).map_err(Error::HealthChecks)?;
             }
         }
+        match (&config.acme, &self.renewal) {
+            (Some(acme), Some((_, renewal))) if new_renewal.is_none() => {
+                renewal.replace(acme.certificates.clone(), Arc::clone(&acme.proofs));
+            }
+            _ => self.renewal = new_renewal,
+        }
         if moves_admin {
             self.admin = new_admin;
             self.configured_admin = config.admin;
         }
-        self.state.set_pools(config, health);
+        self.state.set_config(config, health);
         Ok(())
     }
+
+    fn start_renewal(&self, acme: &Acme) -> Result<(Settings, Renewal), Error> {
+        let Acme { settings, certificates, proofs } = acme.clone();
+        let state = Arc::clone(&self.state);
+        let report = move |event: &Event<'_>| report(event, &state);
+        let renewal = Renewal::start(settings.clone(), certificates, proofs, report)?;
+        Ok((settings, renewal))
+    }
+}
+
+fn report(event: &Event<'_>, state: &AdminState) {
+    match event {
+        Event::Issued { names, facts } => {
+            let end = humantime::format_rfc3339_seconds(facts.not_after());
+            log(format_args!("the certificate of {} was issued, until {end}", names.join(", ")));
+        }
+        Event::Failed { names, error, retry_after } => {
+            let (error, pause) = (chain(error), humantime::format_duration(*retry_after));
+            log(format_args!(
+                "no certificate of {} was issued; trying again in {pause}: {error}",
+                names.join(", ")
+            ));
+        }
+    }
+    state.count_order(matches!(event, Event::Issued { .. }));
 }
 
 /// Descriptors of logs, health checks and the admin server.

@@ -85,6 +85,7 @@ impl Origin {
             tickets: true,
             protocols: PROTOCOLS,
             client_authorities: None,
+            proofs: None,
         };
         let tls = config.tls.clone().map(|certificate| TlsServer::new(vec![certificate], &options));
         let tls = tls.transpose().map_err(Error::Tls)?;

@@ -200,6 +200,18 @@ fn read_to_end(connection: &mut ClientConnection, stream: &mut impl Read) -> io:
     Ok(())
 }
 
+/// The certificates of authorities in a PEM file, or those that the system trusts, in DER.
+pub fn authorities(file: Option<&Path>) -> Result<Vec<Vec<u8>>, ClientError> {
+    let certificates = match file {
+        Some(path) => read_certificates(path).map_err(ClientError::Authorities)?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    if certificates.is_empty() {
+        return Err(ClientError::NoAuthorities(None));
+    }
+    Ok(certificates.into_iter().map(|certificate| certificate.to_vec()).collect())
+}
+
 fn system_roots() -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     // Skips certificates that rustls cannot parse.

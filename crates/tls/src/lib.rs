@@ -1,8 +1,10 @@
 //! TLS by rustls for both roles: certificates, trust, sessions between a socket and plain bytes, and transports: sockets
 //! with or without such a session.
 
+mod certificate;
 mod client;
 mod client_certificate;
+mod proofs;
 mod protocol;
 mod self_signed;
 mod server;
@@ -15,16 +17,18 @@ use rustls::InconsistentKeys;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+pub use certificate::{
+    Certificate, CertificateFacts, CertificateFiles, CertificateWarning, ManagedCertificate,
+};
 pub use client::{
-    ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
-    describe_failure,
+    ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, authorities,
+    certificate_rejection, describe_failure,
 };
 pub use client_certificate::ClientCertificate;
+pub use proofs::AlpnProofs;
 pub use protocol::{HttpProtocol, is_plain_http};
 pub use self_signed::{SelfSigned, SelfSignedError};
-pub use server::{
-    Certificate, CertificateFiles, CertificateWarning, ServerError, ServerOptions, TlsServer,
-};
+pub use server::{ServerError, ServerOptions, TlsServer};
 pub use session::{SessionFacts, StreamEnd, TlsSession, WireBytes};
 pub use transport::{Received, Transport};
 
@@ -45,6 +49,8 @@ pub enum TlsError {
     Pair(#[source] rustls::Error),
     #[error("cannot parse the certificate; issue it again")]
     Syntax(#[source] x509_cert::der::Error),
+    #[error("the key is not of the type ECDSA")]
+    KeyType,
 }
 
 fn pair_error(error: rustls::Error) -> TlsError {
@@ -60,11 +66,22 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::E
     if certificates.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(certificates) }
 }
 
+/// A certificate chain and its private key.
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Parses a certificate chain and its private key in one PEM text.
+fn parse_identity(pem: &[u8]) -> Result<Identity, TlsError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(TlsError::Certificate)?;
+    if chain.is_empty() {
+        return Err(TlsError::Certificate(pem::Error::NoItemsFound));
+    }
+    Ok((chain, PrivateKeyDer::from_pem_slice(pem).map_err(TlsError::Key)?))
+}
+
 /// Reads a certificate chain and its private key from PEM files.
-fn read_identity(
-    certificate: &Path,
-    key: &Path,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+fn read_identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
     let chain = read_certificates(certificate).map_err(TlsError::Certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(TlsError::Key)?;
     Ok((chain, key))

@@ -86,6 +86,7 @@ mod tests {
             tickets: true,
             protocols: &[b"h2", b"http/1.1"],
             client_authorities: None,
+            proofs: None,
         };
         let tls = TlsServer::new(vec![certificate.for_server().unwrap()], &options).unwrap();
         let server = thread::spawn(move || {

@@ -5,10 +5,9 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::pki_types::{CertificateDer, pem};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
     WebPkiClientVerifier,
@@ -16,82 +15,11 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SignatureScheme};
-use x509_cert::der::Decode as _;
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
 
+use crate::certificate::Certificate;
+use crate::proofs::AlpnProofs;
 use crate::session::TlsSession;
-use crate::{TlsError, TlsVersion, pair_error, read_certificates, read_identity};
-
-/// Files of a server's certificate.
-#[derive(Clone, Copy, Debug)]
-pub struct CertificateFiles<'a> {
-    /// PEM, with the chain behind the certificate.
-    pub certificate: &'a Path,
-    /// PEM, without passphrase.
-    pub key: &'a Path,
-}
-
-/// A certificate chain and its private key.
-#[derive(Clone, Debug)]
-pub struct Certificate {
-    key: Arc<CertifiedKey>,
-    /// DNS names in lower case, also with a wildcard: `*.example.org`.
-    names: Vec<String>,
-    warnings: Vec<CertificateWarning>,
-}
-
-/// Condition under which clients may reject a certificate that can be used. Times are in UTC.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CertificateWarning {
-    #[error("the certificate has expired at {0}; renew it")]
-    Expired(String),
-    #[error("the certificate is not valid before {0}; check the clock")]
-    NotYetValid(String),
-}
-
-impl Certificate {
-    /// Reads a certificate. `now` decides what has expired.
-    pub fn read(files: &CertificateFiles<'_>, now: SystemTime) -> Result<Self, TlsError> {
-        let (chain, key) = read_identity(files.certificate, files.key)?;
-        Self::new(chain, key, now)
-    }
-
-    pub(crate) fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        now: SystemTime,
-    ) -> Result<Self, TlsError> {
-        let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        let key = key.map_err(pair_error)?;
-        let parsed = key.end_entity_cert().map_err(TlsError::Pair)?;
-        let parsed = x509_cert::Certificate::from_der(parsed).map_err(TlsError::Syntax)?;
-        let parsed = parsed.tbs_certificate;
-        let mut warnings = Vec::new();
-        if parsed.validity.not_after.to_system_time() < now {
-            warnings.push(CertificateWarning::Expired(parsed.validity.not_after.to_string()));
-        }
-        if parsed.validity.not_before.to_system_time() > now {
-            warnings.push(CertificateWarning::NotYetValid(parsed.validity.not_before.to_string()));
-        }
-        let names = match parsed.get::<SubjectAltName>().map_err(TlsError::Syntax)? {
-            Some((_, names)) => names.0.iter().filter_map(dns_name).collect(),
-            None => Vec::new(),
-        };
-        Ok(Self { key: Arc::new(key), names, warnings })
-    }
-
-    pub fn warnings(&self) -> &[CertificateWarning] {
-        &self.warnings
-    }
-}
-
-fn dns_name(name: &GeneralName) -> Option<String> {
-    match name {
-        GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
-        _ => None,
-    }
-}
+use crate::{TlsVersion, read_certificates};
 
 /// Options of the TLS handshake of a server.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +35,8 @@ pub struct ServerOptions<'a> {
     /// PEM file with authorities. Clients need a certificate that one of them has issued, which is not checked again when a session is
     /// resumed. `None`: they need none.
     pub client_authorities: Option<&'a Path>,
+    /// Proofs of names, for connections that ask for them. A listener with `client_authorities` refuses these.
+    pub proofs: Option<&'a Arc<AlpnProofs>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +83,7 @@ impl TlsServer {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(ServerError::Options)?;
-        let certificates = Arc::new(Certificates::new(certificates)?);
+        let certificates = Certificates::new(certificates, options.proofs.cloned())?;
         let authorities = options.client_authorities.map(read_certificates).transpose();
         let authorities = authorities.map_err(ServerError::Authorities)?;
         let builder = match &authorities {
@@ -168,8 +98,10 @@ impl TlsServer {
                 builder.with_client_cert_verifier(verifier.build().map_err(ServerError::Verifier)?)
             }
         };
-        let mut config = builder.with_cert_resolver(certificates);
-        config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
+        let mut config = builder.with_cert_resolver(Arc::new(certificates));
+        let proofs = options.proofs.map(|_| &AlpnProofs::PROTOCOL);
+        config.alpn_protocols =
+            options.protocols.iter().chain(proofs).map(|name| name.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if options.tickets {
             config.ticketer = ring::Ticketer::new().map_err(ServerError::Options)?;
@@ -217,12 +149,13 @@ struct Certificates {
     exact: HashMap<String, Vec<usize>>,
     /// Indexes by the parent of the name: `example.org` for `*.example.org`.
     wildcard: HashMap<String, Vec<usize>>,
+    proofs: Option<Arc<AlpnProofs>>,
 }
 
 impl Certificates {
-    fn new(all: Vec<Certificate>) -> Result<Self, ServerError> {
+    fn new(all: Vec<Certificate>, proofs: Option<Arc<AlpnProofs>>) -> Result<Self, ServerError> {
         let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
-        let algorithm = |index: usize| all[index].key.key.algorithm();
+        let algorithm = |index: usize| all[index].key.algorithm();
         if all.is_empty() {
             return Err(ServerError::NoCertificate);
         }
@@ -246,11 +179,11 @@ impl Certificates {
                 same.push(index);
             }
         }
-        Ok(Self { all, exact, wildcard })
+        Ok(Self { all, exact, wildcard, proofs })
     }
 
     /// An exact name has precedence over a wildcard, which stands for one label (RFC 9525, section 6.3). Of several
-    /// certificates, the first one that the client can verify.
+    /// certificates, the first one that has been issued and that the client can verify.
     fn select(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Certificate {
         if self.all.len() == 1 {
             return &self.all[0];
@@ -268,7 +201,10 @@ impl Certificates {
             }
         };
         let indexes = name.and_then(of_name).or_else(default).map_or(&[0][..], Vec::as_slice);
-        let fits = |index: &&usize| self.all[**index].key.key.choose_scheme(schemes).is_some();
+        let fits = |index: &&usize| {
+            let key = self.all[**index].key.current();
+            key.is_some_and(|key| key.key.choose_scheme(schemes).is_some())
+        };
         let index = indexes.iter().find(fits).or(indexes.first());
         &self.all[index.copied().unwrap_or(0)]
     }
@@ -276,8 +212,10 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let certificate = self.select(hello.server_name(), hello.signature_schemes());
-        Some(Arc::clone(&certificate.key))
+        let proof = self.proofs.as_ref().and_then(|proofs| proofs.of_client(&hello));
+        proof.unwrap_or_else(|| {
+            self.select(hello.server_name(), hello.signature_schemes()).key.current()
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
 use tollgate_net::{Socket, try_io};
 
 use crate::client_certificate::ClientCertificate;
+use crate::proofs::AlpnProofs;
 use crate::protocol::{HttpProtocol, PlainHttp};
 
 /// TLS state of one connection.
@@ -123,6 +124,11 @@ impl TlsSession {
     /// Protocol chosen by ALPN. Without ALPN it is HTTP/1.1.
     pub fn protocol(&self) -> HttpProtocol {
         HttpProtocol::of_alpn(self.connection.alpn_protocol())
+    }
+
+    /// True for a client that wanted a proof of the server's name, and sends nothing else.
+    pub fn is_for_proof(&self) -> bool {
+        self.connection.alpn_protocol() == Some(AlpnProofs::PROTOCOL)
     }
 
     /// Returns `None` before the end of the handshake.

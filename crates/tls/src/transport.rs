@@ -421,6 +421,7 @@ mod tests {
             tickets: true,
             protocols: &[],
             client_authorities: None,
+            proofs: None,
         };
         TlsServer::new(vec![certificate], &options).unwrap()
     }

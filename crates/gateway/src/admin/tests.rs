@@ -38,7 +38,7 @@ fn get(address: SocketAddr, request: &str) -> String {
 #[test]
 fn serves_metrics_and_health_beside_silent_client() {
     let state = Arc::new(AdminState::new(Arc::new(Counters::new(1))));
-    state.set_pools(&Config::new(any(), any()), &[]);
+    state.set_config(&Config::new(any(), any()), &[]);
     let admin = admin(&state, LONG);
     let get_path =
         |path: &str| get(admin.address(), &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));

@@ -39,7 +39,7 @@ pub use route::{
 pub(crate) use route::{CLIENT_DESCRIPTIONS, REQUEST_OVERRIDES, RouteId};
 pub(crate) use serve::{ApiAddress, ApiKeys, Description, ExpectedResponses, ForwardAuth, Machine};
 pub use serve::{LocalApi, Service, Spoe, Verdicts};
-pub use settings::{AccessLog, AuditLog, Config, Limits, Listener, SpoeListener};
+pub use settings::{AccessLog, Acme, AuditLog, Config, Limits, Listener, SpoeListener};
 pub use template::Template;
 pub(crate) use template::{Variable, Variables, written_request_id};
 pub use timeouts::Timeouts;

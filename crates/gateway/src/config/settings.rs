@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_accesslog::{LogFormat, LogTarget};
+use tollgate_acme::Proofs;
 use tollgate_firewall::config::Page;
 use tollgate_net::Address;
-use tollgate_tls::TlsServer;
+use tollgate_tls::{ManagedCertificate, TlsServer};
 use tollgate_waf::CollectionLimits;
 
 use super::networks::Networks;
@@ -36,6 +38,8 @@ pub struct Config {
     pub audit_log: Option<AuditLog>,
     /// CrowdSec's local API, for listeners that give verdicts.
     pub local_api: Option<LocalApi>,
+    /// Certificates that an authority issues. `None`: all are in files.
+    pub acme: Option<Acme>,
     /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     pub threads: NonZeroUsize,
@@ -60,6 +64,7 @@ impl Config {
             access_log: None,
             audit_log: None,
             local_api: None,
+            acme: None,
             admin: None,
             threads: NonZeroUsize::MIN,
             warnings: Vec::new(),
@@ -108,6 +113,23 @@ impl Config {
         }
     }
 }
+
+/// The certificates that an authority issues.
+#[derive(Clone, Debug)]
+pub struct Acme {
+    pub(crate) settings: tollgate_acme::Settings,
+    /// Their places, in the TLS of listeners.
+    pub(crate) certificates: Vec<Arc<ManagedCertificate>>,
+    pub(crate) proofs: Arc<Proofs>,
+}
+
+impl PartialEq for Acme {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings && Arc::ptr_eq(&self.proofs, &other.proofs)
+    }
+}
+
+impl Eq for Acme {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {

@@ -182,7 +182,7 @@ fn unknown_keys_are_reported_with_line_and_nearest_key() {
     );
     assert_eq!(
         error_with("quite_another: 5\n"),
-        "g.yaml:7:1: unknown key `quite_another`; expected one of `threads`, `listeners`, `routes`, `pools`, `resolve`, \
+        "g.yaml:7:1: unknown key `quite_another`; expected one of `threads`, `listeners`, `acme`, `routes`, `pools`, `resolve`, \
          `timeouts`, `limits`, `requests`, `forwarded`, `error_pages`, `access_log`, `waf`, `audit_log`, `admin`"
     );
     assert_eq!(
@@ -300,6 +300,14 @@ fn invalid_values_are_reported_with_line() {
         (
             "routes: [{ pool: site, response_headers: { set: { X-A: '${user}' } } }]\n",
             "g.yaml:7:10: `${user}` has no value without `basic_auth`; add it, or remove the variable",
+        ),
+        (
+            "routes: [{ pool: site, request_headers: { set: { X-A: 'CN ${client_subject}' } } }]\n",
+            "g.yaml:7:10: the variables of a client's certificate have no value, since no listener asks for one: set `client_ca` in its `tls`, or remove them",
+        ),
+        (
+            "acme: { agree_to_terms: true, state: a }\n",
+            "g.yaml:7:7: no certificate is to be issued; add `acme: [NAME]` to `certificates` in the `tls` of a listener, or remove this",
         ),
         (
             "error_pages: { 302: a.html }\n",

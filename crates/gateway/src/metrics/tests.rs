@@ -95,10 +95,16 @@ fn page_has_counters_and_health() {
     config.pools[0].eject = eject;
     let health = PoolHealth::new(&config.pools[0], now);
     assert!(health.record_failure(1, now).ejects);
+    let names = vec!["a.example".to_owned(), "b.example".to_owned()];
+    let process = Process {
+        reloads: Reloads { applied: 2, rejected: 1 },
+        orders: Orders { issued: 3, failed: 4 },
+        certificates: &[Arc::new(ManagedCertificate::new(names))],
+    };
     let page = render(
         &counters,
         &config.pools.iter().zip([&health]),
-        Reloads { applied: 2, rejected: 1 },
+        process,
         now,
         UNIX_EPOCH + Duration::from_millis(1_500),
     );
@@ -120,6 +126,9 @@ fn page_has_counters_and_health() {
     assert_eq!(sample(&format!("backend_ejected{{{pool},backend=\"unix:/b\"}}")), 1.0);
     assert_eq!(sample(&format!("backend_ejections_total{{{pool},backend=\"unix:/b\"}}")), 1.0);
     assert_eq!(sample("reloads_total{result=\"rejected\"}"), 1.0);
+    assert_eq!(sample("certificate_orders_total{result=\"failed\"}"), 4.0);
+    let expiry = "certificate_expiry_timestamp_seconds{names=\"a.example,b.example\"}";
+    assert_eq!(sample(expiry), 0.0);
     for (bound, count) in
         [("0.0001", 2.0), ("0.00025", 3.0), ("5", 3.0), ("10", 4.0), ("+Inf", 5.0)]
     {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tollgate_accesslog::{LoggedRequest, Tls as LoggedTls};
 use tollgate_http1::{FieldList, ParseError, RequestHead, parse_request_head};
 use tollgate_net::SendBuffer;
-use tollgate_tls::{ClientCertificate, HttpProtocol, Transport};
+use tollgate_tls::{ClientCertificate, HttpProtocol, TlsSession, Transport};
 
 use super::http2::{Connections, Following};
 use super::keys::ListenerKey;
@@ -84,6 +84,16 @@ impl Client {
         match &self.link {
             Link::Connection(transport) => transport.client_protocol(input),
             Link::Stream(_) => Some(HttpProtocol::Http1),
+        }
+    }
+
+    /// True if the client wants a proof that this server answers for its name, and has its answer in the TLS handshake.
+    pub(super) fn wants_proof(&self) -> bool {
+        match &self.link {
+            Link::Connection(transport) => {
+                transport.session().is_some_and(TlsSession::is_for_proof)
+            }
+            Link::Stream(_) => false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rand::RngExt as _;
-use tollgate_http1::{BodyFraming, Headers, ParseError, RequestHead};
+use tollgate_http1::{BodyFraming, Headers, ParseError, RequestHead, reason_phrase};
 use tollgate_http2::{FieldLimits, Limits};
 use tollgate_tls::{HttpProtocol, is_plain_http};
 
@@ -114,6 +114,9 @@ impl Exchange {
             let received = transport.receive(&mut shared.scratch.input[end..start + INPUT_BYTES]);
             if client.is_handshaking {
                 self.count_handshake(shared);
+                if self.client.wants_proof() {
+                    return Next::Close;
+                }
             }
             let client = &mut self.client;
             match received {
@@ -478,6 +481,10 @@ impl Exchange {
             Some(Service::Spoe(_)) | None => {
                 return ParsedRequest::Invalid(LocalResponse::error(Reason::NoListener));
             }
+        }
+        let proof = config.acme.as_ref().and_then(|acme| acme.proofs.http(path));
+        if let (Some(proof), "GET") = (proof, head.method) {
+            return local(LocalResponse::new(200, reason_phrase(200), Vec::new(), proof));
         }
         let proxies = config.forwarded.trust.proxies(peer);
         let forwarder = proxies.map(|proxies| Forwarder::of(head.headers, peer, proxies));

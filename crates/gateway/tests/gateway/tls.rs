@@ -551,6 +551,94 @@ fn unusable_certificates_are_errors_with_their_line() {
 }
 
 #[test]
+fn certificates_by_acme_that_could_not_be_issued_are_refused() {
+    let error = |listeners: &str, acme: &str| {
+        let text = format!(
+            "listeners:\n{listeners}{acme}pools: [{{ name: a, backends: [{{ address: \"127.0.0.1:1\" }}] }}]\n"
+        );
+        let error = Config::parse(&text, &certificate_file("g.yaml")).unwrap_err().to_string();
+        error.split_once("g.yaml:").unwrap().1.to_owned()
+    };
+    let listener = |certificates: &str| {
+        format!("  - {{ address: 127.0.0.1:0, tls: {{ certificates: [{certificates}] }} }}\n")
+    };
+    let one = listener("{ acme: [a.test] }");
+    let acme = |keys: &str| format!("acme: {{ agree_to_terms: true, state: absent{keys} }}\n");
+    for (listeners, acme, expected) in [
+        (
+            &one,
+            String::new(),
+            "2:59: these names need the authority of a gateway: `acme: { agree_to_terms: true, state: FOLDER }` at the top level",
+        ),
+        (
+            &one,
+            "acme: { agree_to_terms: false, state: a }\n".to_owned(),
+            "3:25: certificates are issued only to those who agree to the authority's terms of service: write `true`, or remove `acme`",
+        ),
+        (
+            &one,
+            "acme: { agree_to_terms: true, state: '' }\n".to_owned(),
+            "3:38: `state` is empty; name a folder",
+        ),
+        (
+            &one,
+            acme(", directory: 'http://a.test/dir'"),
+            "3:57: `http://a.test/dir` is not a URL with https",
+        ),
+        (
+            &one,
+            acme(", contact: 'mailto:a@a.test'"),
+            "3:55: `mailto:a@a.test` is not an address such as admin@example.org",
+        ),
+        (
+            &one,
+            acme(", ca: site.key"),
+            "3:50: `site.key`: cannot read the certificates of authorities; expected a PEM file",
+        ),
+        (
+            &one,
+            acme(", external_account: { id: a, key: site.pem }"),
+            "3:78: `site.pem`: expected a key in base64url",
+        ),
+        (
+            &one,
+            acme(", challenge: http-01"),
+            "3:57: the authority asks over plain HTTP, on port 80, and no listener is without `tls`; add one",
+        ),
+        (
+            &one.replace("a.test] }]", "a.test] }], client_ca: ca.pem"),
+            acme(""),
+            "2:59: the authority has no certificate for `client_ca`, so that it cannot check these names; set `challenge: http-01` in `acme`",
+        ),
+        (
+            &listener("{ acme: [\"*.a.test\"] }"),
+            acme(""),
+            "2:60: a wildcard can only be proved in the DNS, which this gateway does not change; list the names, or order the certificate by another program",
+        ),
+        (&listener("{ acme: [192.0.2.1] }"), acme(""), "2:60: `192.0.2.1` is not a DNS name"),
+        (&listener("{ acme: [] }"), acme(""), "2:59: expected 1 to 100 names, not 0"),
+        (&listener("{ acme: [a.test, A.test] }"), acme(""), "2:68: `a.test` is there twice"),
+        (
+            &(listener("{ acme: [a.test, b.test] }") + &listener("{ acme: [c.test, b.test] }")),
+            acme(""),
+            "3:68: another certificate has the name `b.test`; list the same names in the same order, or each in one certificate",
+        ),
+        (
+            &listener("{ certificate: site.pem, acme: [a.test] }"),
+            acme(""),
+            "2:51: a certificate has either `certificate` and `key`, or `acme` with its names",
+        ),
+        (
+            &listener("{ certificate: site.pem }"),
+            String::new(),
+            "2:51: a certificate has either `certificate` and `key`, or `acme` with its names",
+        ),
+    ] {
+        assert_eq!(error(listeners, &acme), expected, "{listeners}{acme}");
+    }
+}
+
+#[test]
 fn all_unusable_certificates_are_reported_and_expired_ones_are_warnings() {
     let file = |name: &str, key: &str| format!("{{ certificate: {name}.pem, key: {key}.key }}");
     let text = |files: &[String]| {

@@ -6,14 +6,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use tollgate_net::Socket;
 
 use super::*;
-use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection, read_certificates};
+use crate::{
+    CertificateFiles, ClientOptions, ManagedCertificate, Rejection, SelfSigned, TlsClient,
+    TlsError, Trust, certificate_rejection, read_certificates, read_identity,
+};
 
 fn file(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -37,8 +41,13 @@ fn read_at(certificate: &str, key: &str, now: SystemTime) -> Result<Certificate,
 fn server(min_version: TlsVersion, tickets: bool) -> TlsServer {
     let site = read("site.pem", "site.key").unwrap();
     let shop = read("shop.pem", "shop.key").unwrap();
-    let options =
-        ServerOptions { min_version, tickets, protocols: &[b"http/1.1"], client_authorities: None };
+    let options = ServerOptions {
+        min_version,
+        tickets,
+        protocols: &[b"http/1.1"],
+        client_authorities: None,
+        proofs: None,
+    };
     TlsServer::new(vec![site, shop], &options).unwrap()
 }
 
@@ -118,7 +127,8 @@ fn exact_name_has_precedence_over_wildcard() {
     };
     let chosen =
         |certificates: &Certificates, name| certificates.select(name, &[]).names[0].clone();
-    let of = |all: &[&[&str]]| Certificates::new(all.iter().map(|names| named(names)).collect());
+    let of =
+        |all: &[&[&str]]| Certificates::new(all.iter().map(|names| named(names)).collect(), None);
     let certificates = of(&[&["default"], &["*.a.b"], &["x.a.b"], &["y.a.b", "*.b"]]).unwrap();
     for (name, expected) in [
         (None, "default"),
@@ -192,6 +202,7 @@ fn clients_need_certificates_of_their_authorities() {
                 tickets: true,
                 protocols: &[b"http/1.1"],
                 client_authorities: Some(&authorities),
+                proofs: None,
             };
             TlsServer::new(vec![site], &options).unwrap()
         };
@@ -322,4 +333,70 @@ fn handshake_that_awaits_the_end_reports_a_late_rejection() {
         }
         drop(server.join().unwrap());
     }
+}
+
+#[test]
+fn managed_certificate_is_refused_until_it_is_issued_and_changes_for_new_connections() {
+    let place = Arc::new(ManagedCertificate::new(vec!["site.test".to_owned()]));
+    let proofs = Arc::new(AlpnProofs::default());
+    let options = ServerOptions {
+        min_version: TlsVersion::Tls12,
+        tickets: true,
+        protocols: &[b"http/1.1"],
+        client_authorities: None,
+        proofs: Some(&proofs),
+    };
+    let server = TlsServer::new(vec![Certificate::managed(&place)], &options).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trusted.pem");
+    let client = |trusted: &SelfSigned, protocols: &[&[u8]]| {
+        trusted.write(&path).unwrap();
+        let options = ClientOptions {
+            trust: &Trust::File(path.clone()),
+            name: "site.test",
+            identity: None,
+            version: None,
+            resume: false,
+            protocols,
+        };
+        TlsClient::new(&options).unwrap()
+    };
+    let pem = |issued: &SelfSigned| (issued.key.clone() + &issued.certificate).into_bytes();
+    let [first, second, proof] = [(); 3].map(|()| SelfSigned::new(&["site.test"]).unwrap());
+    let http: &[&[u8]] = &[b"http/1.1"];
+    assert_eq!(place.facts(), None);
+    connect(&server, &client(&first, http)).unwrap_err();
+    for issued in [&first, &second] {
+        let facts = place.set(&pem(issued)).unwrap();
+        assert_eq!(place.facts().unwrap(), facts);
+        assert_eq!(facts.names, ["site.test"]);
+        connect(&server, &client(issued, http)).unwrap();
+    }
+    connect(&server, &client(&first, http)).unwrap_err();
+    // Another type of key would be for other clients.
+    let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let certificate = CertificateParams::new(["site.test".to_owned()]).unwrap().self_signed(&key);
+    let other = key.serialize_pem() + &certificate.unwrap().pem();
+    assert!(matches!(place.set(other.as_bytes()), Err(TlsError::KeyType)));
+    assert!(matches!(place.set(first.key.as_bytes()), Err(TlsError::Certificate(_))));
+    let mixed = first.key.clone() + &second.certificate;
+    assert!(matches!(place.set(mixed.as_bytes()), Err(TlsError::Mismatch(_))));
+    connect(&server, &client(&second, http)).unwrap();
+
+    // A proof is for those who ask for nothing else.
+    let asking: &[&[u8]] = &[AlpnProofs::PROTOCOL];
+    let both: &[&[u8]] = &[AlpnProofs::PROTOCOL, b"http/1.1"];
+    connect(&server, &client(&second, asking)).unwrap_err();
+    proofs.insert("Site.test", &pem(&proof)).unwrap();
+    let (session, _) = connect(&server, &client(&proof, asking)).unwrap();
+    assert!(session.is_for_proof());
+    let (session, _) = connect(&server, &client(&second, both)).unwrap();
+    assert!(!session.is_for_proof());
+    // Another server continues with the proofs, and a proof ends.
+    let next = AlpnProofs::default();
+    next.inherit(&proofs);
+    proofs.clear();
+    connect(&server, &client(&proof, asking)).unwrap_err();
+    proofs.inherit(&next);
+    connect(&server, &client(&proof, asking)).unwrap();
 }

@@ -1,5 +1,6 @@
 //! Validates a configuration file into a [`Config`]. No later code checks it again.
 
+mod acme;
 mod appsec;
 mod local_api;
 mod pools;
@@ -32,6 +33,7 @@ use super::settings::{AccessLog, AuditLog, Config, Limits, Listener};
 use super::template::{self, Part};
 use super::timeouts::Timeouts;
 use crate::resolve::{Addresses, Resolve, Resolver};
+use acme::Orders;
 use pools::pools;
 use requests::{forwarded, requests};
 use resources::Resources;
@@ -97,7 +99,9 @@ fn validate_values(
 ) -> Result<Config, InvalidValue> {
     let folder = resources.folder;
     let threads = threads(file.threads.as_ref())?;
-    let listeners = listeners(&file.listeners, resources)?;
+    let mut orders = file.acme.as_ref().map(|acme| Orders::read(acme, resources)).transpose()?;
+    let listeners = listeners(&file.listeners, orders.as_mut(), resources)?;
+    let acme = orders.map(|orders| orders.finish(&listeners)).transpose()?;
     let pools = pools(file.pools.as_ref(), resources, threads)?;
     let mut rules = RuleCache::default();
     let timeouts = file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?;
@@ -124,6 +128,7 @@ fn validate_values(
         error_pages: error_pages(file.error_pages.as_ref(), resources)?,
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
         audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,
+        acme,
         admin,
         threads,
         warnings: Vec::new(),
@@ -155,6 +160,7 @@ fn threads(file: Option<&Located<u16>>) -> Result<NonZeroUsize, InvalidValue> {
 
 fn listeners(
     files: &Located<Vec<ListenerFile>>,
+    mut orders: Option<&mut Orders<'_>>,
     resources: &mut Resources<'_>,
 ) -> Result<Vec<Listener>, InvalidValue> {
     if files.is_empty() {
@@ -171,11 +177,15 @@ fn listeners(
             return Err(InvalidValue::at(defer, message));
         }
         let http2 = file.http2.unwrap_or(file.tls.is_some());
+        let tls = match &file.tls {
+            Some(tls) => listener_tls(tls, http2, orders.as_deref_mut(), resources)?,
+            None => None,
+        };
         listeners.push(Listener {
             address,
             backlog: number(&file.backlog, 1, Some(u16::MAX.into()), Listener::DEFAULT_BACKLOG)?,
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
-            tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources)),
+            tls,
             http2,
             proxy_protocol: file.proxy_protocol.as_deref().map(networks).transpose()?,
             service: Service::Routes,

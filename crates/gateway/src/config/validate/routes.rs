@@ -70,9 +70,17 @@ pub(super) fn routes(
             )),
         };
     };
+    let mut tls = file.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let has_identities = tls.any(|tls| tls.client_ca.is_some());
     let mut routes: Vec<Route> = Vec::with_capacity(files.len());
     for file in files.iter() {
         let mut route = route(file, pools, folder)?;
+        let edits = [&route.request_headers, &route.response_headers];
+        let uses = |variable| edits.iter().any(|edits| edits.uses_variable(variable));
+        if !has_identities && Variable::OF_CERTIFICATE.into_iter().any(uses) {
+            let message = "the variables of a client's certificate have no value, since no listener asks for one: set `client_ca` in its `tls`, or remove them";
+            return Err(InvalidValue::at(file, message));
+        }
         route.timeouts = of_action(&route.action, file.timeouts.as_ref())?;
         let is_same = |other: &Route| place(other) == place(&route) && other.when == route.when;
         if let Some(first) = routes.iter().position(is_same) {

@@ -70,7 +70,10 @@ fn validate_values(
             None => kind.service(route, has_local_api, folder)?,
         };
         let http2 = matches!(service, Service::Verdicts(_));
-        let tls = listener.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources));
+        let tls = match &listener.tls {
+            Some(tls) => listener_tls(tls, http2, None, resources)?,
+            None => None,
+        };
         listeners.push(Listener { tls, http2, service, ..Listener::new(address) });
         resources.warnings.extend(kind.gap());
         let wafs: Vec<_> = match &listener.applications {
@@ -87,6 +90,7 @@ fn validate_values(
     let defaults =
         Limits { header_bytes: MAX_HEAD_BYTES, headers: MAX_HEADERS, ..Limits::default() };
     Ok(Config {
+        acme: None,
         admin: file.admin.as_ref().map(|text| admin(text, &listeners)).transpose()?,
         listeners,
         routes,

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tollgate_config::gateway::{CertificateFile, PoolTlsFile, TlsFile, TlsVersionFile};
+use tollgate_config::gateway::{PoolTlsFile, TlsFile, TlsVersionFile};
 use tollgate_config::{InvalidValue, Located};
 use tollgate_tls::{
     Certificate, CertificateFiles, ClientError, ClientOptions, HttpProtocol, ServerError,
     ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
 };
 
+use super::acme::Orders;
 use super::resources::Resources;
 use crate::config::pool::{Protocol, Target};
 use tollgate_net::Address;
@@ -21,20 +22,40 @@ const HTTP2: &[u8] = HttpProtocol::Http2.alpn();
 pub(super) fn listener_tls(
     file: &TlsFile,
     http2: bool,
+    mut orders: Option<&mut Orders<'_>>,
     resources: &mut Resources<'_>,
-) -> Option<TlsServer> {
+) -> Result<Option<TlsServer>, InvalidValue> {
     let now = SystemTime::now();
+    let mut proofs = None;
     let mut certificates = Vec::with_capacity(file.certificates.len());
-    for files in file.certificates.iter() {
-        let certificate = read_certificate(files, resources.folder, now);
+    for entry in file.certificates.iter() {
+        let (path, key) = match (&entry.certificate, &entry.key, &entry.acme) {
+            (Some(certificate), Some(key), None) => (certificate, key),
+            (None, None, Some(names)) => {
+                let Some(orders) = orders.as_deref_mut() else {
+                    let message = "these names need the authority of a gateway: `acme: { agree_to_terms: true, state: FOLDER }` at the top level";
+                    return Err(InvalidValue::at(names, message));
+                };
+                proofs = orders.proofs(names, file.client_ca.is_some())?;
+                let place = orders.place(names, resources)?;
+                certificates.push(Certificate::managed(&place));
+                continue;
+            }
+            _ => {
+                let message =
+                    "a certificate has either `certificate` and `key`, or `acme` with its names";
+                return Err(InvalidValue::at(entry, message));
+            }
+        };
+        let certificate = read_certificate(path, key, resources.folder, now);
         let Some(certificate) = resources.collect(certificate) else { continue };
         for warning in certificate.warnings() {
-            resources.warnings.push(InvalidValue::at(&files.certificate, warning.to_string()));
+            resources.warnings.push(InvalidValue::at(path, warning.to_string()));
         }
         certificates.push(certificate);
     }
     if certificates.len() < file.certificates.len() {
-        return None;
+        return Ok(None);
     }
     let client_ca = file.client_ca.as_ref().map(|name| resources.folder.join(&**name));
     let options = ServerOptions {
@@ -45,21 +66,22 @@ pub(super) fn listener_tls(
         tickets: file.tickets.unwrap_or(true),
         protocols: if http2 { &[HTTP2, HTTP1] } else { &[HTTP1] },
         client_authorities: client_ca.as_deref(),
+        proofs: proofs.as_ref(),
     };
     let server = TlsServer::new(certificates, &options);
     let server = server.map_err(|error| invalid_server(file, error));
-    resources.collect(server)
+    Ok(resources.collect(server))
 }
 
 fn read_certificate(
-    file: &CertificateFile,
+    certificate: &Located<String>,
+    key: &Located<String>,
     folder: &Path,
     now: SystemTime,
 ) -> Result<Certificate, InvalidValue> {
-    let (certificate, key) = (folder.join(&*file.certificate), folder.join(&*file.key));
-    let files = CertificateFiles { certificate: &certificate, key: &key };
-    Certificate::read(&files, now)
-        .map_err(|error| invalid_file(error, &file.certificate, &file.key))
+    let paths = (folder.join(&**certificate), folder.join(&**key));
+    let files = CertificateFiles { certificate: &paths.0, key: &paths.1 };
+    Certificate::read(&files, now).map_err(|error| invalid_file(error, certificate, key))
 }
 
 /// Names the file that an error is about.
@@ -70,18 +92,23 @@ fn invalid_file(
 ) -> InvalidValue {
     let at = match &error {
         TlsError::Certificate(_) | TlsError::Syntax(_) => certificate,
-        TlsError::Key(_) | TlsError::Mismatch(_) | TlsError::Pair(_) => key,
+        TlsError::Key(_) | TlsError::Mismatch(_) | TlsError::Pair(_) | TlsError::KeyType => key,
     };
     let invalid = InvalidValue::at(at, format!("`{}`: {error}", **at));
     match error {
         TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
         TlsError::Mismatch(source) | TlsError::Pair(source) => invalid.with_source(source),
         TlsError::Syntax(source) => invalid.with_source(source),
+        TlsError::KeyType => invalid,
     }
 }
 
 fn invalid_server(file: &TlsFile, error: ServerError) -> InvalidValue {
     let files = &file.certificates;
+    let at = |index: usize, message: String| match &files[index].certificate {
+        Some(path) => InvalidValue::at(path, message),
+        None => InvalidValue::at(&files[index], message),
+    };
     let of_authorities = || match &file.client_ca {
         Some(name) => InvalidValue::at(name, format!("`{}`: {error}", **name)),
         None => InvalidValue::at(files, error.to_string()),
@@ -95,15 +122,13 @@ fn invalid_server(file: &TlsFile, error: ServerError) -> InvalidValue {
             InvalidValue::at(files, "`certificates` is empty; add a certificate and its key")
         }
         ServerError::DuplicateName { name, first, second } => {
-            let line = files[*first].certificate.line();
+            let line = files[*first].line();
             let message = format!(
                 "the certificate has the name `{name}`, as that in line {line}, and a key of the same type; remove one of them"
             );
-            InvalidValue::at(&files[*second].certificate, message)
+            at(*second, message)
         }
-        ServerError::NoName(index) => {
-            InvalidValue::at(&files[*index].certificate, error.to_string())
-        }
+        ServerError::NoName(index) => at(*index, error.to_string()),
         ServerError::Options(source) => {
             InvalidValue::at(files, error.to_string()).with_source(source.clone())
         }

@@ -1,0 +1,53 @@
+//! Proofs to authorities that a server answers for its names.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::server::ClientHello;
+use rustls::sign::CertifiedKey;
+
+use crate::{TlsError, parse_identity};
+
+/// Certificates that prove to an authority of ACME that this server answers for their names, by the method TLS-ALPN-01
+/// (RFC 8737).
+#[derive(Debug, Default)]
+pub struct AlpnProofs(RwLock<HashMap<String, Arc<CertifiedKey>>>);
+
+impl AlpnProofs {
+    /// The protocol of connections that ask for a proof.
+    pub const PROTOCOL: &[u8] = b"acme-tls/1";
+
+    /// Adds the proof of a DNS name. `pem` has a private key and the certificate.
+    pub fn insert(&self, name: &str, pem: &[u8]) -> Result<(), TlsError> {
+        let (chain, key) = parse_identity(pem)?;
+        let key = any_supported_type(&key).map_err(TlsError::Pair)?;
+        // rustls cannot compare it with the certificate, whose critical extension it does not know.
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        self.write().insert(name.to_ascii_lowercase(), key);
+        Ok(())
+    }
+
+    /// Adds the proofs of another server.
+    pub fn inherit(&self, other: &Self) {
+        let others = other.write().clone();
+        self.write().extend(others);
+    }
+
+    pub fn clear(&self) {
+        self.write().clear();
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, Arc<CertifiedKey>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The proof that a client asks for. The inner `None` refuses the client.
+    pub(super) fn of_client(&self, hello: &ClientHello<'_>) -> Option<Option<Arc<CertifiedKey>>> {
+        // Only connections for a proof offer this protocol, and no other (RFC 8737, section 3).
+        let mut offered = hello.alpn()?;
+        let is_proof = offered.next() == Some(Self::PROTOCOL) && offered.next().is_none();
+        let proofs = || self.0.read().unwrap_or_else(PoisonError::into_inner);
+        is_proof.then(|| proofs().get(hello.server_name()?).map(Arc::clone))
+    }
+}
