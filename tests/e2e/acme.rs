@@ -4,7 +4,7 @@ use crate::gateway::GatewayProcess;
 use crate::go_ftw::go;
 use crate::support::{Started, Workspace, show, wait_until};
 use nix::sys::signal::Signal;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tollgate_tls::SelfSigned;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the pause after a failed order.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// Key and identifier of an account, as authorities give them.
 const EXTERNAL: [&str; 2] =
     ["kid-1", "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"];
@@ -45,7 +46,7 @@ impl Authority {
             .env("PEBBLE_WFE_NONCEREJECT", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(File::create(workspace.path("authority.log")).expect("a file"))
             .spawn()
             .map(Started::new)
             .expect("it starts");
@@ -94,13 +95,21 @@ fn configuration(listeners: &str, acme: &str) -> String {
     )
 }
 
+/// The page of the admin server, whose address is the next line.
+fn metrics(gateway: &GatewayProcess) -> String {
+    let admin = gateway.printed.recv_timeout(PATIENCE).expect("a line");
+    let admin = admin.strip_prefix("admin on ").expect("an address");
+    let page = Command::new("curl").args(["-sS", &format!("{admin}/metrics")]).output();
+    String::from_utf8(page.expect("curl").stdout).expect("UTF-8")
+}
+
 fn port(address: &str) -> &str {
     address.rsplit(':').next().expect("a port")
 }
 
 fn wait_for_message(gateway: &GatewayProcess, part: &str) -> String {
     loop {
-        let message = gateway.message();
+        let message = gateway.message_within(PATIENCE);
         if message.contains(part) {
             return message;
         }
@@ -108,7 +117,7 @@ fn wait_for_message(gateway: &GatewayProcess, part: &str) -> String {
 }
 
 #[test]
-fn certificate_is_issued_in_handshakes_kept_over_a_restart_and_renewed() {
+fn certificate_is_issued_in_handshakes_and_kept_over_a_restart() {
     let workspace = Workspace::concurrent();
     workspace.write("gateway.yaml", &configuration("[{ address: '127.0.0.1:0' }]", ""));
     let gateway = GatewayProcess::start(&workspace);
@@ -124,6 +133,12 @@ fn certificate_is_issued_in_handshakes_kept_over_a_restart_and_renewed() {
     wait_for_message(&gateway, "the certificate of one.test, two.test was issued, until 20");
     let seen = certificate(&workspace, &gateway.address, "two.test").expect("a certificate");
     assert!(seen.contains("DNS:one.test, DNS:two.test") && seen.contains("Pebble"), "{seen}");
+    // Handshakes for a proof are complete before their connections end.
+    let failed = "tollgate_gateway_tls_handshakes_total{";
+    let page = metrics(&gateway);
+    let mut failed =
+        page.lines().filter(|line| line.starts_with(failed) && line.contains("result=\"failed\""));
+    assert!(failed.next().is_some_and(|line| line.ends_with(" 0")), "{page}");
     // No proof is shown any more, neither for a name of the certificate nor for another one.
     for name in ["one.test", "other.test"] {
         let refused = s_client(&gateway.address, name, &["-alpn", "acme-tls/1"]);
@@ -133,6 +148,14 @@ fn certificate_is_issued_in_handshakes_kept_over_a_restart_and_renewed() {
     gateway.signal(Signal::SIGHUP);
     wait_for_message(&gateway, "reloaded");
     assert_eq!(certificate(&workspace, &gateway.address, "one.test").as_ref(), Some(&seen));
+    // With other names, the site goes on until the authority, which is not there, issues another certificate.
+    drop(authority);
+    let more = configuration(&listeners.replace("One.test", "new.test, One.test"), &acme);
+    workspace.write("gateway.yaml", &more);
+    gateway.signal(Signal::SIGHUP);
+    wait_for_message(&gateway, "no certificate of new.test, one.test, two.test was issued");
+    assert_eq!(certificate(&workspace, &gateway.address, "one.test").as_ref(), Some(&seen));
+    workspace.write("gateway.yaml", &configuration(&listeners, &acme));
     gateway.signal(Signal::SIGTERM);
     assert_eq!(gateway.wait(), Some(0));
 
@@ -147,9 +170,10 @@ fn certificate_is_issued_in_handshakes_kept_over_a_restart_and_renewed() {
     let expected = ["account.json", "one.test.pem"].map(|name| (name.into(), 0o100_600));
     assert_eq!(files, expected);
 
-    // Another gateway starts with the certificate.
+    // Another gateway starts with the certificate, without the authority.
     let gateway = GatewayProcess::start(&workspace);
     assert_eq!(certificate(&workspace, &gateway.address, "one.test"), Some(seen));
+    assert!(metrics(&gateway).contains("certificate_orders_total{result=\"failed\"} 0\n"));
 }
 
 #[test]
@@ -157,7 +181,7 @@ fn certificate_is_renewed_while_the_gateway_runs() {
     let workspace = Workspace::concurrent();
     workspace.write("gateway.yaml", &configuration("[{ address: '127.0.0.1:0' }]", ""));
     let gateway = GatewayProcess::start(&workspace);
-    // Renewed after four seconds.
+    // Renewed after two to four seconds.
     let authority = Authority::start(&workspace, "1", port(&gateway.address), "6", &[]);
     let tls = "tls: { certificates: [{ acme: [one.test] }] }";
     let listeners = format!("[{{ address: '127.0.0.1:0', {tls} }}]");
@@ -226,10 +250,7 @@ fn failed_check_is_reported_with_the_words_of_the_authority() {
     assert!(message.contains("authorization"), "{message}");
     // Clients are refused rather than given a certificate that they cannot trust.
     assert_eq!(certificate(&workspace, &https, "one.test"), None);
-    let admin = gateway.printed.recv_timeout(PATIENCE).expect("a line");
-    let admin = admin.strip_prefix("admin on ").expect("an address");
-    let page = Command::new("curl").args(["-sS", &format!("{admin}/metrics")]).output();
-    let page = String::from_utf8(page.expect("curl").stdout).expect("UTF-8");
+    let page = metrics(&gateway);
     for sample in [
         "certificate_orders_total{result=\"failed\"} 1\n",
         "certificate_expiry_timestamp_seconds{names=\"one.test\"} 0\n",

@@ -69,7 +69,11 @@ impl GatewayProcess {
 
     /// Waits for a message.
     pub(crate) fn message(&self) -> String {
-        self.messages.recv_timeout(PATIENCE).expect("a line")
+        self.message_within(PATIENCE)
+    }
+
+    pub(crate) fn message_within(&self, limit: Duration) -> String {
+        self.messages.recv_timeout(limit).expect("a line")
     }
 
     /// Waits for the end. Returns the exit code.

@@ -1,55 +1,76 @@
-//! An authority: the account there, and orders for certificates.
+//! An authority: the account there, and orders of certificates.
 
 use std::fmt::Write as _;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use instant_acme::{
     Account, AuthorizationStatus, BodyWrapper, BytesResponse, ChallengeType, ExternalAccountKey,
-    HttpClient, Identifier, KeyAuthorization, NewAccount, NewOrder, Order, OrderStatus,
+    HttpClient, Identifier, KeyAuthorization, NewAccount, NewOrder, Order, OrderStatus, Problem,
     RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::crypto::ring;
-use tollgate_tls::{ClientError, TlsError, authorities};
+use tokio::task::JoinError;
+use tollgate_tls::TlsError;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::proofs::ProofError;
-use crate::store::{StateError, Store};
+use crate::store::{StateError, Store, StoredAccount};
 use crate::{Challenge, Settings};
 
-/// Of a request to the authority, from the resolution of its name to the last byte.
+/// Time limit of a request to the authority, from the resolution of its name to the last byte.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Responses are certificate chains at most.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
-/// How long the authority may take to check the proofs, and to issue the certificate.
+/// Time limit of the check of the proofs, and of the issue of the certificate.
 const PATIENCE: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(300));
+/// Longest pause that the authority can ask for.
+const RETRY_AFTER_SECONDS_MAX: u64 = 600;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
-    #[error("cannot use TLS with the authority")]
-    Tls(#[from] ClientError),
     #[error(transparent)]
     State(#[from] StateError),
-    #[error("{}", match .0 { instant_acme::Error::Api(_) => "the authority refuses", _ => "cannot talk to the authority" })]
+    #[error("{}", advice(.0))]
     Protocol(#[from] instant_acme::Error),
+    #[error("the authority does not know the account any more; remove `{}`, so that a new one is made", .0.display())]
+    UnknownAccount(PathBuf),
     #[error("the authority does not offer the challenge `{0}` for {1}; choose another `challenge`")]
     NoChallenge(&'static str, String),
     #[error(transparent)]
     Proof(#[from] ProofError),
-    /// What it says about each name.
+    /// With the reason that the authority gives for each name.
     #[error("the authority could not check the names: {0}")]
     Refused(String),
     #[error("cannot make the request for the certificate")]
     Request(#[from] rcgen::Error),
-    #[error("cannot use the certificate that the authority has issued")]
+    #[error("cannot use the issued certificate")]
     Certificate(#[from] TlsError),
+    #[error(
+        "the issued certificate, for {names}, lacks a name or is due for renewal already; check the clock"
+    )]
+    Unsuitable { names: String },
+    #[error("the order has panicked; report this bug")]
+    Bug(#[source] JoinError),
+}
+
+fn advice(error: &instant_acme::Error) -> &'static str {
+    match error {
+        instant_acme::Error::Api(_) => "the authority refuses",
+        instant_acme::Error::Timeout(_) => {
+            "the authority has not checked the names or issued the certificate in time"
+        }
+        _ => "cannot talk to the authority",
+    }
 }
 
 impl Challenge {
@@ -70,14 +91,21 @@ impl Challenge {
 }
 
 /// Opens the account at the authority, and makes and keeps one if there is none yet.
-pub(crate) async fn account(settings: &Settings, store: &Store) -> Result<Account, OrderError> {
-    let client = HttpsClient::new(settings)?;
-    let builder = Account::builder_with_http(Box::new(client));
-    if let Some(credentials) = store.account()? {
-        return Ok(builder.from_credentials(credentials).await?);
-    }
+pub(crate) async fn open_account(
+    settings: &Settings,
+    store: &Store,
+) -> Result<Account, OrderError> {
+    let builder = Account::builder_with_http(Box::new(HttpsClient::new(settings)));
     let contact = settings.contact.as_ref().map(|address| format!("mailto:{address}"));
     let contact = contact.as_deref();
+    if let Some(stored) = store.account()? {
+        let account = builder.from_credentials(stored.parse()?).await?;
+        if stored.contact != settings.contact {
+            account.update_contacts(contact.as_slice()).await?;
+            store.keep_account(&StoredAccount { contact: settings.contact.clone(), ..stored })?;
+        }
+        return Ok(account);
+    }
     let account = NewAccount {
         contact: contact.as_slice(),
         terms_of_service_agreed: true,
@@ -88,7 +116,7 @@ pub(crate) async fn account(settings: &Settings, store: &Store) -> Result<Accoun
         external.map(|account| ExternalAccountKey::new(account.id.clone(), &account.key));
     let directory = settings.directory.clone();
     let (account, credentials) = builder.create(&account, directory, external.as_ref()).await?;
-    store.keep_account(&credentials)?;
+    store.keep_account(&StoredAccount::new(settings.contact.clone(), &credentials)?)?;
     Ok(account)
 }
 
@@ -96,12 +124,22 @@ pub(crate) async fn account(settings: &Settings, store: &Store) -> Result<Accoun
 /// key, the certificate and its chain.
 pub(crate) async fn order(
     account: &Account,
-    challenge: Challenge,
+    settings: &Settings,
+    store: &Store,
     names: &[String],
     show: impl Fn(&str, &str, &KeyAuthorization) -> Result<(), ProofError>,
 ) -> Result<String, OrderError> {
+    let challenge = settings.challenge;
     let identifiers: Vec<_> = names.iter().cloned().map(Identifier::Dns).collect();
-    let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
+    let order = account.new_order(&NewOrder::new(&identifiers)).await;
+    let mut order = order.map_err(|error| match &error {
+        instant_acme::Error::Api(Problem { r#type: Some(kind), .. })
+            if kind.ends_with(":accountDoesNotExist") =>
+        {
+            OrderError::UnknownAccount(store.account_path())
+        }
+        _ => error.into(),
+    })?;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -153,9 +191,8 @@ async fn refusal(order: &mut Order) -> OrderError {
 struct HttpsClient(Agent);
 
 impl HttpsClient {
-    fn new(settings: &Settings) -> Result<Self, ClientError> {
-        let authorities = authorities(settings.authorities.as_deref())?;
-        let roots = authorities.iter().map(|der| Certificate::from_der(der).to_owned());
+    fn new(settings: &Settings) -> Self {
+        let roots = settings.authorities.iter().map(|der| Certificate::from_der(der).to_owned());
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
             .root_certs(RootCerts::from(roots))
@@ -163,10 +200,14 @@ impl HttpsClient {
         let config = Agent::config_builder()
             .tls_config(tls)
             .timeout_global(Some(REQUEST_TIMEOUT))
-            // Their bodies say what is wrong.
+            .https_only(true)
+            .max_redirects(0)
+            // Weeks pass between two orders.
+            .max_idle_connections(0)
+            // Bodies of errors have their reasons.
             .http_status_as_error(false)
             .build();
-        Ok(Self(config.into()))
+        Self(config.into())
     }
 }
 
@@ -179,6 +220,7 @@ impl HttpClient for HttpsClient {
         Box::pin(async move {
             let other = |error| instant_acme::Error::Other(error);
             let (parts, body) = request.into_parts();
+            let url = parts.uri.clone();
             let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
             let response = if body.is_empty() {
                 agent.run(Request::from_parts(parts, ()))
@@ -186,10 +228,26 @@ impl HttpClient for HttpsClient {
                 agent.run(Request::from_parts(parts, &body[..]))
             };
             let response = response.map_err(|error| other(error.into()))?;
-            let (parts, mut body) = Response::into_parts(response);
+            let (mut parts, mut body) = Response::into_parts(response);
+            let is_problem = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| {
+                kind.as_bytes().to_ascii_lowercase().starts_with(b"application/problem+json")
+            });
+            if !parts.status.is_success() && !is_problem {
+                return Err(other(format!("status {} from {url}", parts.status.as_u16()).into()));
+            }
+            cap_retry_after(&mut parts.headers);
             let body = body.with_config().limit(RESPONSE_BYTES_MAX).read_to_vec();
             let body = Bytes::from(body.map_err(|error| other(error.into()))?);
             Ok(BytesResponse { parts, body: Box::new(body) })
         })
+    }
+}
+
+/// Limits a pause in seconds. A date too far in the future is a timeout in any case.
+fn cap_retry_after(headers: &mut HeaderMap) {
+    let Some(value) = headers.get(RETRY_AFTER) else { return };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if seconds.is_some_and(|seconds| seconds > RETRY_AFTER_SECONDS_MAX) {
+        headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS_MAX.into());
     }
 }

@@ -7,10 +7,11 @@ mod renewal;
 mod store;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use authority::OrderError;
-pub use proofs::{HTTP_PROOF_PATH, Proofs};
-pub use renewal::{Event, Renewal, StartError};
+pub use proofs::Proofs;
+pub use renewal::{Event, Renewal};
 pub use store::{StateError, Store};
 
 /// An authority and how to deal with it. Only one process at a time uses `state`.
@@ -18,10 +19,9 @@ pub use store::{StateError, Store};
 pub struct Settings {
     /// URL of the directory.
     pub directory: String,
-    /// PEM file with the authorities that may have issued the certificate of the directory's server. `None`: those that the
-    /// system trusts.
-    pub authorities: Option<PathBuf>,
-    /// Address for mail of the authority.
+    /// Authorities that may have issued the certificate of the directory's server, in DER.
+    pub authorities: Arc<[Vec<u8>]>,
+    /// Mail address that the authority gets.
     pub contact: Option<String>,
     pub external_account: Option<ExternalAccount>,
     pub challenge: Challenge,

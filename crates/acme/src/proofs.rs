@@ -1,4 +1,4 @@
-//! What the server shows while an authority checks that it answers for a name.
+//! Proofs for an authority that this server answers for a name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
@@ -10,7 +10,7 @@ use tollgate_tls::{AlpnProofs, TlsError};
 use crate::Challenge;
 
 /// Start of the paths of requests for a proof over HTTP; the token follows.
-pub const HTTP_PROOF_PATH: &str = "/.well-known/acme-challenge/";
+const HTTP_PROOF_PATH: &str = "/.well-known/acme-challenge/";
 
 /// The proofs of the order that is being checked.
 #[derive(Debug, Default)]

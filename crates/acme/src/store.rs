@@ -1,10 +1,14 @@
 //! The folder with the account at an authority and the certificates that it has issued.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use instant_acme::AccountCredentials;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::NamedTempFile;
 use tollgate_tls::{ManagedCertificate, TlsError};
 
@@ -28,31 +32,71 @@ pub enum StateError {
     Certificate { path: PathBuf, source: TlsError },
     #[error("cannot use the account in `{path}`; remove the file, so that a new one is made")]
     Account { path: PathBuf, source: serde_json::Error },
+    #[error("cannot read or write the account; report this bug")]
+    Credentials(#[source] serde_json::Error),
 }
+
+/// An account with what it was made for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredAccount {
+    pub(crate) contact: Option<String>,
+    /// As instant-acme writes it, with the key.
+    pub(crate) credentials: Value,
+}
+
+impl StoredAccount {
+    pub(crate) fn new(
+        contact: Option<String>,
+        credentials: &AccountCredentials,
+    ) -> Result<Self, StateError> {
+        let credentials = serde_json::to_value(credentials).map_err(StateError::Credentials)?;
+        Ok(Self { contact, credentials })
+    }
+
+    pub(crate) fn parse(&self) -> Result<AccountCredentials, StateError> {
+        AccountCredentials::deserialize(&self.credentials).map_err(StateError::Credentials)
+    }
+}
+
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
 
 impl Store {
     /// Each authority has a folder of its own, so that a change of the authority uses no certificate of the other one.
     pub fn new(settings: &Settings) -> Self {
-        let url =
-            settings.directory.split_once("://").map_or(&*settings.directory, |(_, rest)| rest);
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
-        let name: String = url.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-        Self { folder: settings.state.join(name.trim_matches(['.', '-'])) }
+        let url = &*settings.directory;
+        let url = url.strip_prefix("https://").unwrap_or(url);
+        Self { folder: settings.state.join(utf8_percent_encode(url, PLAIN).to_string()) }
     }
 
     /// Makes the folder and checks that files can be written to it.
     pub fn prepare(&self) -> Result<(), StateError> {
-        let prepared = fs::create_dir_all(&self.folder)
+        let prepared = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
             .and_then(|()| NamedTempFile::new_in(&self.folder).map(drop));
         prepared.map_err(|source| StateError::Write { path: self.folder.clone(), source })
     }
 
-    /// Puts the stored certificate, if there is one, in its place.
+    /// Puts the stored certificate in its place, or, without one, another with a name in common.
     pub fn load(&self, certificate: &ManagedCertificate) -> Result<(), StateError> {
-        let path = self.certificate_path(certificate.names());
-        let Some(pem) = read(&path)? else { return Ok(()) };
-        let set = certificate.set(&pem);
-        set.map(drop).map_err(|source| StateError::Certificate { path, source })
+        let names = certificate.names();
+        let path = self.certificate_path(names);
+        if let Some(pem) = read(&path)? {
+            let set = certificate.set(&pem);
+            return set.map(drop).map_err(|source| StateError::Certificate { path, source });
+        }
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let others = files.map(|file| file.path());
+        for other in others.filter(|path| path.extension().is_some_and(|kind| kind == "pem")) {
+            let found = ManagedCertificate::new(names.to_vec());
+            let facts = read(&other)?.and_then(|pem| found.set(&pem).ok());
+            if facts.is_some_and(|facts| names.iter().any(|name| facts.names.contains(name))) {
+                certificate.inherit(&found);
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// `pem`: the private key, the certificate and its chain.
@@ -60,18 +104,16 @@ impl Store {
         self.write(&self.certificate_path(names), pem.as_bytes())
     }
 
-    pub(crate) fn account(&self) -> Result<Option<AccountCredentials>, StateError> {
+    pub(crate) fn account(&self) -> Result<Option<StoredAccount>, StateError> {
         let path = self.account_path();
         let Some(json) = read(&path)? else { return Ok(None) };
         let account = serde_json::from_slice(&json);
         account.map(Some).map_err(|source| StateError::Account { path, source })
     }
 
-    pub(crate) fn keep_account(&self, account: &AccountCredentials) -> Result<(), StateError> {
-        let path = self.account_path();
-        let json = serde_json::to_vec(account)
-            .map_err(|source| StateError::Account { path: path.clone(), source })?;
-        self.write(&path, &json)
+    pub(crate) fn keep_account(&self, account: &StoredAccount) -> Result<(), StateError> {
+        let json = serde_json::to_vec(account).map_err(StateError::Credentials)?;
+        self.write(&self.account_path(), &json)
     }
 
     /// No two certificates of a configuration have a name in common.
@@ -80,7 +122,7 @@ impl Store {
         self.folder.join(format!("{name}.pem"))
     }
 
-    fn account_path(&self) -> PathBuf {
+    pub(crate) fn account_path(&self) -> PathBuf {
         self.folder.join("account.json")
     }
 
@@ -92,7 +134,7 @@ impl Store {
             file.write_all(bytes)?;
             file.as_file().sync_all()?;
             file.persist(path)?;
-            fs::File::open(&self.folder)?.sync_all()
+            File::open(&self.folder)?.sync_all()
         };
         write().map_err(|source| StateError::Write { path: path.to_owned(), source })
     }

@@ -97,7 +97,10 @@ pub struct TlsFile {
 /// A certificate and its key in files, or one that an authority issues.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(title = "certificate")]
+#[schemars(
+    title = "certificate",
+    extend("oneOf" = [{ "required": ["certificate", "key"] }, { "required": ["acme"] }])
+)]
 pub struct CertificateFile {
     /// PEM file with the certificate, followed by its chain.
     pub certificate: Option<Located<String>>,

@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_accesslog::{LogFile, stderr_log};
-use tollgate_acme::{Event, Renewal, Settings, StartError};
+use tollgate_acme::{Event, Renewal, StateError, Store};
 use tollgate_admin::AdminServer;
 use tollgate_config::chain;
 
@@ -36,7 +36,7 @@ pub enum Error {
     #[error("cannot start the health checks; raise the limits on open files and processes")]
     HealthChecks(#[source] io::Error),
     #[error(transparent)]
-    Certificates(#[from] StartError),
+    Certificates(#[from] StateError),
     #[error("cannot open the {name} `{target}`; {}", advice(.target))]
     Log { name: &'static str, target: LogTarget, source: io::Error },
     #[error("cannot start a gateway thread; raise the limits on open files and processes")]
@@ -291,7 +291,7 @@ struct Background {
     state: Arc<AdminState>,
     health_checks: Option<HealthChecks>,
     /// `None`: all certificates are in files.
-    renewal: Option<(Settings, Renewal)>,
+    renewal: Option<(tollgate_acme::Settings, Renewal)>,
     admin: Option<AdminServer>,
     /// Address of the admin server as configured.
     configured_admin: Option<SocketAddr>,
@@ -320,9 +320,11 @@ impl Background {
                     .map_err(|source| Error::Admin { address, source })
             })
             .transpose()?;
-        let old_settings = self.renewal.as_ref().map(|(settings, _)| settings);
-        let new_renewal = config.acme.as_ref().filter(|acme| Some(&acme.settings) != old_settings);
-        let new_renewal = new_renewal.map(|acme| self.start_renewal(acme)).transpose()?;
+        let settings = config.acme.as_ref().map(|acme| &acme.settings);
+        let is_same_authority = settings == self.renewal.as_ref().map(|(settings, _)| settings);
+        if let Some(settings) = settings.filter(|_| !is_same_authority) {
+            Store::new(settings).prepare()?;
+        }
         let needs_checks = config.pools.iter().any(|pool| pool.health.is_some());
         match &self.health_checks {
             Some(checks) if needs_checks && checks.is_running() => {
@@ -333,12 +335,7 @@ impl Background {
                     HealthChecks::start(&config.pools, health).map_err(Error::HealthChecks)?;
             }
         }
-        match (&config.acme, &self.renewal) {
-            (Some(acme), Some((_, renewal))) if new_renewal.is_none() => {
-                renewal.replace(acme.certificates.clone(), Arc::clone(&acme.proofs));
-            }
-            _ => self.renewal = new_renewal,
-        }
+        self.reload_renewal(config.acme.as_ref())?;
         if moves_admin {
             self.admin = new_admin;
             self.configured_admin = config.admin;
@@ -347,30 +344,59 @@ impl Background {
         Ok(())
     }
 
-    fn start_renewal(&self, acme: &Acme) -> Result<(Settings, Renewal), Error> {
-        let Acme { settings, certificates, proofs } = acme.clone();
+    /// Its folder must be prepared.
+    fn reload_renewal(&mut self, acme: Option<&Acme>) -> Result<(), Error> {
+        let Some(Acme { settings, certificates, proofs }) = acme.cloned() else {
+            self.renewal = None;
+            return Ok(());
+        };
+        let previous = self.renewal.as_ref();
+        if let Some((_, renewal)) = previous.filter(|(old, _)| *old == settings) {
+            renewal.replace(certificates, proofs);
+            return Ok(());
+        }
+        let previous = previous.map(|(_, renewal)| renewal);
         let state = Arc::clone(&self.state);
         let report = move |event: &Event<'_>| report(event, &state);
-        let renewal = Renewal::start(settings.clone(), certificates, proofs, report)?;
-        Ok((settings, renewal))
+        let renewal = Renewal::start(settings.clone(), certificates, proofs, previous, report)
+            .map_err(Error::Start)?;
+        self.renewal = Some((settings, renewal));
+        Ok(())
     }
 }
 
 fn report(event: &Event<'_>, state: &AdminState) {
+    let pause = |after: &Duration| humantime::format_duration(*after).to_string();
     match event {
         Event::Issued { names, facts } => {
+            state.count_order(true);
             let end = humantime::format_rfc3339_seconds(facts.not_after());
             log(format_args!("the certificate of {} was issued, until {end}", names.join(", ")));
         }
         Event::Failed { names, error, retry_after } => {
-            let (error, pause) = (chain(error), humantime::format_duration(*retry_after));
+            state.count_order(false);
+            let (names, pause, reason) = (names.join(", "), pause(retry_after), reason(error));
             log(format_args!(
-                "no certificate of {} was issued; trying again in {pause}: {error}",
-                names.join(", ")
+                "no certificate of {names} was issued; trying again in {pause}: {reason}"
+            ));
+        }
+        Event::NotKept { names, error, retry_after } => {
+            let (names, pause, reason) = (names.join(", "), pause(retry_after), reason(error));
+            log(format_args!(
+                "the certificate of {names} is in use, but not kept; trying again in {pause}: {reason}"
             ));
         }
     }
-    state.count_order(matches!(event, Event::Issued { .. }));
+}
+
+/// Longest reason that is logged, in characters.
+const REASON_CHARS_MAX: usize = 1000;
+
+/// An error with its causes, in one line. Others may have written parts of it, such as the host that answers for a name.
+fn reason(error: &dyn std::error::Error) -> String {
+    let text = chain(error);
+    let is_unsafe = |c: char| c.is_control();
+    text.chars().take(REASON_CHARS_MAX).map(|c| if is_unsafe(c) { ' ' } else { c }).collect()
 }
 
 /// Descriptors of logs, health checks and the admin server.

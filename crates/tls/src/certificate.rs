@@ -33,7 +33,7 @@ pub struct Certificate {
     pub(crate) warnings: Vec<CertificateWarning>,
 }
 
-/// What a certificate says of itself.
+/// Names and validity of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// DNS names in lower case, also with a wildcard: `*.example.org`.
@@ -48,6 +48,17 @@ impl CertificateFacts {
 
     pub fn not_after(&self) -> SystemTime {
         self.validity.not_after.to_system_time()
+    }
+
+    fn warnings(&self, now: SystemTime) -> Vec<CertificateWarning> {
+        let mut warnings = Vec::new();
+        if self.not_after() < now {
+            warnings.push(CertificateWarning::Expired(self.validity.not_after.to_string()));
+        }
+        if self.not_before() > now {
+            warnings.push(CertificateWarning::NotYetValid(self.validity.not_before.to_string()));
+        }
+        warnings
     }
 }
 
@@ -68,9 +79,11 @@ impl Certificate {
     }
 
     /// The certificate that is at this place at the time of a handshake.
-    pub fn managed(place: &Arc<ManagedCertificate>) -> Self {
+    pub fn managed(place: &Arc<ManagedCertificate>, now: SystemTime) -> Self {
         let names = place.names().to_vec();
-        Self { key: Key::Managed(Arc::clone(place)), names, warnings: Vec::new() }
+        let facts = place.facts();
+        let warnings = facts.map(|facts| facts.warnings(now)).unwrap_or_default();
+        Self { key: Key::Managed(Arc::clone(place)), names, warnings }
     }
 
     pub(crate) fn new(
@@ -79,13 +92,7 @@ impl Certificate {
         now: SystemTime,
     ) -> Result<Self, TlsError> {
         let (key, facts) = certified_key(chain, key)?;
-        let mut warnings = Vec::new();
-        if facts.not_after() < now {
-            warnings.push(CertificateWarning::Expired(facts.validity.not_after.to_string()));
-        }
-        if facts.not_before() > now {
-            warnings.push(CertificateWarning::NotYetValid(facts.validity.not_before.to_string()));
-        }
+        let warnings = facts.warnings(now);
         Ok(Self { key: Key::Fixed(key), names: facts.names, warnings })
     }
 

@@ -204,21 +204,25 @@ fn read_to_end(connection: &mut ClientConnection, stream: &mut impl Read) -> io:
 pub fn authorities(file: Option<&Path>) -> Result<Vec<Vec<u8>>, ClientError> {
     let certificates = match file {
         Some(path) => read_certificates(path).map_err(ClientError::Authorities)?,
-        None => rustls_native_certs::load_native_certs().certs,
+        None => system_authorities()?,
     };
-    if certificates.is_empty() {
-        return Err(ClientError::NoAuthorities(None));
-    }
     Ok(certificates.into_iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+fn system_authorities() -> Result<Vec<CertificateDer<'static>>, ClientError> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        return Err(ClientError::NoAuthorities(found.errors.into_iter().next()));
+    }
+    Ok(found.certs)
 }
 
 fn system_roots() -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     // Skips certificates that rustls cannot parse.
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
+    roots.add_parsable_certificates(system_authorities()?);
     if roots.is_empty() {
-        return Err(ClientError::NoAuthorities(found.errors.into_iter().next()));
+        return Err(ClientError::NoAuthorities(None));
     }
     Ok(roots)
 }

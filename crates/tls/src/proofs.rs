@@ -9,6 +9,13 @@ use rustls::sign::CertifiedKey;
 
 use crate::{TlsError, parse_identity};
 
+/// What a client asks for in its handshake.
+pub(crate) enum Asked {
+    Certificate,
+    /// `None`: there is no proof of this name.
+    Proof(Option<Arc<CertifiedKey>>),
+}
+
 /// Certificates that prove to an authority of ACME that this server answers for their names, by the method TLS-ALPN-01
 /// (RFC 8737).
 #[derive(Debug, Default)]
@@ -42,12 +49,13 @@ impl AlpnProofs {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The proof that a client asks for. The inner `None` refuses the client.
-    pub(super) fn of_client(&self, hello: &ClientHello<'_>) -> Option<Option<Arc<CertifiedKey>>> {
+    pub(crate) fn of_client(&self, hello: &ClientHello<'_>) -> Asked {
         // Only connections for a proof offer this protocol, and no other (RFC 8737, section 3).
-        let mut offered = hello.alpn()?;
-        let is_proof = offered.next() == Some(Self::PROTOCOL) && offered.next().is_none();
-        let proofs = || self.0.read().unwrap_or_else(PoisonError::into_inner);
-        is_proof.then(|| proofs().get(hello.server_name()?).map(Arc::clone))
+        let mut offered = hello.alpn().into_iter().flatten();
+        if offered.next() != Some(Self::PROTOCOL) || offered.next().is_some() {
+            return Asked::Certificate;
+        }
+        let proofs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Asked::Proof(hello.server_name().and_then(|name| proofs.get(name)).map(Arc::clone))
     }
 }

@@ -17,7 +17,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SignatureScheme};
 
 use crate::certificate::Certificate;
-use crate::proofs::AlpnProofs;
+use crate::proofs::{AlpnProofs, Asked};
 use crate::session::TlsSession;
 use crate::{TlsVersion, read_certificates};
 
@@ -212,10 +212,12 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let proof = self.proofs.as_ref().and_then(|proofs| proofs.of_client(&hello));
-        proof.unwrap_or_else(|| {
-            self.select(hello.server_name(), hello.signature_schemes()).key.current()
-        })
+        match self.proofs.as_ref().map(|proofs| proofs.of_client(&hello)) {
+            Some(Asked::Proof(proof)) => proof,
+            Some(Asked::Certificate) | None => {
+                self.select(hello.server_name(), hello.signature_schemes()).key.current()
+            }
+        }
     }
 }
 

@@ -126,9 +126,9 @@ impl TlsSession {
         HttpProtocol::of_alpn(self.connection.alpn_protocol())
     }
 
-    /// True for a client that wanted a proof of the server's name, and sends nothing else.
+    /// True after the handshake of a client that wanted a proof of the server's name, and sends nothing else.
     pub fn is_for_proof(&self) -> bool {
-        self.connection.alpn_protocol() == Some(AlpnProofs::PROTOCOL)
+        !self.is_handshaking() && self.connection.alpn_protocol() == Some(AlpnProofs::PROTOCOL)
     }
 
     /// Returns `None` before the end of the handshake.

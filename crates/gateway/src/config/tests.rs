@@ -307,7 +307,7 @@ fn invalid_values_are_reported_with_line() {
         ),
         (
             "acme: { agree_to_terms: true, state: a }\n",
-            "g.yaml:7:7: no certificate is to be issued; add `acme: [NAME]` to `certificates` in the `tls` of a listener, or remove this",
+            "g.yaml:7:7: `acme` has no certificates; add `acme: [NAME]` to `certificates` in the `tls` of a listener, or remove it",
         ),
         (
             "error_pages: { 302: a.html }\n",

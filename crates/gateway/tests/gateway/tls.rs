@@ -568,7 +568,7 @@ fn certificates_by_acme_that_could_not_be_issued_are_refused() {
         (
             &one,
             String::new(),
-            "2:59: these names need the authority of a gateway: `acme: { agree_to_terms: true, state: FOLDER }` at the top level",
+            "2:59: `acme` needs an authority, which `tollgate gateway` has in a top-level `acme: { agree_to_terms: true, state: FOLDER }`; add it, or write `certificate` and `key`",
         ),
         (
             &one,
@@ -583,7 +583,7 @@ fn certificates_by_acme_that_could_not_be_issued_are_refused() {
         (
             &one,
             acme(", directory: 'http://a.test/dir'"),
-            "3:57: `http://a.test/dir` is not a URL with https",
+            "3:57: `http://a.test/dir` is not a URL with https and a host",
         ),
         (
             &one,
@@ -617,11 +617,15 @@ fn certificates_by_acme_that_could_not_be_issued_are_refused() {
         ),
         (&listener("{ acme: [192.0.2.1] }"), acme(""), "2:60: `192.0.2.1` is not a DNS name"),
         (&listener("{ acme: [] }"), acme(""), "2:59: expected 1 to 100 names, not 0"),
-        (&listener("{ acme: [a.test, A.test] }"), acme(""), "2:68: `a.test` is there twice"),
+        (
+            &listener("{ acme: [a.test, A.test] }"),
+            acme(""),
+            "2:68: duplicate name `a.test`; remove one",
+        ),
         (
             &(listener("{ acme: [a.test, b.test] }") + &listener("{ acme: [c.test, b.test] }")),
             acme(""),
-            "3:68: another certificate has the name `b.test`; list the same names in the same order, or each in one certificate",
+            "3:68: another certificate has the name `b.test`, too; a name is in one certificate, which listeners may share by the same list",
         ),
         (
             &listener("{ certificate: site.pem, acme: [a.test] }"),

@@ -346,7 +346,7 @@ fn managed_certificate_is_refused_until_it_is_issued_and_changes_for_new_connect
         client_authorities: None,
         proofs: Some(&proofs),
     };
-    let server = TlsServer::new(vec![Certificate::managed(&place)], &options).unwrap();
+    let server = TlsServer::new(vec![Certificate::managed(&place, year(2100))], &options).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trusted.pem");
     let client = |trusted: &SelfSigned, protocols: &[&[u8]]| {

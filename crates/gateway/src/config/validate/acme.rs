@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Uri;
 use tollgate_acme::{Challenge, ExternalAccount, Settings, Store};
 use tollgate_config::gateway::{AcmeFile, ChallengeFile, ExternalAccountFile};
 use tollgate_config::{InvalidValue, Located, chain};
@@ -16,14 +17,18 @@ use crate::config::settings::{Acme, Listener};
 use crate::resolve::HostName;
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Names of a certificate; that of Let's Encrypt.
+/// Limit for the names of a certificate; that of Let's Encrypt.
 const NAMES_MAX: usize = 100;
+/// A name with a suffix is the name of a file.
+const NAME_BYTES_MAX: usize = 240;
 
-/// The authority, and the certificates that listeners want from it.
+/// The authority, and the certificates of listeners that it issues.
 pub(super) struct Orders<'a> {
     file: &'a Located<AcmeFile>,
     acme: Acme,
     store: Store,
+    /// A listener names a certificate, whether it is valid or not.
+    is_used: bool,
 }
 
 impl<'a> Orders<'a> {
@@ -40,9 +45,9 @@ impl<'a> Orders<'a> {
         }
         let directory = match &file.directory {
             None => LETS_ENCRYPT.to_owned(),
-            Some(url) if url.starts_with("https://") => url.to_string(),
+            Some(url) if is_https(url) => url.to_string(),
             Some(url) => {
-                let message = format!("`{}` is not a URL with https", **url);
+                let message = format!("`{}` is not a URL with https and a host", **url);
                 return Err(InvalidValue::at(url, message));
             }
         };
@@ -55,17 +60,20 @@ impl<'a> Orders<'a> {
             contact => contact.as_ref().map(|address| address.to_string()),
         };
         let ca = file.ca.as_ref().map(|name| resources.folder.join(&**name));
-        if let (Some(name), Err(error)) = (&file.ca, authorities(ca.as_deref())) {
-            let invalid = InvalidValue::at(name, format!("`{}`: {error}", **name));
-            resources.failures.push(invalid.with_source(error));
-        }
+        let authorities = authorities(ca.as_deref()).map_err(|error| {
+            let invalid = match &file.ca {
+                Some(name) => InvalidValue::at(name, format!("`{}`: {error}", **name)),
+                None => InvalidValue::at(file, error.to_string()),
+            };
+            invalid.with_source(error)
+        });
         let external_account = match &file.external_account {
             Some(account) => resources.collect(external_account(account, resources)),
             None => None,
         };
         let settings = Settings {
             directory,
-            authorities: ca,
+            authorities: resources.collect(authorities).unwrap_or_default().into(),
             contact,
             external_account,
             challenge: match file.challenge.as_deref() {
@@ -74,9 +82,13 @@ impl<'a> Orders<'a> {
             },
             state: resources.folder.join(&**file.state),
         };
+        if settings.state.exists() && !settings.state.is_dir() {
+            let message = format!("`{}` is not a folder", file.state.as_str());
+            return Err(InvalidValue::at(&file.state, message));
+        }
         let store = Store::new(&settings);
         let acme = Acme { settings, certificates: Vec::new(), proofs: Arc::default() };
-        Ok(Self { file, acme, store })
+        Ok(Self { file, acme, store, is_used: false })
     }
 
     /// The proofs that a listener shows in its handshakes.
@@ -101,6 +113,7 @@ impl<'a> Orders<'a> {
         texts: &Located<Vec<Located<String>>>,
         resources: &mut Resources<'_>,
     ) -> Result<Arc<ManagedCertificate>, InvalidValue> {
+        self.is_used = true;
         let names: Vec<String> = texts.iter().map(dns_name).collect::<Result<_, _>>()?;
         if names.is_empty() || names.len() > NAMES_MAX {
             let message = format!("expected 1 to {NAMES_MAX} names, not {}", names.len());
@@ -111,11 +124,12 @@ impl<'a> Orders<'a> {
         }
         for (at, name) in names.iter().enumerate() {
             if names[..at].contains(name) {
-                return Err(InvalidValue::at(&texts[at], format!("`{name}` is there twice")));
+                let message = format!("duplicate name `{name}`; remove one");
+                return Err(InvalidValue::at(&texts[at], message));
             }
             if self.acme.certificates.iter().any(|place| place.names().contains(name)) {
                 let message = format!(
-                    "another certificate has the name `{name}`; list the same names in the same order, or each in one certificate"
+                    "another certificate has the name `{name}`, too; a name is in one certificate, which listeners may share by the same list"
                 );
                 return Err(InvalidValue::at(&texts[at], message));
             }
@@ -129,8 +143,8 @@ impl<'a> Orders<'a> {
     }
 
     pub(super) fn finish(self, listeners: &[Listener]) -> Result<Acme, InvalidValue> {
-        if self.acme.certificates.is_empty() {
-            let message = "no certificate is to be issued; add `acme: [NAME]` to `certificates` in the `tls` of a listener, or remove this";
+        if !self.is_used {
+            let message = "`acme` has no certificates; add `acme: [NAME]` to `certificates` in the `tls` of a listener, or remove it";
             return Err(InvalidValue::at(self.file, message));
         }
         let is_plain = |listener: &Listener| {
@@ -148,6 +162,10 @@ impl<'a> Orders<'a> {
     }
 }
 
+fn is_https(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|url| url.scheme_str() == Some("https") && url.host().is_some())
+}
+
 /// A name that an authority can check, in lower case.
 fn dns_name(text: &Located<String>) -> Result<String, InvalidValue> {
     if text.starts_with("*.") {
@@ -155,7 +173,9 @@ fn dns_name(text: &Located<String>) -> Result<String, InvalidValue> {
         return Err(InvalidValue::at(text, message));
     }
     match HostName::parse(&format!("{}:443", **text)) {
-        Some(name) if !name.host.ends_with('.') => Ok(name.host),
+        Some(name) if !name.host.ends_with('.') && name.host.len() <= NAME_BYTES_MAX => {
+            Ok(name.host)
+        }
         _ => Err(InvalidValue::at(text, format!("`{}` is not a DNS name", **text))),
     }
 }
@@ -172,5 +192,11 @@ fn external_account(
         let message = format!("`{}`: expected a key in base64url", file.key.as_str());
         InvalidValue::at(&file.key, message).with_source(source)
     })?;
+    if key.is_empty() {
+        return Err(InvalidValue::at(&file.key, format!("`{}` is empty", file.key.as_str())));
+    }
+    if file.id.is_empty() {
+        return Err(InvalidValue::at(&file.id, "`id` is empty"));
+    }
     Ok(ExternalAccount { id: file.id.to_string(), key })
 }

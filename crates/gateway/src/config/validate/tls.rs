@@ -33,12 +33,18 @@ pub(super) fn listener_tls(
             (Some(certificate), Some(key), None) => (certificate, key),
             (None, None, Some(names)) => {
                 let Some(orders) = orders.as_deref_mut() else {
-                    let message = "these names need the authority of a gateway: `acme: { agree_to_terms: true, state: FOLDER }` at the top level";
+                    let message = "`acme` needs an authority, which `tollgate gateway` has in a top-level `acme: { agree_to_terms: true, state: FOLDER }`; add it, or write `certificate` and `key`";
                     return Err(InvalidValue::at(names, message));
                 };
-                proofs = orders.proofs(names, file.client_ca.is_some())?;
-                let place = orders.place(names, resources)?;
-                certificates.push(Certificate::managed(&place));
+                let shown = orders.proofs(names, file.client_ca.is_some());
+                proofs = resources.collect(shown).flatten();
+                let place = orders.place(names, resources);
+                let Some(place) = resources.collect(place) else { continue };
+                let certificate = Certificate::managed(&place, now);
+                for warning in certificate.warnings() {
+                    resources.warnings.push(InvalidValue::at(names, warning.to_string()));
+                }
+                certificates.push(certificate);
                 continue;
             }
             _ => {
