@@ -2,9 +2,13 @@
 //! reloads. Where it can, a test has libmodsecurity beside it, in the same nginx with the same configuration.
 
 use crate::drop_in::{Nginx, config, get, our_library};
-use crate::support::{Workspace, show, wait_until};
+use crate::foreign_server::NGINX_FOLDERS;
+use crate::support::{Workspace, show, stdout, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -126,6 +130,69 @@ fn four_workers_block_and_log_every_attack() {
     attacks.sort();
     attacks.dedup();
     assert_eq!(attacks.len(), 320);
+}
+
+/// A master process of nginx, which the test's process did not start itself. It ends with this.
+struct Master(Pid);
+
+impl Master {
+    /// The process that is named by a file, once it is another one than `old`.
+    fn named_by(file: &Path, old: Option<&Self>) -> Self {
+        let mut found = None;
+        let is_found = wait_until(WAIT, || {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            found = text.trim().parse().ok().map(Pid::from_raw);
+            found.is_some() && found != old.map(|old| old.0)
+        });
+        assert!(is_found, "{}: {found:?}", file.display());
+        Self(found.expect("it was found"))
+    }
+
+    fn maps(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/maps", self.0)).expect("it runs")
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        // It may have ended.
+        kill(self.0, Signal::SIGTERM).ok();
+        wait_until(WAIT, || kill(self.0, None).is_err());
+    }
+}
+
+#[test]
+fn upgrade_of_the_running_nginx_keeps_the_library_with_a_line_in_its_configuration() {
+    let workspace = Workspace::concurrent();
+    let library = our_library(&workspace);
+    for (name, line, keeps) in [("without", "", false), ("with", "env LD_LIBRARY_PATH;", true)] {
+        let folder = workspace.path(name);
+        let folder = folder.to_str().expect("UTF-8");
+        let config = format!(
+            "load_module /usr/lib/nginx/modules/ngx_http_modsecurity_module.so; {line}\n\
+             pid {folder}/pid; error_log {folder}/error.log; events {{}}\n\
+             http {{ {NGINX_FOLDERS} access_log off; server {{ listen unix:{folder}/socket; modsecurity on; }} }}\n"
+        );
+        workspace.write(&format!("{name}/nginx.conf"), &config.replace("FOLDER", folder));
+        let conf = format!("{folder}/nginx.conf");
+        let check = workspace.run(&["waf", "check", "--for", "modsecurity", &conf]);
+        assert_eq!(stdout(&check).contains("`env LD_LIBRARY_PATH;`"), !keeps, "{}", show(&check));
+        // The signal has no effect on an nginx that is not a daemon.
+        let start = Command::new("/usr/sbin/nginx")
+            .args(["-p", folder, "-c", &conf])
+            .env("LD_LIBRARY_PATH", &library)
+            .output()
+            .expect("nginx");
+        assert!(start.status.success(), "{}", show(&start));
+        let file = workspace.path(&format!("{name}/pid"));
+        let old = Master::named_by(&file, None);
+        let theirs = "/usr/lib/x86_64-linux-gnu/libmodsecurity";
+        assert!(!old.maps().contains(theirs));
+        kill(old.0, Signal::SIGUSR2).expect("it runs");
+        let new = Master::named_by(&file, Some(&old));
+        assert_eq!(new.maps().contains(theirs), !keeps, "{name}");
+        assert!(new.maps().contains("libmodsecurity"), "{name}");
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct Check {
     pub sets: Vec<CheckedSet>,
     /// Reasons why nginx does not start with the library, each with its place.
     pub refused: BTreeSet<String>,
+    /// True if a new master process, after an upgrade of the running program, gets `LD_LIBRARY_PATH`.
+    pub keeps_library_path: bool,
 }
 
 /// `http`, a server or a location.
@@ -63,6 +65,9 @@ pub fn check(path: &Path) -> Result<Check, ConfigError> {
     for directive in &directives {
         if directive.name == "http" {
             checker.visit(directive, &Around::default(), 0)?;
+        } else if directive.name == "env" {
+            let name = directive.argument(0).split('=').next();
+            checker.check.keeps_library_path |= name == Some("LD_LIBRARY_PATH");
         } else {
             refuse_directives(directive)?;
         }

@@ -23,6 +23,11 @@ pub(crate) fn check(config: &Path) -> Result<Exit, Failure> {
     for reason in &check.refused {
         writeln!(text, "refused: {}", escape_controls(reason))?;
     }
+    if !check.keeps_library_path {
+        text.push_str(
+            "upgrades of the running nginx (USR2) go back to libmodsecurity: write `env LD_LIBRARY_PATH;` at the top level\n",
+        );
+    }
     let is_accepted = check.refused.is_empty();
     text.push_str(if is_accepted {
         "nginx starts with the library\n"
