@@ -37,7 +37,7 @@ pub struct ExternalAccount {
     pub key: Vec<u8>,
 }
 
-/// How this server proves that it answers for a name.
+/// Method by which this server proves that it answers for a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Challenge {
     /// In TLS handshakes, on port 443 (RFC 8737).

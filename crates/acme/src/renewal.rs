@@ -30,7 +30,7 @@ const CANCEL_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Renewal(Arc<Shared>);
 
-/// What happened to a certificate.
+/// Result of an order, for a log and counters.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// It was issued and is in use.
@@ -56,7 +56,7 @@ struct State {
     is_stopping: bool,
 }
 
-/// What is to be done for a certificate beside its renewal.
+/// Unfinished work for a certificate, beside its renewal.
 #[derive(Debug)]
 enum Pending {
     /// The order has failed.
@@ -174,7 +174,8 @@ impl State {
             let wanted = match self.pending.get(names) {
                 None => due,
                 Some(Pending::Replace) => Duration::ZERO,
-                Some(Pending::Retry { after, since }) => due.max(remaining(*after, *since)),
+                // Also of a certificate that is valid, but of another authority.
+                Some(Pending::Retry { after, since }) => remaining(*after, *since),
                 Some(Pending::Keep { pem, since }) => match remaining(RETRY_MIN, *since) {
                     Duration::ZERO => return Step::Keep(names.to_vec(), pem.clone()),
                     rest => due.min(rest),

@@ -140,7 +140,7 @@ impl Store {
     }
 }
 
-/// `None`: there is no such file.
+/// `None`: the file does not exist.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -310,7 +310,7 @@ impl Background {
         Ok(background)
     }
 
-    /// Changes nothing if it fails.
+    /// Changes nothing if it fails, unless threads cannot be started.
     fn reload(&mut self, config: &Config, health: &[Arc<PoolHealth>]) -> Result<(), Error> {
         let moves_admin = config.admin != self.configured_admin;
         let new_admin = config.admin.filter(|_| moves_admin);

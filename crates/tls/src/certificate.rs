@@ -168,7 +168,7 @@ impl ManagedCertificate {
         }
     }
 
-    /// `None`: there is no certificate yet.
+    /// `None`: no certificate has been issued yet.
     pub fn facts(&self) -> Option<CertificateFacts> {
         self.get(|issued| issued.facts.clone())
     }

@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::{TlsError, parse_identity};
 
-/// What a client asks for in its handshake.
+/// Request of a client in its handshake.
 pub(crate) enum Asked {
     Certificate,
     /// `None`: there is no proof of this name.

@@ -77,6 +77,11 @@ fn failed_orders_are_repeated_after_growing_pauses_that_fit_the_validity() {
     assert_eq!(state.retry_after(&names, day(90) - 20 * MINUTE), 5 * MINUTE);
     assert_eq!(state.retry_after(&names, day(90) - MINUTE), MINUTE);
     assert_eq!(state.retry_after(&names, day(91)), 60 * MINUTE);
+    // One of another authority, whose replacement has failed.
+    let retry = Pending::Retry { after: MINUTE, since: start };
+    state.pending.insert(names.clone(), retry);
+    assert!(matches!(state.step(day(0), start), Step::Wait(wait) if wait == MINUTE));
+    assert!(matches!(state.step(day(0), start + MINUTE), Step::Order(_)));
     state.is_stopping = true;
     assert!(matches!(state.step(now, start), Step::Stop));
 }
