@@ -349,18 +349,19 @@ fn managed_certificate_is_refused_until_it_is_issued_and_changes_for_new_connect
     let server = TlsServer::new(vec![Certificate::managed(&place, year(2100))], &options).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trusted.pem");
-    let client = |trusted: &SelfSigned, protocols: &[&[u8]]| {
+    let client_with = |version, trusted: &SelfSigned, protocols: &[&[u8]]| {
         trusted.write(&path).unwrap();
         let options = ClientOptions {
             trust: &Trust::File(path.clone()),
             name: "site.test",
             identity: None,
-            version: None,
+            version,
             resume: false,
             protocols,
         };
         TlsClient::new(&options).unwrap()
     };
+    let client = |trusted: &SelfSigned, protocols: &[&[u8]]| client_with(None, trusted, protocols);
     let pem = |issued: &SelfSigned| (issued.key.clone() + &issued.certificate).into_bytes();
     let [first, second, proof] = [(); 3].map(|()| SelfSigned::new(&["site.test"]).unwrap());
     let http: &[&[u8]] = &[b"http/1.1"];
@@ -388,8 +389,20 @@ fn managed_certificate_is_refused_until_it_is_issued_and_changes_for_new_connect
     let both: &[&[u8]] = &[AlpnProofs::PROTOCOL, b"http/1.1"];
     connect(&server, &client(&second, asking)).unwrap_err();
     proofs.insert("Site.test", &pem(&proof)).unwrap();
-    let (session, _) = connect(&server, &client(&proof, asking)).unwrap();
-    assert!(session.is_for_proof());
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let client = client_with(Some(version), &proof, asking);
+        let (session, _) = connect(&server, &client).unwrap();
+        assert!(session.is_for_proof());
+        // A server that closes before the end of the handshake would fail it.
+        let (near, far) = UnixStream::pair().unwrap();
+        let [near, far] = [near, far].map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            Socket::from(OwnedFd::from(stream))
+        });
+        let (mut session, mut client) = (server.accept().unwrap(), client.connect().unwrap());
+        assert!(!client.handshake(&far).unwrap());
+        assert!(!session.handshake(&near).unwrap() && !session.is_for_proof());
+    }
     let (session, _) = connect(&server, &client(&second, both)).unwrap();
     assert!(!session.is_for_proof());
     // Another server continues with the proofs, and a proof ends.
