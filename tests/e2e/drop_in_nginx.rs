@@ -136,13 +136,15 @@ fn four_workers_block_and_log_every_attack() {
 struct Master(Pid);
 
 impl Master {
-    /// The process that is named by a file, once it is another one than `old`.
+    /// The process that is named by a file, once it is another one than `old` and has a worker: a signal before that is
+    /// noted only, until another one comes.
     fn named_by(file: &Path, old: Option<&Self>) -> Self {
         let mut found = None;
         let is_found = wait_until(WAIT, || {
             let text = fs::read_to_string(file).unwrap_or_default();
             found = text.trim().parse().ok().map(Pid::from_raw);
-            found.is_some() && found != old.map(|old| old.0)
+            found != old.map(|old| old.0)
+                && found.is_some_and(|id| !children(id.as_raw().unsigned_abs()).is_empty())
         });
         assert!(is_found, "{}: {found:?}", file.display());
         Self(found.expect("it was found"))
