@@ -1,9 +1,11 @@
 //! Configurations: of a filter, and of a route.
 
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
-use tollgate_firewall::{OnFault, Waf};
+use tollgate_firewall::config::Parsed;
+use tollgate_firewall::{Memo, OnFault, Waf};
 use tollgate_waf::Collections;
 
 use crate::abi::Level;
@@ -65,17 +67,24 @@ impl Counters {
 }
 
 /// Parses the keys of a `waf` block, and prepares its rules for each worker of Envoy. `place` is named in errors.
+///
+/// Envoy makes several configurations of one filter, which share the result as long as no file of it has changed.
 pub(crate) fn parse(text: &[u8], place: &str) -> Result<Option<Arc<Waf>>, String> {
-    let text = std::str::from_utf8(text).map_err(|_utf8| format!("{place}: text is not UTF-8"))?;
-    let (waf, warnings) =
-        Waf::parse(text, place, Path::new("")).map_err(|error| with_causes(&error))?;
-    for warning in warnings {
-        log(Level::Warn, &format!("tollgate: {warning}"));
-    }
-    if let Some(waf) = &waf {
-        waf.rules.warm_up(concurrency());
-    }
-    Ok(waf)
+    static IN_USE: LazyLock<Memo<Vec<u8>, Option<Weak<Waf>>>> =
+        LazyLock::new(|| Memo::new(Duration::ZERO));
+    IN_USE.get(&text.to_vec(), |text| {
+        let text =
+            std::str::from_utf8(text).map_err(|_utf8| format!("{place}: text is not UTF-8"))?;
+        let Parsed { waf, warnings, files } =
+            Waf::parse(text, place, Path::new("")).map_err(|error| with_causes(&error))?;
+        for warning in warnings {
+            log(Level::Warn, &format!("tollgate: {warning}"));
+        }
+        if let Some(waf) = &waf {
+            waf.rules.warm_up(concurrency());
+        }
+        Ok((waf, files))
+    })
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

@@ -209,7 +209,7 @@ mod tests {
     /// A request whose body is complete, with an attack at its end.
     fn inspection(body_bytes: usize) -> Box<Inspection> {
         let text = r#"{rules: [], exclusions: ['SecRuleEngine On', 'SecRequestBodyAccess On', 'SecRule ARGS "@contains attack" "id:1,phase:2,deny,status:403"'], request_body: {limit_without_files: 20000000, limit: 20000000}}"#;
-        let (waf, _) = Waf::parse(text, "test", Path::new("")).unwrap();
+        let waf = Waf::parse(text, "test", Path::new("")).unwrap().waf;
         let head = Head(vec![
             (b":method", b"POST"),
             (b":path", b"/"),

@@ -4,11 +4,13 @@
 pub mod config;
 mod engines;
 mod fault;
+mod memo;
 mod rules;
 mod verdict;
 
 pub use config::{Block, Waf};
 pub use engines::{Engine, Engines, Sampler, serve};
 pub use fault::{OnFault, guard};
+pub use memo::{Kept, Memo};
 pub use rules::Rules;
 pub use verdict::{BlockResponse, blocked_phrase, inbound_score};

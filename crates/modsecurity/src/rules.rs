@@ -4,15 +4,13 @@
 //! kept as they were named, and compiled once for all sets that have the same ones ([`Memo`]), before the server forks. A place
 //! without rules of its own, which changes settings or excludes rules, shares the compiled rules of the place around.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::time::Duration;
 
+use tollgate_firewall::Memo;
 use tollgate_waf::{AuditEngine, Builder, RuleSet};
 
 use crate::audit_log::{AuditLog, AuditTarget};
@@ -30,7 +28,7 @@ const NO_FILE: &str = "<<reference missing or not informed>>";
 pub(crate) const NO_REMOTE_RULES: &str =
     "cannot load rules over the network; download them and use modsecurity_rules_file";
 
-/// Files are compared with those that were read at most this often, so that a configuration is read in one go.
+/// A configuration is read in one go.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +102,7 @@ impl RuleSources {
 
 /// Checks a source by itself. Returns the number of its rules.
 fn checked(source: &RuleSource) -> Result<usize, String> {
-    static CHECKED: LazyLock<Memo<RuleSource, usize>> = LazyLock::new(Memo::default);
+    static CHECKED: LazyLock<Memo<RuleSource, usize>> = LazyLock::new(|| Memo::new(CHECK_INTERVAL));
     CHECKED.get(source, |source| {
         let check = with_source(RuleSet::builder(), source).check();
         check.map_err(|error| error.to_string())
@@ -113,14 +111,12 @@ fn checked(source: &RuleSource) -> Result<usize, String> {
 
 fn compiled(places: &[Vec<RuleSource>]) -> Result<Arc<Compiled>, String> {
     static COMPILED: LazyLock<Memo<Vec<Vec<RuleSource>>, Weak<Compiled>>> =
-        LazyLock::new(Memo::default);
+        LazyLock::new(|| Memo::new(CHECK_INTERVAL));
     let around = match places {
         [own, around @ ..] if !around.is_empty() && !has_rules(own)? => Some(compiled(around)?),
         _ => None,
     };
-    // Until the caller has it.
-    let mut made = None;
-    let weak = COMPILED.get(&places.to_vec(), |places| {
+    COMPILED.get(&places.to_vec(), |places| {
         let own = || places[0].iter().fold(RuleSet::builder(), with_source);
         let shared = around.as_ref().map(|around| own().build_on(&around.rules));
         let rules = match shared.transpose().map_err(|error| error.to_string())?.flatten() {
@@ -130,12 +126,8 @@ fn compiled(places: &[Vec<RuleSource>]) -> Result<Arc<Compiled>, String> {
         let files = rules.files().to_vec();
         let (audit_log, debug_log) = (audit_log(&rules)?, debug_log(&rules)?);
         let compiled = Compiled { rules, audit_log, debug_log, _around: around };
-        let compiled = made.insert(Arc::new(compiled));
-        Ok((Arc::downgrade(compiled), files))
-    })?;
-    Ok(made
-        .or_else(|| weak.upgrade())
-        .unwrap_or_else(|| unreachable!("the memo has live values only")))
+        Ok((Arc::new(compiled), files))
+    })
 }
 
 fn has_rules(place: &[RuleSource]) -> Result<bool, String> {
@@ -199,85 +191,6 @@ fn debug_log(rules: &RuleSet) -> Result<Option<Arc<DebugLog>>, String> {
     let file = LogFile::open(path.into(), settings.audit_log_file_mode)
         .map_err(|error| format!("cannot open debug log {path}: {error}"))?;
     Ok(Some(Arc::new(DebugLog { file, level: settings.debug_log_level })))
-}
-
-/// Values that are made once for each key, until a file on which they depend changes.
-#[derive(Debug)]
-struct Memo<K, V>(Mutex<HashMap<K, Known<V>>>);
-
-#[derive(Debug)]
-struct Known<V> {
-    value: V,
-    files: Vec<(PathBuf, Option<Stamp>)>,
-    checked_at: Instant,
-}
-
-/// Identity and state of a file: device, inode, size, and the nanoseconds of the last changes of content and inode.
-type Stamp = (u64, u64, u64, [i64; 4]);
-
-impl<K, V> Default for Memo<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-/// Value of a [`Memo`].
-trait Kept: Clone {
-    /// False if the value is gone, since nobody uses it.
-    fn is_alive(&self) -> bool;
-}
-
-impl Kept for usize {
-    fn is_alive(&self) -> bool {
-        true
-    }
-}
-
-impl<T> Kept for Weak<T> {
-    fn is_alive(&self) -> bool {
-        self.strong_count() > 0
-    }
-}
-
-impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
-    /// Returns the known value of the key. `make` returns it with the files on which it depends.
-    fn get(
-        &self,
-        key: &K,
-        make: impl FnOnce(&K) -> Result<(V, Vec<PathBuf>), String>,
-    ) -> Result<V, String> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get_mut(key)
-            && known.value.is_alive()
-            && known.is_current(Instant::now())
-        {
-            return Ok(known.value.clone());
-        }
-        known.retain(|_, known| known.value.is_alive());
-        let (value, files) = make(key)?;
-        let files =
-            files.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp));
-        let entry =
-            Known { value: value.clone(), files: files.collect(), checked_at: Instant::now() };
-        known.insert(key.clone(), entry);
-        Ok(value)
-    }
-}
-
-impl<V> Known<V> {
-    fn is_current(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.checked_at) < CHECK_INTERVAL {
-            return true;
-        }
-        self.checked_at = now;
-        self.files.iter().all(|(path, known)| stamp(path) == *known)
-    }
-}
-
-fn stamp(path: &PathBuf) -> Option<Stamp> {
-    let file = std::fs::metadata(path).ok()?;
-    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
-    Some((file.dev(), file.ino(), file.size(), times))
 }
 
 #[cfg(test)]
@@ -373,30 +286,5 @@ mod tests {
             // Exclusions of the places around remain.
             assert!(!ids(&place).contains(&1), "{own}");
         }
-    }
-
-    #[test]
-    fn file_that_changed_is_read_again() -> Result<(), Box<dyn std::error::Error>> {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join("rules.conf");
-        std::fs::write(&path, A)?;
-        let memo: Memo<u8, usize> = Memo::default();
-        let get = |value| memo.get(&0, |_| Ok((value, vec![path.clone()])));
-        assert_eq!(get(1), Ok(1));
-        assert_eq!(get(2), Ok(1));
-        std::fs::write(&path, format!("{A}\n{B}"))?;
-        // The file is compared again once the interval is over.
-        let expire = |memo: &Memo<u8, usize>| {
-            let mut known = memo.0.lock().unwrap_or_else(PoisonError::into_inner);
-            for known in known.values_mut() {
-                known.checked_at =
-                    known.checked_at.checked_sub(CHECK_INTERVAL).unwrap_or(known.checked_at);
-            }
-        };
-        expire(&memo);
-        assert_eq!(get(3), Ok(3));
-        expire(&memo);
-        assert_eq!(get(4), Ok(3));
-        Ok(())
     }
 }

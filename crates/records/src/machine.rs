@@ -13,6 +13,9 @@ pub struct Environment {
     pub cpu_model: Option<String>,
     /// CPUs online.
     pub cpus: usize,
+    /// CPUs that are hardware threads of one core, for each core that has several online.
+    #[serde(default)]
+    pub shared_cores: Vec<Vec<usize>>,
     /// The kernel's mitigation of each CPU vulnerability.
     pub mitigations: BTreeMap<String, String>,
     pub hypervisor: Option<String>,
@@ -54,17 +57,24 @@ pub struct CpuLayout {
 
 impl CpuLayout {
     /// Returns the layout of the experiment or, by default, generator and origin on the first available CPU and the
-    /// system on the second.
-    pub fn choose(asked: Option<&Self>, available: &[usize]) -> anyhow::Result<Self> {
+    /// system on the next one that is of another core, if there is one.
+    pub fn choose(
+        asked: Option<&Self>,
+        available: &[usize],
+        shared_cores: &[Vec<usize>],
+    ) -> anyhow::Result<Self> {
         let Some(layout) = asked else {
-            let [first, second, ..] = available else {
+            let system = available.split_first().and_then(|(first, others)| {
+                let is_apart = |cpu: &&usize| !are_of_one_core(*first, **cpu, shared_cores);
+                Some((*first, *others.iter().find(is_apart).or(others.first())?))
+            });
+            let Some((first, system)) = system else {
                 return Err(bad_input(format!(
                     "a run needs two CPUs, one of them for the system alone, but this process may use only CPU \
                      {available:?}; allow it a second CPU"
                 )));
             };
-            let first = vec![*first];
-            return Ok(Self { generator: first.clone(), origin: first, system: vec![*second] });
+            return Ok(Self { generator: vec![first], origin: vec![first], system: vec![system] });
         };
         for role in [&layout.generator, &layout.origin, &layout.system] {
             let is_twice = |cpu: &&usize| role.iter().filter(|other| other == cpu).count() > 1;
@@ -93,10 +103,23 @@ impl CpuLayout {
         distinct.into_iter().collect()
     }
 
+    /// A CPU of the system and one of another role that are hardware threads of one core.
+    pub fn core_shared_with_system(&self, shared_cores: &[Vec<usize>]) -> Option<(usize, usize)> {
+        let others = || [&self.generator, &self.origin].into_iter().flatten();
+        self.system.iter().find_map(|&system| {
+            let other = others().find(|&&other| are_of_one_core(system, other, shared_cores))?;
+            Some((system, *other))
+        })
+    }
+
     /// Returns the first CPU that generator and origin share.
     pub fn shared_cpu(&self) -> Option<usize> {
         self.generator.iter().copied().find(|cpu| self.origin.contains(cpu))
     }
+}
+
+fn are_of_one_core(one: usize, other: usize, shared_cores: &[Vec<usize>]) -> bool {
+    shared_cores.iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
 }
 
 #[cfg(test)]
@@ -104,13 +127,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn system_has_a_core_of_its_own_if_there_is_one() {
+        let pairs = [vec![0, 1], vec![2, 3]];
+        let layout = |available: &[usize]| CpuLayout::choose(None, available, &pairs).unwrap();
+        assert_eq!(layout(&[0, 1, 2, 3]).system, [2]);
+        assert_eq!(layout(&[0, 1, 2, 3]).core_shared_with_system(&pairs), None);
+        assert_eq!(layout(&[1, 2]).system, [2]);
+        let shared = layout(&[0, 1]);
+        assert_eq!(shared.system, [1]);
+        assert_eq!(shared.core_shared_with_system(&pairs), Some((1, 0)));
+        let asked = CpuLayout { generator: vec![0], origin: vec![3], system: vec![2] };
+        let asked = CpuLayout::choose(Some(&asked), &[0, 1, 2, 3], &pairs).unwrap();
+        assert_eq!(asked.core_shared_with_system(&pairs), Some((2, 3)));
+    }
+
+    #[test]
     fn system_has_its_own_cpu_by_default() {
-        let layout = CpuLayout::choose(None, &[2, 5, 6]).unwrap();
+        let layout = CpuLayout::choose(None, &[2, 5, 6], &[]).unwrap();
         assert_eq!((layout.generator.clone(), layout.origin.clone()), (vec![2], vec![2]));
         assert_eq!(layout.system, [5]);
         assert_eq!(layout.all(), [2, 5]);
         assert!(layout.shared_cpu().is_some());
-        let error = CpuLayout::choose(None, &[3]).unwrap_err().to_string();
+        let error = CpuLayout::choose(None, &[3], &[]).unwrap_err().to_string();
         assert!(
             error.starts_with("a run needs two CPUs") && error.contains("only CPU [3]"),
             "{error}"
@@ -120,9 +158,10 @@ mod tests {
     #[test]
     fn unavailable_or_shared_cpu_is_an_error() {
         let asked = CpuLayout { generator: vec![0], origin: vec![1], system: vec![2] };
-        assert_eq!(CpuLayout::choose(Some(&asked), &[0, 1, 2]).unwrap().shared_cpu(), None);
-        let error =
-            |asked: &CpuLayout| CpuLayout::choose(Some(asked), &[0, 1]).unwrap_err().to_string();
+        assert_eq!(CpuLayout::choose(Some(&asked), &[0, 1, 2], &[]).unwrap().shared_cpu(), None);
+        let error = |asked: &CpuLayout| {
+            CpuLayout::choose(Some(asked), &[0, 1], &[]).unwrap_err().to_string()
+        };
         assert_eq!(
             error(&asked),
             "[cpus] names CPU 2, which is not available to this process; available: [0, 1]"

@@ -56,16 +56,26 @@ fn cpus() -> Check {
         Ok(available) => available,
         Err(error) => return impossible(name, error_chain(&error), "run it on Linux"),
     };
-    match CpuLayout::choose(None, &available) {
-        Ok(layout) => good(
-            name,
-            format!(
+    let shared_cores = environment::shared_cores();
+    match CpuLayout::choose(None, &available, &shared_cores) {
+        Ok(layout) => {
+            let found = format!(
                 "{} available; generator and origin use CPU {:?}, the system CPU {:?}",
                 available.len(),
                 layout.generator[0],
                 layout.system[0]
-            ),
-        ),
+            );
+            match layout.core_shared_with_system(&shared_cores) {
+                Some(_) => poor(
+                    name,
+                    format!(
+                        "{found}, a hardware thread of the same core, so that each slows the other"
+                    ),
+                    "compare ratios only; allow a CPU of another core",
+                ),
+                None => good(name, found),
+            }
+        }
         Err(error) => {
             impossible(name, error.to_string(), "give the machine or container a second CPU")
         }

@@ -5,7 +5,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use procfs::{
     CpuInfo, CpuPressure, CpuTime, Current, CurrentSI, KernelStats, ProcError, ProcResult,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub fn read() -> nix::Result<Environment> {
         kernel: words.map(|word| word.to_string_lossy().into_owned()).join(" "),
         cpu_model: cpu("model name"),
         cpus: online_cpus()?,
+        shared_cores: shared_cores(),
         mitigations: mitigations(),
         hypervisor: hypervisor(cpu("flags").as_deref()),
         governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -42,6 +43,28 @@ pub fn read() -> nix::Result<Environment> {
 fn online_cpus() -> nix::Result<usize> {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN)?;
     Ok(online.and_then(|count| usize::try_from(count).ok()).unwrap_or(1))
+}
+
+/// CPUs that are hardware threads of one core, for each core that has several online. Empty if that is unknown.
+pub(crate) fn shared_cores() -> Vec<Vec<usize>> {
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu") else {
+        return Vec::new();
+    };
+    let threads = entries.flatten().filter_map(|entry| {
+        let file = entry.path().join("topology/thread_siblings_list");
+        cpu_list(&line(file.to_str()?)?)
+    });
+    threads.filter(|cpus| cpus.len() > 1).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Parses the kernel's lists of CPUs: `0-2,7`.
+fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let number = |text: &str| text.parse::<usize>().ok();
+    let ranges = text.split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(number(first)?..=number(last)?)
+    });
+    Some(ranges.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn mitigations() -> BTreeMap<String, String> {
@@ -197,6 +220,21 @@ mod tests {
         assert!(environment.kernel.starts_with("Linux "), "{}", environment.kernel);
         assert!(environment.cpus >= 1);
         assert!(environment.in_short().contains(&environment.kernel));
+    }
+
+    #[test]
+    fn lists_of_cpus_have_numbers_and_ranges() {
+        assert_eq!(cpu_list("0,64"), Some(vec![0, 64]));
+        assert_eq!(cpu_list("0-1"), Some(vec![0, 1]));
+        assert_eq!(cpu_list("3"), Some(vec![3]));
+        assert_eq!(cpu_list("0-2,7"), Some(vec![0, 1, 2, 7]));
+        assert_eq!(cpu_list("0,x"), None);
+        // A CPU that is online is of one core.
+        let mut cpus = shared_cores().concat();
+        let all = cpus.len();
+        cpus.sort_unstable();
+        cpus.dedup();
+        assert_eq!(cpus.len(), all);
     }
 
     #[test]

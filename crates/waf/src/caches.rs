@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use regex_automata::meta::Cache;
 use regex_automata::util::primitives::NonMaxUsize;
 
 use crate::condition::Pattern;
-use crate::regex::{BacktrackLimit, Matcher};
+use crate::regex::{BacktrackLimit, Cache, Matcher};
 
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
 pub(crate) const CAPTURES: u32 = 10;
@@ -22,7 +21,7 @@ const EXPANDED_TEXT_MAX: usize = 4096;
 /// Caches of regexes, by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
-    caches: Vec<Option<Box<Cache>>>,
+    caches: Vec<Cache>,
     /// Regexes of the rule set. The numbers of those with expanded macros follow.
     patterns: usize,
     /// Regexes whose macros were expanded, by their text; `None` if it is invalid.
@@ -33,7 +32,11 @@ pub(crate) struct Caches {
 impl Caches {
     /// Caches for the regexes of a rule set.
     pub(crate) fn new(patterns: usize) -> Self {
-        Self { caches: (0..patterns).map(|_| None).collect(), patterns, ..Self::default() }
+        Self {
+            caches: (0..patterns).map(|_| Cache::default()).collect(),
+            patterns,
+            ..Self::default()
+        }
     }
 
     #[inline]
@@ -43,8 +46,7 @@ impl Caches {
         value: &[u8],
         budget: &mut usize,
     ) -> Result<bool, BacktrackLimit> {
-        let matcher = pattern.matcher();
-        matcher.is_match_with(cache(&mut self.caches, pattern, matcher), value, budget)
+        pattern.matcher().is_match_with(&mut self.caches[pattern.index], value, budget)
     }
 
     /// False if no match lies within that part of the value, or begins where it begins if the part is anchored.
@@ -55,9 +57,8 @@ impl Caches {
         part: Range<usize>,
         is_anchored: bool,
     ) -> bool {
-        let matcher = pattern.matcher();
-        let cache = cache(&mut self.caches, pattern, matcher);
-        matcher.may_match_within(cache, value, part, is_anchored)
+        let cache = &mut self.caches[pattern.index];
+        pattern.matcher().may_match_within(cache, value, part, is_anchored)
     }
 
     /// Searches the first match and writes its groups, up to [`CAPTURES`].
@@ -68,9 +69,8 @@ impl Caches {
         budget: &mut usize,
         found: &mut Vec<Option<(usize, usize)>>,
     ) -> Result<(), BacktrackLimit> {
-        let matcher = pattern.matcher();
-        let cache = cache(&mut self.caches, pattern, matcher);
-        matcher.captures_with(cache, value, budget, &mut self.slots, CAPTURES as usize, found)
+        let (cache, slots) = (&mut self.caches[pattern.index], &mut self.slots);
+        pattern.matcher().captures_with(cache, value, budget, slots, CAPTURES as usize, found)
     }
 
     /// Returns the regex of an expanded text; `None` if it is invalid or too large.
@@ -86,20 +86,12 @@ impl Caches {
             self.caches.truncate(self.patterns);
         }
         let pattern = compile_expanded(text).map(|matcher| {
-            self.caches.push(None);
+            self.caches.push(Cache::default());
             Arc::new(Pattern::of(matcher, self.caches.len() - 1))
         });
         self.expanded.insert(text.to_vec(), pattern.clone());
         pattern
     }
-}
-
-fn cache<'a>(
-    caches: &'a mut [Option<Box<Cache>>],
-    pattern: &Pattern,
-    matcher: &Matcher,
-) -> &'a mut Cache {
-    caches[pattern.index].get_or_insert_with(|| Box::new(matcher.create_cache()))
 }
 
 fn compile_expanded(text: &[u8]) -> Option<Matcher> {

@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use fancy_regex::{BytesMode, RegexBuilder, RegexInput};
-use regex_automata::meta::{Cache, Config, Regex};
+use regex_automata::hybrid::dfa::{self, DFA};
+use regex_automata::meta::{self, Config, Regex};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::util::syntax;
-use regex_automata::{Anchored, Input};
+use regex_automata::{Anchored, Input, Match};
 use regex_syntax::hir::Hir;
 
 use crate::pcre::{portable, relaxed};
@@ -48,9 +50,27 @@ fn config() -> Config {
 #[derive(Debug)]
 pub(crate) struct Matcher {
     /// The regex itself, or one that matches wherever it matches.
-    linear: Regex,
+    linear: Linear,
     /// The regex itself, if it has lookaround, backreferences, atomic groups or possessive repetitions.
     backtracking: Option<Box<Backtracking>>,
+}
+
+/// Regex that is searched in linear time.
+#[derive(Debug)]
+struct Linear {
+    text: String,
+    size_limit: usize,
+    /// Tells if a value matches. `None`: the regex is too large for that.
+    forward: Option<Box<DFA>>,
+    /// Finds matches and their groups. It takes several times the memory and time to compile, and most regexes never match.
+    whole: OnceLock<Regex>,
+}
+
+/// Memory of one thread for the searches with a regex.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    forward: Option<Box<dfa::Cache>>,
+    whole: Option<Box<meta::Cache>>,
 }
 
 /// Regex that needs backtracking, for each of [`BACKTRACK_LIMITS`].
@@ -74,28 +94,19 @@ impl Matcher {
     /// Compiles a regex that may take at most that many bytes.
     pub(crate) fn with_size_limit(pattern: &str, size_limit: usize) -> Result<Self, String> {
         let text = portable(pattern);
-        let relaxed = relaxed(&text);
-        let linear = Regex::builder()
-            .syntax(options())
-            .configure(config().nfa_size_limit(Some(size_limit)))
-            .build(relaxed.as_deref().unwrap_or(&text))
-            .map_err(|error| explain(&reason(&error)))?;
-        let backtracking = match relaxed {
-            Some(_) => Some(Box::new(Backtracking::new(text, size_limit)?)),
-            None => None,
+        let Some(relaxed) = relaxed(&text) else {
+            return Ok(Self { linear: Linear::new(text, size_limit)?, backtracking: None });
         };
+        let linear = Linear::new(relaxed, size_limit)?;
+        let backtracking = Some(Box::new(Backtracking::new(text, size_limit)?));
         Ok(Self { linear, backtracking })
     }
 
     /// Matches every value.
     pub(crate) fn all() -> Self {
-        let linear = Regex::builder().build_from_hir(&Hir::empty());
-        let linear = linear.unwrap_or_else(|error| unreachable!("{error}"));
+        let whole = OnceLock::from(match_all());
+        let linear = Linear { text: String::new(), size_limit: SIZE_LIMIT, forward: None, whole };
         Self { linear, backtracking: None }
-    }
-
-    pub(crate) fn create_cache(&self) -> Cache {
-        self.linear.create_cache()
     }
 
     /// Takes the steps of a search that needs backtracking from the budget, as the other searches do.
@@ -106,13 +117,11 @@ impl Matcher {
         value: &[u8],
         budget: &mut usize,
     ) -> Result<bool, BacktrackLimit> {
-        let Some(backtracking) = &self.backtracking else {
-            let input = Input::new(value).earliest(true);
-            return Ok(self.linear.search_half_with(cache, &input).is_some());
-        };
-        let Some(first) = self.linear.search_with(cache, &Input::new(value)) else {
+        if !self.linear.is_match(cache, &Input::new(value).earliest(true)) {
             return Ok(false);
-        };
+        }
+        let Some(backtracking) = &self.backtracking else { return Ok(true) };
+        let Some(first) = self.linear.find(cache, value) else { return Ok(false) };
         let input = RegexInput::new(value).from_pos(first.start());
         backtracking.search(budget, |regex| regex.is_match_input(input.clone()))
     }
@@ -128,7 +137,7 @@ impl Matcher {
     ) -> bool {
         let anchored = if is_anchored { Anchored::Yes } else { Anchored::No };
         let input = Input::new(value).range(part).anchored(anchored).earliest(true);
-        self.linear.search_half_with(cache, &input).is_some()
+        self.linear.is_match(cache, &input)
     }
 
     /// Writes up to `count` groups of the first match, if there is one.
@@ -142,19 +151,21 @@ impl Matcher {
         groups: &mut Vec<Option<(usize, usize)>>,
     ) -> Result<(), BacktrackLimit> {
         groups.clear();
+        if !self.linear.is_match(cache, &Input::new(value).earliest(true)) {
+            return Ok(());
+        }
         if let Some(backtracking) = &self.backtracking {
-            let Some(first) = self.linear.search_with(cache, &Input::new(value)) else {
-                return Ok(());
-            };
+            let Some(first) = self.linear.find(cache, value) else { return Ok(()) };
             let input = RegexInput::new(value).from_pos(first.start());
             let found = backtracking.search(budget, |regex| regex.captures_input(input.clone()))?;
             let found = found.iter().flat_map(|found| found.iter().take(count));
             groups.extend(found.map(|group| group.map(|group| (group.start(), group.end()))));
             return Ok(());
         }
+        let (whole, cache) = self.linear.whole_with(cache);
         slots.clear();
-        slots.resize(2 * self.linear.captures_len().min(count), None);
-        if self.linear.search_slots_with(cache, &Input::new(value), slots).is_some() {
+        slots.resize(2 * whole.captures_len().min(count), None);
+        if whole.search_slots_with(cache, &Input::new(value), slots).is_some() {
             groups.extend(slots.chunks_exact(2).map(|pair| Some((pair[0]?.get(), pair[1]?.get()))));
         }
         Ok(())
@@ -168,7 +179,7 @@ impl Matcher {
         mut visit: impl FnMut(Range<usize>) -> bool,
     ) -> Result<(), BacktrackLimit> {
         if self.backtracking.is_none() {
-            let mut matches = self.linear.find_iter(value).map(|found| found.range());
+            let mut matches = self.linear.whole().find_iter(value).map(|found| found.range());
             matches.find(|range| visit(range.clone()));
             return Ok(());
         }
@@ -217,7 +228,7 @@ impl Matcher {
         budget: &mut usize,
     ) -> Result<Option<Range<usize>>, BacktrackLimit> {
         let input = Input::new(value).range(at..);
-        let Some(first) = self.linear.find(input) else { return Ok(None) };
+        let Some(first) = self.linear.whole().find(input) else { return Ok(None) };
         let Some(backtracking) = &self.backtracking else { return Ok(Some(first.range())) };
         let input = RegexInput::new(value).from_pos(first.start());
         let found = backtracking.search(budget, |regex| regex.find_input(input.clone()))?;
@@ -233,6 +244,67 @@ impl Matcher {
         });
         visited.is_ok() && found
     }
+}
+
+impl Linear {
+    fn new(text: String, size_limit: usize) -> Result<Self, String> {
+        let structure = structure(&text)?;
+        let config = thompson::Config::new()
+            .utf8(false)
+            .nfa_size_limit(Some(size_limit))
+            .which_captures(WhichCaptures::None);
+        let nfa = thompson::Compiler::new().configure(config).build_from_hir(&structure);
+        let nfa = nfa.map_err(|error| explain(&error.to_string()))?;
+        let config = dfa::Config::new()
+            .cache_capacity(CACHE_LIMIT)
+            .unicode_word_boundary(true)
+            // Texts for which this is slower than the other searches.
+            .minimum_cache_clear_count(Some(3))
+            .minimum_bytes_per_state(Some(10));
+        let forward = dfa::Builder::new().configure(config).build_from_nfa(nfa);
+        let forward = forward.ok().map(Box::new);
+        Ok(Self { text, size_limit, forward, whole: OnceLock::new() })
+    }
+
+    fn compile(&self) -> Result<Regex, String> {
+        Regex::builder()
+            .syntax(options())
+            .configure(config().nfa_size_limit(Some(self.size_limit)))
+            .build(&self.text)
+            .map_err(|error| explain(&reason(&error)))
+    }
+
+    fn whole(&self) -> &Regex {
+        self.whole.get_or_init(|| self.compile().unwrap_or_else(|_too_large| match_all()))
+    }
+
+    fn whole_with<'a>(&self, cache: &'a mut Cache) -> (&Regex, &'a mut meta::Cache) {
+        let whole = self.whole();
+        (whole, cache.whole.get_or_insert_with(|| Box::new(whole.create_cache())))
+    }
+
+    #[inline]
+    fn is_match(&self, cache: &mut Cache, input: &Input<'_>) -> bool {
+        if let Some(forward) = &self.forward {
+            let cache = cache.forward.get_or_insert_with(|| Box::new(forward.create_cache()));
+            if let Ok(end) = forward.try_search_fwd(cache, input) {
+                return end.is_some();
+            }
+        }
+        let (whole, cache) = self.whole_with(cache);
+        whole.search_half_with(cache, input).is_some()
+    }
+
+    fn find(&self, cache: &mut Cache, value: &[u8]) -> Option<Match> {
+        let (whole, cache) = self.whole_with(cache);
+        whole.search_with(cache, &Input::new(value))
+    }
+}
+
+/// Matches every value.
+fn match_all() -> Regex {
+    let all = Regex::builder().build_from_hir(&Hir::empty());
+    all.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 impl Backtracking {
@@ -284,7 +356,7 @@ pub(crate) fn check(pattern: &str, structures: &mut Structures) -> Result<Id, St
         None => structures.add(&structure(linear)?),
     };
     if relaxed.is_some() || structures.facts(id).states >= STATES_CHECKED {
-        Matcher::new(pattern)?;
+        Matcher::new(pattern)?.linear.compile()?;
     }
     Ok(id)
 }
@@ -354,9 +426,9 @@ impl SelectorRegex {
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
         let name = if self.is_of_json_key { json_key(name) } else { Some(name) };
         let Some(name) = name else { return false };
-        let compiled = self.compiled.get_or_init(|| {
-            Self::compile(&self.text).unwrap_or_else(|_reason| Matcher::all().linear)
-        });
+        let compiled = self
+            .compiled
+            .get_or_init(|| Self::compile(&self.text).unwrap_or_else(|_reason| match_all()));
         compiled.is_match(name)
     }
 }
@@ -382,7 +454,7 @@ pub(crate) fn structure(text: &str) -> Result<Hir, String> {
         .map_err(|error| explain(&error.to_string()))
 }
 
-fn reason(error: &regex_automata::meta::BuildError) -> String {
+fn reason(error: &meta::BuildError) -> String {
     error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
@@ -409,6 +481,28 @@ mod tests {
             assert!(matches(pattern, matching), "{pattern}");
             assert!(!matches(pattern, other), "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_search_that_needs_too_many_states_is_finished_by_another_one() {
+        let regex = compiled("a[ab]{18}c").linear;
+        // By xorshift: nearly each byte needs another state.
+        let mut state = 1_u32;
+        let mut text: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            if state & 1 == 0 { b'a' } else { b'b' }
+        })
+        .take(200_000)
+        .collect();
+        let forward = regex.forward.as_ref().expect("it is small");
+        let input = Input::new(&text).earliest(true);
+        forward.try_search_fwd(&mut forward.create_cache(), &input).expect_err("it gives up");
+        let cache = &mut Cache::default();
+        assert!(!regex.is_match(cache, &input));
+        text.extend(b"abababababababababac");
+        assert!(regex.is_match(cache, &Input::new(&text).earliest(true)));
     }
 
     #[test]
@@ -484,7 +578,7 @@ mod tests {
     #[test]
     fn reset_of_the_start_shortens_the_match() {
         let regex = compiled(r"a\Kb+");
-        let (mut cache, mut slots, mut groups) = (regex.create_cache(), Vec::new(), Vec::new());
+        let (mut cache, mut slots, mut groups) = (Cache::default(), Vec::new(), Vec::new());
         let mut budget = BACKTRACK_BUDGET;
         let found =
             regex.captures_with(&mut cache, b"xabb", &mut budget, &mut slots, 1, &mut groups);
@@ -522,7 +616,7 @@ mod tests {
     #[test]
     fn a_search_takes_a_limited_number_of_steps() {
         let regex = compiled(r"x(a|aa)+\1c");
-        let mut cache = regex.create_cache();
+        let mut cache = Cache::default();
         let text = [b"x", b"a".repeat(60).as_slice(), b"bc"].concat();
         let mut budget = BACKTRACK_BUDGET;
         assert!(regex.is_match_with(&mut cache, &text, &mut budget).is_err());

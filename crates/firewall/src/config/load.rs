@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_config::waf::{BlockFile, CompressedFile, CrsFile, ModeFile, OverLimitFile, WafFile};
@@ -31,6 +31,8 @@ pub struct RuleCache {
     /// Sets without settings and exclusions, by their text.
     shared: HashMap<String, RuleSet>,
     pub warnings: Vec<InvalidValue>,
+    /// Files and folders that were read.
+    pub files: Vec<PathBuf>,
 }
 
 /// The `waf` keys that apply to a route: its own first, those of the gateway last.
@@ -79,7 +81,7 @@ impl RuleCache {
             )?,
             block: keys
                 .get(|file| &file.block)
-                .map_or(Ok(Block::default()), |file| block(file, folder))?,
+                .map_or(Ok(Block::default()), |file| self.block(file, folder))?,
             transaction_header: keys
                 .get(|file| &file.transaction_header)
                 .map(|name| check_header_name(name, name).map(|()| (**name).clone()))
@@ -136,8 +138,11 @@ impl RuleCache {
         let recommended = keys.get(|file| &file.request_body).and_then(|body| body.recommended);
         let missing = body_rules(&set.uninspected_bodies());
         if recommended.unwrap_or(true) && !missing.is_empty() {
+            // Not kept beside the other one.
+            drop(set);
             set = load(missing)?;
         }
+        self.files.extend_from_slice(set.files());
         let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
             format!(
                 "`waf` does not inspect {bodies}; remove `recommended: false`, or add such rules"
@@ -181,6 +186,15 @@ impl RuleCache {
             self.warnings.push(found);
         }
         Ok(crs)
+    }
+
+    fn block(&mut self, file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
+        let status =
+            file.status.as_ref().map(|status| number(status, 400, Some(599), 403)).transpose()?;
+        let Some(name) = &file.page else { return Ok(Block { status, ..Block::default() }) };
+        let Page { body, media_type } = Page::read(name, folder)?;
+        self.files.push(folder.join(&**name));
+        Ok(Block { status, page: Some(body), media_type, ..Block::default() })
     }
 
     /// Loads options and rules, and then settings and exclusions. Sets that differ only in the latter share what they are
@@ -363,14 +377,6 @@ fn compression(
 fn is_of_crs(place: &RulePlace) -> bool {
     let name = Path::new(&*place.file).file_name();
     name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"REQUEST-903."))
-}
-
-fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
-    let status =
-        file.status.as_ref().map(|status| number(status, 400, Some(599), 403)).transpose()?;
-    let Some(name) = &file.page else { return Ok(Block { status, ..Block::default() }) };
-    let Page { body, media_type } = Page::read(name, folder)?;
-    Ok(Block { status, page: Some(body), media_type, ..Block::default() })
 }
 
 impl Page {

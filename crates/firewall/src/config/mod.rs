@@ -4,7 +4,7 @@ mod load;
 mod rule_files;
 mod scalars;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_config::waf::WafFile;
@@ -50,8 +50,15 @@ pub struct Block {
     pub is_fixed: bool,
 }
 
-/// A `waf` block with warnings; `None`: nothing is to be inspected.
-pub type Parsed = (Option<Arc<Waf>>, Vec<String>);
+/// A `waf` block that was read.
+#[derive(Debug)]
+pub struct Parsed {
+    /// `None`: nothing is to be inspected.
+    pub waf: Option<Arc<Waf>>,
+    pub warnings: Vec<String>,
+    /// Files and folders on which it depends.
+    pub files: Vec<PathBuf>,
+}
 
 impl Waf {
     /// Parses the keys of a `waf` block, in YAML or JSON, and loads their rules. Errors name `place`; relative paths are resolved
@@ -62,6 +69,6 @@ impl Waf {
         let mut cache = RuleCache::default();
         let waf = cache.waf(&[Some(&file)], "", folder).map_err(invalid)?;
         let warnings = cache.warnings.into_iter().map(|warning| invalid(warning).to_string());
-        Ok((waf, warnings.collect()))
+        Ok(Parsed { waf, warnings: warnings.collect(), files: cache.files })
     }
 }

@@ -6,6 +6,7 @@ use super::result::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_records::case::{CaseManifest, ResponsesManifest};
+use tollgate_records::manifest::Manifest;
 use tollgate_records::metric;
 use tollgate_records::metric::{ByBlock, Metric, judged_by};
 use tollgate_records::run_dir::RunRecords;
@@ -37,6 +38,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         notes.extend(different_rule_sets(&experiment.subjects));
     }
     notes.extend(experiment.subjects.iter().filter_map(|subject| external(run, subject)));
+    notes.extend(shared_core(&run.manifest));
     notes.extend(clients(&run.trials));
     notes.extend(heaviest_process(&run.trials));
     for case in cases {
@@ -60,6 +62,16 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         }
     }
     notes
+}
+
+/// The note on a system whose CPU is a hardware thread of a core that another role uses.
+fn shared_core(manifest: &Manifest) -> Option<String> {
+    let cores = &manifest.environment.shared_cores;
+    let (system, other) = manifest.cpu_layout.core_shared_with_system(cores)?;
+    Some(format!(
+        "CPU {system} of the system and CPU {other} of the generator or origin are hardware threads of one core: each \
+         slows the other, so CPU times are those of a core in part."
+    ))
 }
 
 /// The note on a server that runs already: the figures that a run cannot have of it, and the CPUs that it used.
@@ -308,8 +320,8 @@ fn receive_work(case: &CaseAnalysis, is_only_case: bool) -> Option<String> {
     let of_case = if is_only_case { String::new() } else { format!(" ({})", case.case.name) };
     (!shares.is_empty()).then(|| {
         format!(
-            "Receive work of the client and the origin, which over loopback runs in the system that sends to them, \
-             as a share of its CPU{of_case}: {}.",
+            "Receive work of the client and the origin, which over loopback runs on the CPU of the system, in percent of \
+             the CPU time of its processes, which contains it unless the CPU was idle{of_case}: {}.",
             shares.join(", ")
         )
     })

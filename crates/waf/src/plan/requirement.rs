@@ -36,8 +36,9 @@ pub(crate) struct Plain {
     pub(crate) bytes: Bytes,
 }
 
-/// Nodes of a large rule set: the Core Rule Set has 15,500.
-const NODES: usize = 1 << 14;
+/// Nodes of regexes that are kept for later regexes with equal parts. The Core Rule Set has 15,500, which would take more memory
+/// than all that is made of them; rules with equal parts stand together.
+const NODES: usize = 1 << 11;
 
 /// Conditions of regexes by their text, while a rule set is loaded.
 #[derive(Debug)]
@@ -62,6 +63,10 @@ impl Requirements {
     /// Checks a regex and derives its conditions, once.
     pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
         if !self.by_text.contains_key(pattern) {
+            if self.structures.len() > NODES {
+                self.structures = Structures::with_capacity(NODES);
+                self.plain_parts.clear();
+            }
             let structure = crate::regex::check(pattern, &mut self.structures)?;
             let mut requirement = Requirement::of_structure(&self.structures, structure);
             if requirement.literals.is_none() {
@@ -193,7 +198,7 @@ mod tests {
     use super::super::alphabet::{ADDED, ALPHABETS, alphabets};
     use super::super::literal::Literal;
     use super::*;
-    use crate::regex::Matcher;
+    use crate::regex::{Cache, Matcher};
     use proptest::prelude::*;
 
     /// Asserts that a value meets all requirements.
@@ -262,7 +267,7 @@ mod tests {
             let requirement = &requirements.by_text[&pattern];
             // A possessive repetition of a repetition is none of PCRE.
             let Ok(matcher) = Matcher::new(&pattern) else { return Ok(()) };
-            let mut cache = matcher.create_cache();
+            let mut cache = Cache::default();
             for value in values.iter().filter(|value| matcher.is_match(value)) {
                 let context = format!("{pattern} matches \"{}\"", value.escape_ascii());
                 check(requirement, value, &context);

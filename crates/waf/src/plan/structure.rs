@@ -39,6 +39,11 @@ impl Structures {
         }
     }
 
+    /// Number of nodes.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Adds a regex and returns its node; `None` if `regex-syntax` has to parse it.
     pub(crate) fn parse(&mut self, pattern: &str) -> Option<Id> {
         let mut parser = Parser {

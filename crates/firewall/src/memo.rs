@@ -1,0 +1,162 @@
+//! Values that depend on files, made once as long as these stay the same.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Values that are made once for each key, until a file on which they depend changes.
+#[derive(Debug)]
+pub struct Memo<K, V> {
+    known: Mutex<HashMap<K, Known<V>>>,
+    check_interval: Duration,
+}
+
+#[derive(Debug)]
+struct Known<V> {
+    kept: V,
+    files: Vec<(PathBuf, Option<Stamp>)>,
+    checked_at: Instant,
+}
+
+/// Identity and state of a file: device, inode, size, and the nanoseconds of the last changes of content and inode.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+/// What a [`Memo`] keeps of a value.
+pub trait Kept {
+    type Value;
+    fn of(value: &Self::Value) -> Self;
+    /// `None`: the value is gone, or was not kept.
+    fn value(&self) -> Option<Self::Value>;
+}
+
+impl Kept for usize {
+    type Value = Self;
+
+    fn of(value: &Self) -> Self {
+        *value
+    }
+
+    fn value(&self) -> Option<Self> {
+        Some(*self)
+    }
+}
+
+/// A value for as long as somebody uses it.
+impl<T> Kept for Weak<T> {
+    type Value = Arc<T>;
+
+    fn of(value: &Arc<T>) -> Self {
+        Arc::downgrade(value)
+    }
+
+    fn value(&self) -> Option<Arc<T>> {
+        self.upgrade()
+    }
+}
+
+/// Nothing is not kept.
+impl<T: Kept> Kept for Option<T> {
+    type Value = Option<T::Value>;
+
+    fn of(value: &Self::Value) -> Self {
+        value.as_ref().map(T::of)
+    }
+
+    fn value(&self) -> Option<Self::Value> {
+        Some(Some(self.as_ref()?.value()?))
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
+    /// Files are compared with those that were read at most once in an interval.
+    pub fn new(check_interval: Duration) -> Self {
+        Self { known: Mutex::default(), check_interval }
+    }
+
+    /// Returns the known value of the key. `make` returns it with the files on which it depends.
+    pub fn get(
+        &self,
+        key: &K,
+        make: impl FnOnce(&K) -> Result<(V::Value, Vec<PathBuf>), String>,
+    ) -> Result<V::Value, String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get_mut(key)
+            && let Some(value) = known.kept.value()
+            && known.is_current(Instant::now(), self.check_interval)
+        {
+            return Ok(value);
+        }
+        known.retain(|_, known| known.kept.value().is_some());
+        let (value, files) = make(key)?;
+        let files =
+            files.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp));
+        let entry =
+            Known { kept: V::of(&value), files: files.collect(), checked_at: Instant::now() };
+        known.insert(key.clone(), entry);
+        Ok(value)
+    }
+}
+
+impl<V> Known<V> {
+    fn is_current(&mut self, now: Instant, check_interval: Duration) -> bool {
+        if now.saturating_duration_since(self.checked_at) < check_interval {
+            return true;
+        }
+        self.checked_at = now;
+        self.files.iter().all(|(path, known)| stamp(path) == *known)
+    }
+}
+
+fn stamp(path: &PathBuf) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Some((file.dev(), file.ino(), file.size(), times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn file_that_changed_is_read_again() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("rules.conf");
+        std::fs::write(&path, "a")?;
+        let memo: Memo<u8, usize> = Memo::new(INTERVAL);
+        let get = |value| memo.get(&0, |_| Ok((value, vec![path.clone()])));
+        assert_eq!(get(1), Ok(1));
+        assert_eq!(get(2), Ok(1));
+        std::fs::write(&path, "other")?;
+        // The file is compared again once the interval is over.
+        let expire = |memo: &Memo<u8, usize>| {
+            let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
+            for known in known.values_mut() {
+                known.checked_at =
+                    known.checked_at.checked_sub(INTERVAL).unwrap_or(known.checked_at);
+            }
+        };
+        assert_eq!(get(3), Ok(1));
+        expire(&memo);
+        assert_eq!(get(3), Ok(3));
+        expire(&memo);
+        assert_eq!(get(4), Ok(3));
+        Ok(())
+    }
+
+    #[test]
+    fn value_that_nobody_uses_is_made_again() {
+        let memo: Memo<u8, Option<Weak<u8>>> = Memo::new(Duration::ZERO);
+        let get = |value: Option<u8>| memo.get(&0, |_| Ok((value.map(Arc::new), Vec::new())));
+        let used = get(Some(1)).unwrap();
+        assert_eq!(get(Some(2)).unwrap(), used);
+        drop(used);
+        assert_eq!(get(Some(3)).unwrap().as_deref(), Some(&3));
+        assert_eq!(get(None).unwrap(), None);
+        assert_eq!(get(Some(4)).unwrap().as_deref(), Some(&4));
+    }
+}
