@@ -320,6 +320,7 @@ mod tests {
     use super::*;
     use crate::abi::Header;
     use crate::host::Counter;
+    use tollgate_firewall::Waf;
 
     thread_local! {
         /// Panics that are to come.
@@ -336,6 +337,10 @@ mod tests {
     }
 
     extern "C" fn log(_: Level, _: Bytes) {}
+
+    extern "C" fn one_worker() -> u32 {
+        1
+    }
 
     extern "C" fn no_route(_: Object) -> *const c_void {
         null()
@@ -379,9 +384,42 @@ mod tests {
             Some(b"http_get_headers_size") => no_headers as *mut c_void,
             Some(b"http_get_headers") => write_no_header as *mut c_void,
             Some(b"http_send_response") => respond as *mut c_void,
+            Some(b"get_concurrency") => one_worker as *mut c_void,
             Some(_) => dangling_mut(),
             None => null_mut(),
         }
+    }
+
+    #[test]
+    fn equal_configurations_share_their_rules_until_a_file_changes() {
+        abi::load_with(find).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules.conf");
+        let text = format!("rules: [{}]", path.display());
+        let write = |id: u32| {
+            let rule = format!("SecRule ARGS \"@contains attack\" \"id:{id},phase:2,deny\"");
+            std::fs::write(&path, rule).unwrap();
+        };
+        let parse = |text: &str| parse(text.as_bytes(), "test").unwrap();
+        write(1);
+        // As soon as the file is older than the first reading.
+        let mut first = parse(&text).unwrap();
+        loop {
+            let next = parse(&text).unwrap();
+            if Arc::ptr_eq(&first, &next) {
+                break;
+            }
+            first = next;
+        }
+        let other = parse(&format!("{text}\nmode: detection-only")).unwrap();
+        assert_ne!(other.mode, first.mode);
+        write(23);
+        let second = parse(&text).unwrap();
+        // The others are the recommended ones for bodies.
+        let rule = |waf: &Waf| waf.rules.set.rules().map(|rule| rule.id).find(|id| *id < 100);
+        assert_eq!((rule(&first), rule(&second)), (Some(1), Some(23)));
+        assert_eq!(parse("mode: off"), None);
+        assert_eq!(parse("mode: off"), None);
     }
 
     #[test]

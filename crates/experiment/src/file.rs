@@ -62,7 +62,7 @@ pub struct ExperimentFile {
     #[schemars(skip_serializing_if = "is_shown")]
     pub limits: Limits,
     /// CPUs of each role; by default generator and origin share the first CPU that tollgate may use, and the system has
-    /// the second.
+    /// the next one of another core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuLayout>,
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Values that are made once for each key, until a file on which they depend changes.
 #[derive(Debug)]
@@ -21,8 +21,20 @@ struct Known<V> {
     checked_at: Instant,
 }
 
-/// Identity and state of a file: device, inode, size, and the nanoseconds of the last changes of content and inode.
-type Stamp = (u64, u64, u64, [i64; 4]);
+/// Identity and state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Time of the last change of its content, since 1970. A program can set it.
+    modified: Duration,
+    /// The same of its inode, which none can set.
+    changed: Duration,
+}
+
+/// Times of files may be behind the clock by so much.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// What a [`Memo`] keeps of a value.
 pub trait Kept {
@@ -89,13 +101,21 @@ impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
         {
             return Ok(value);
         }
+        known.remove(key);
         known.retain(|_, known| known.kept.value().is_some());
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (value, files) = make(key)?;
         let files =
             files.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp));
         let entry =
             Known { kept: V::of(&value), files: files.collect(), checked_at: Instant::now() };
-        known.insert(key.clone(), entry);
+        // One that may have changed since it was read would never be read again.
+        let settled = began.saturating_sub(CLOCK_TICK);
+        let is_settled =
+            |(_, stamp): &(_, Option<Stamp>)| stamp.is_none_or(|s| s.changed < settled);
+        if entry.files.iter().all(is_settled) {
+            known.insert(key.clone(), entry);
+        }
         Ok(value)
     }
 }
@@ -110,10 +130,19 @@ impl<V> Known<V> {
     }
 }
 
-fn stamp(path: &PathBuf) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<Stamp> {
     let file = std::fs::metadata(path).ok()?;
-    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
-    Some((file.dev(), file.ino(), file.size(), times))
+    let time = |seconds: i64, nanoseconds: i64| {
+        let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
+        Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds)
+    };
+    Some(Stamp {
+        device: file.dev(),
+        inode: file.ino(),
+        size: file.size(),
+        modified: time(file.mtime(), file.mtime_nsec()),
+        changed: time(file.ctime(), file.ctime_nsec()),
+    })
 }
 
 #[cfg(test)]
@@ -129,9 +158,13 @@ mod tests {
         std::fs::write(&path, "a")?;
         let memo: Memo<u8, usize> = Memo::new(INTERVAL);
         let get = |value| memo.get(&0, |_| Ok((value, vec![path.clone()])));
+        // Not kept, as the file may have been written after it was read.
+        assert_eq!(get(0), Ok(0));
+        wait_until_settled(&path);
         assert_eq!(get(1), Ok(1));
         assert_eq!(get(2), Ok(1));
         std::fs::write(&path, "other")?;
+        wait_until_settled(&path);
         // The file is compared again once the interval is over.
         let expire = |memo: &Memo<u8, usize>| {
             let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +178,20 @@ mod tests {
         assert_eq!(get(3), Ok(3));
         expire(&memo);
         assert_eq!(get(4), Ok(3));
+        // A value that cannot be made is not replaced by the old one.
+        std::fs::write(&path, "broken")?;
+        expire(&memo);
+        let broken = memo.get(&0, |_| Err("broken".to_owned()));
+        assert_eq!(broken, Err("broken".to_owned()));
+        assert_eq!(get(5), Ok(5));
         Ok(())
+    }
+
+    fn wait_until_settled(path: &Path) {
+        let written = stamp(path).expect("the file is there").changed;
+        while SystemTime::now().duration_since(UNIX_EPOCH).unwrap() <= written + CLOCK_TICK {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

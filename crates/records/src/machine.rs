@@ -14,8 +14,8 @@ pub struct Environment {
     /// CPUs online.
     pub cpus: usize,
     /// CPUs that are hardware threads of one core, for each core that has several online.
-    #[serde(default)]
-    pub shared_cores: Vec<Vec<usize>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_cores: Option<Vec<Vec<usize>>>,
     /// The kernel's mitigation of each CPU vulnerability.
     pub mitigations: BTreeMap<String, String>,
     pub hypervisor: Option<String>,
@@ -119,7 +119,7 @@ impl CpuLayout {
 }
 
 fn are_of_one_core(one: usize, other: usize, shared_cores: &[Vec<usize>]) -> bool {
-    shared_cores.iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
+    one != other && shared_cores.iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn cpus() -> Check {
         Ok(available) => available,
         Err(error) => return impossible(name, error_chain(&error), "run it on Linux"),
     };
-    let shared_cores = environment::shared_cores();
+    let shared_cores = environment::shared_cores().unwrap_or_default();
     match CpuLayout::choose(None, &available, &shared_cores) {
         Ok(layout) => {
             let found = format!(

@@ -45,16 +45,23 @@ fn online_cpus() -> nix::Result<usize> {
     Ok(online.and_then(|count| usize::try_from(count).ok()).unwrap_or(1))
 }
 
-/// CPUs that are hardware threads of one core, for each core that has several online. Empty if that is unknown.
-pub(crate) fn shared_cores() -> Vec<Vec<usize>> {
-    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu") else {
-        return Vec::new();
-    };
+/// CPUs that are hardware threads of one core, for each core that has several online. `None` is unknown.
+pub(crate) fn shared_cores() -> Option<Vec<Vec<usize>>> {
+    let entries = fs::read_dir("/sys/devices/system/cpu").ok()?;
     let threads = entries.flatten().filter_map(|entry| {
         let file = entry.path().join("topology/thread_siblings_list");
         cpu_list(&line(file.to_str()?)?)
     });
-    threads.filter(|cpus| cpus.len() > 1).collect::<BTreeSet<_>>().into_iter().collect()
+    let cores: BTreeSet<_> = threads.filter(|cpus| cpus.len() > 1).collect();
+    Some(cores.into_iter().collect())
+}
+
+/// Adds the other hardware threads of the cores of CPUs.
+fn with_siblings(cpus: &[usize]) -> BTreeSet<usize> {
+    static SHARED_CORES: LazyLock<Vec<Vec<usize>>> =
+        LazyLock::new(|| shared_cores().unwrap_or_default());
+    let cores = SHARED_CORES.iter().filter(|core| core.iter().any(|cpu| cpus.contains(cpu)));
+    cores.flatten().chain(cpus).copied().collect()
 }
 
 /// Parses the kernel's lists of CPUs: `0-2,7`.
@@ -113,7 +120,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Reads the counters of these CPUs.
+    /// Reads the counters of these CPUs. Disturbances are also those of the other hardware threads of their cores.
     pub(crate) fn read(cpus: &[usize]) -> ProcResult<Self> {
         let stats = KernelStats::current()?;
         let in_use: Vec<&CpuTime> =
@@ -128,7 +135,11 @@ impl Counters {
             softirq: with_interrupts
                 .then(|| cpus.iter().zip(&in_use).map(softirq).collect())
                 .flatten(),
-            busy: in_use.iter().map(|cpu| busy(cpu, with_interrupts)).sum(),
+            busy: with_siblings(cpus)
+                .iter()
+                .filter_map(|cpu| stats.cpu_time.get(*cpu))
+                .map(|cpu| busy(cpu, with_interrupts))
+                .sum(),
             all: in_use.iter().map(|cpu| busy(cpu, true)).sum(),
             steal: in_use.iter().filter_map(|cpu| cpu.steal_duration()).sum(),
             pressure: cpu_pressure()?.map(|pressure| Duration::from_micros(pressure.some.total)),
@@ -230,7 +241,7 @@ mod tests {
         assert_eq!(cpu_list("0-2,7"), Some(vec![0, 1, 2, 7]));
         assert_eq!(cpu_list("0,x"), None);
         // A CPU that is online is of one core.
-        let mut cpus = shared_cores().concat();
+        let mut cpus = shared_cores().unwrap_or_default().concat();
         let all = cpus.len();
         cpus.sort_unstable();
         cpus.dedup();

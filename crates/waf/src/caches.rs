@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex_automata::util::primitives::NonMaxUsize;
 
 use crate::condition::Pattern;
-use crate::regex::{BacktrackLimit, Cache, Matcher};
+use crate::regex::{Cache, Matcher, SearchLimit};
 
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
 pub(crate) const CAPTURES: u32 = 10;
@@ -45,7 +45,7 @@ impl Caches {
         pattern: &Pattern,
         value: &[u8],
         budget: &mut usize,
-    ) -> Result<bool, BacktrackLimit> {
+    ) -> Result<bool, SearchLimit> {
         pattern.matcher().is_match_with(&mut self.caches[pattern.index], value, budget)
     }
 
@@ -68,7 +68,7 @@ impl Caches {
         value: &[u8],
         budget: &mut usize,
         found: &mut Vec<Option<(usize, usize)>>,
-    ) -> Result<(), BacktrackLimit> {
+    ) -> Result<(), SearchLimit> {
         let (cache, slots) = (&mut self.caches[pattern.index], &mut self.slots);
         pattern.matcher().captures_with(cache, value, budget, slots, CAPTURES as usize, found)
     }

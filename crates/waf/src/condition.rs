@@ -45,7 +45,8 @@ impl Condition {
     /// Compiles what is otherwise compiled at its first use.
     pub(crate) fn compile(&self) {
         match self {
-            Self::Regex(pattern) | Self::CheckDigits(_, pattern) => _ = pattern.matcher(),
+            Self::Regex(pattern) => _ = pattern.matcher(),
+            Self::CheckDigits(_, pattern) => pattern.matcher().compile_whole(),
             Self::Phrases(set) => _ = set.automaton(),
             _ => {}
         }

@@ -20,6 +20,8 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// Memory of the states that one regex builds while it runs, in bytes for each thread. Texts that are made of pieces of
 /// shell commands need up to 1.5 MB of states of one regex; with less memory it builds them again and again.
 const CACHE_LIMIT: usize = 4 << 20;
+/// The same of the search for where it matches, in each direction.
+const WHOLE_CACHE_LIMIT: usize = 2 << 20;
 
 /// Steps back of one search with a regex that needs backtracking. `fancy_regex` does not tell how many steps a search
 /// took, so a search is tried with the least limit first, and again with the next one after it has failed.
@@ -41,7 +43,7 @@ fn config() -> Config {
     Config::new()
         .utf8_empty(false)
         .nfa_size_limit(Some(SIZE_LIMIT))
-        .hybrid_cache_capacity(CACHE_LIMIT)
+        .hybrid_cache_capacity(WHOLE_CACHE_LIMIT)
         // The gates have looked for literals. Deriving them again takes half of the time of compilation.
         .auto_prefilter(false)
 }
@@ -62,8 +64,9 @@ struct Linear {
     size_limit: usize,
     /// Tells if a value matches. `None`: the regex is too large for that.
     forward: Option<Box<DFA>>,
-    /// Finds matches and their groups. It takes several times the memory and time to compile, and most regexes never match.
-    whole: OnceLock<Regex>,
+    /// Finds matches and their groups; `None`: it is too large. It takes several times the memory and time to compile, and most
+    /// regexes never match.
+    whole: OnceLock<Option<Regex>>,
 }
 
 /// Memory of one thread for the searches with a regex.
@@ -82,9 +85,10 @@ struct Backtracking {
     compiled: [OnceLock<Option<fancy_regex::Regex>>; BACKTRACK_LIMITS.len()],
 }
 
-/// A search needed more steps back than the last of [`BACKTRACK_LIMITS`], or than the transaction had left.
+/// A search needed more steps back than the last of [`BACKTRACK_LIMITS`] or than the transaction had left, or more memory than
+/// a regex may take.
 #[derive(Debug)]
-pub(crate) struct BacktrackLimit;
+pub(crate) struct SearchLimit;
 
 impl Matcher {
     pub(crate) fn new(pattern: &str) -> Result<Self, String> {
@@ -102,9 +106,14 @@ impl Matcher {
         Ok(Self { linear, backtracking })
     }
 
+    /// Compiles what finds out where it matches, otherwise compiled at the first match.
+    pub(crate) fn compile_whole(&self) {
+        self.linear.whole.get_or_init(|| self.linear.compile().ok());
+    }
+
     /// Matches every value.
     pub(crate) fn all() -> Self {
-        let whole = OnceLock::from(match_all());
+        let whole = OnceLock::from(Some(match_all()));
         let linear = Linear { text: String::new(), size_limit: SIZE_LIMIT, forward: None, whole };
         Self { linear, backtracking: None }
     }
@@ -116,12 +125,12 @@ impl Matcher {
         cache: &mut Cache,
         value: &[u8],
         budget: &mut usize,
-    ) -> Result<bool, BacktrackLimit> {
+    ) -> Result<bool, SearchLimit> {
         if !self.linear.is_match(cache, &Input::new(value).earliest(true)) {
             return Ok(false);
         }
         let Some(backtracking) = &self.backtracking else { return Ok(true) };
-        let Some(first) = self.linear.find(cache, value) else { return Ok(false) };
+        let Some(first) = self.linear.find(cache, value)? else { return Ok(false) };
         let input = RegexInput::new(value).from_pos(first.start());
         backtracking.search(budget, |regex| regex.is_match_input(input.clone()))
     }
@@ -149,20 +158,17 @@ impl Matcher {
         slots: &mut Vec<Option<NonMaxUsize>>,
         count: usize,
         groups: &mut Vec<Option<(usize, usize)>>,
-    ) -> Result<(), BacktrackLimit> {
+    ) -> Result<(), SearchLimit> {
         groups.clear();
-        if !self.linear.is_match(cache, &Input::new(value).earliest(true)) {
-            return Ok(());
-        }
         if let Some(backtracking) = &self.backtracking {
-            let Some(first) = self.linear.find(cache, value) else { return Ok(()) };
+            let Some(first) = self.linear.find(cache, value)? else { return Ok(()) };
             let input = RegexInput::new(value).from_pos(first.start());
             let found = backtracking.search(budget, |regex| regex.captures_input(input.clone()))?;
             let found = found.iter().flat_map(|found| found.iter().take(count));
             groups.extend(found.map(|group| group.map(|group| (group.start(), group.end()))));
             return Ok(());
         }
-        let (whole, cache) = self.linear.whole_with(cache);
+        let (whole, cache) = self.linear.whole_with(cache)?;
         slots.clear();
         slots.resize(2 * whole.captures_len().min(count), None);
         if whole.search_slots_with(cache, &Input::new(value), slots).is_some() {
@@ -177,9 +183,9 @@ impl Matcher {
         value: &[u8],
         budget: &mut usize,
         mut visit: impl FnMut(Range<usize>) -> bool,
-    ) -> Result<(), BacktrackLimit> {
+    ) -> Result<(), SearchLimit> {
         if self.backtracking.is_none() {
-            let mut matches = self.linear.whole().find_iter(value).map(|found| found.range());
+            let mut matches = self.linear.whole()?.find_iter(value).map(|found| found.range());
             matches.find(|range| visit(range.clone()));
             return Ok(());
         }
@@ -207,14 +213,14 @@ impl Matcher {
         value: &[u8],
         budget: &mut usize,
         is_wanted: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+    ) -> Result<Option<Range<usize>>, SearchLimit> {
         let mut at = 0;
         while at <= value.len() {
             let Some(found) = self.find_from(value, at, budget)? else { break };
             if is_wanted(&value[found.clone()]) {
                 return Ok(Some(found));
             }
-            *budget = budget.checked_sub(found.len()).ok_or(BacktrackLimit)?;
+            *budget = budget.checked_sub(found.len()).ok_or(SearchLimit)?;
             at = found.start + 1;
         }
         Ok(None)
@@ -226,9 +232,9 @@ impl Matcher {
         value: &[u8],
         at: usize,
         budget: &mut usize,
-    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+    ) -> Result<Option<Range<usize>>, SearchLimit> {
         let input = Input::new(value).range(at..);
-        let Some(first) = self.linear.whole().find(input) else { return Ok(None) };
+        let Some(first) = self.linear.whole()?.find(input) else { return Ok(None) };
         let Some(backtracking) = &self.backtracking else { return Ok(Some(first.range())) };
         let input = RegexInput::new(value).from_pos(first.start());
         let found = backtracking.search(budget, |regex| regex.find_input(input.clone()))?;
@@ -263,7 +269,11 @@ impl Linear {
             .minimum_bytes_per_state(Some(10));
         let forward = dfa::Builder::new().configure(config).build_from_nfa(nfa);
         let forward = forward.ok().map(Box::new);
-        Ok(Self { text, size_limit, forward, whole: OnceLock::new() })
+        let linear = Self { text, size_limit, forward, whole: OnceLock::new() };
+        if linear.forward.is_none() {
+            let _new = linear.whole.set(linear.compile().ok());
+        }
+        Ok(linear)
     }
 
     fn compile(&self) -> Result<Regex, String> {
@@ -274,13 +284,16 @@ impl Linear {
             .map_err(|error| explain(&reason(&error)))
     }
 
-    fn whole(&self) -> &Regex {
-        self.whole.get_or_init(|| self.compile().unwrap_or_else(|_too_large| match_all()))
+    fn whole(&self) -> Result<&Regex, SearchLimit> {
+        self.whole.get_or_init(|| self.compile().ok()).as_ref().ok_or(SearchLimit)
     }
 
-    fn whole_with<'a>(&self, cache: &'a mut Cache) -> (&Regex, &'a mut meta::Cache) {
-        let whole = self.whole();
-        (whole, cache.whole.get_or_insert_with(|| Box::new(whole.create_cache())))
+    fn whole_with<'a>(
+        &self,
+        cache: &'a mut Cache,
+    ) -> Result<(&Regex, &'a mut meta::Cache), SearchLimit> {
+        let whole = self.whole()?;
+        Ok((whole, cache.whole.get_or_insert_with(|| Box::new(whole.create_cache()))))
     }
 
     #[inline]
@@ -291,13 +304,16 @@ impl Linear {
                 return end.is_some();
             }
         }
-        let (whole, cache) = self.whole_with(cache);
-        whole.search_half_with(cache, input).is_some()
+        match self.whole_with(cache) {
+            Ok((whole, cache)) => whole.search_half_with(cache, input).is_some(),
+            // Rather than not.
+            Err(SearchLimit) => true,
+        }
     }
 
-    fn find(&self, cache: &mut Cache, value: &[u8]) -> Option<Match> {
-        let (whole, cache) = self.whole_with(cache);
-        whole.search_with(cache, &Input::new(value))
+    fn find(&self, cache: &mut Cache, value: &[u8]) -> Result<Option<Match>, SearchLimit> {
+        let (whole, cache) = self.whole_with(cache)?;
+        Ok(whole.search_with(cache, &Input::new(value)))
     }
 }
 
@@ -333,15 +349,15 @@ impl Backtracking {
         &self,
         budget: &mut usize,
         search: impl Fn(&fancy_regex::Regex) -> fancy_regex::Result<T>,
-    ) -> Result<T, BacktrackLimit> {
+    ) -> Result<T, SearchLimit> {
         for (limit, compiled) in BACKTRACK_LIMITS.into_iter().zip(&self.compiled) {
-            *budget = budget.checked_sub(limit).ok_or(BacktrackLimit)?;
+            *budget = budget.checked_sub(limit).ok_or(SearchLimit)?;
             let regex = compiled.get_or_init(|| self.compile(limit).ok());
             if let Some(Ok(found)) = regex.as_ref().map(&search) {
                 return Ok(found);
             }
         }
-        Err(BacktrackLimit)
+        Err(SearchLimit)
     }
 }
 
@@ -590,7 +606,7 @@ mod tests {
     fn a_rejected_match_is_followed_by_one_that_overlaps_it() {
         let regex = compiled("[0-9]{3}");
         let find = |value: &[u8], budget: &mut usize| {
-            regex.find_wanted(value, budget, |found| found == b"234").map_err(|BacktrackLimit| ())
+            regex.find_wanted(value, budget, |found| found == b"234").map_err(|SearchLimit| ())
         };
         let mut budget = 10;
         assert_eq!(find(b"12345", &mut budget), Ok(Some(1..4)));

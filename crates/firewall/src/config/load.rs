@@ -138,8 +138,6 @@ impl RuleCache {
         let recommended = keys.get(|file| &file.request_body).and_then(|body| body.recommended);
         let missing = body_rules(&set.uninspected_bodies());
         if recommended.unwrap_or(true) && !missing.is_empty() {
-            // Not kept beside the other one.
-            drop(set);
             set = load(missing)?;
         }
         self.files.extend_from_slice(set.files());
@@ -173,6 +171,7 @@ impl RuleCache {
 
     /// Finds the installed Core Rule Set, and says which one it is.
     fn installed_crs(&mut self, at: &Located<String>) -> Result<InstalledCrs, InvalidValue> {
+        self.files.extend(InstalledCrs::candidates());
         let Some(crs) = InstalledCrs::find(Path::new("/")) else {
             let message = format!(
                 "no Core Rule Set is installed in {}; install it (apt-get install modsecurity-crs), or name its files",

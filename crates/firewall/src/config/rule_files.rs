@@ -57,6 +57,13 @@ impl InstalledCrs {
         Some(Self { includes: includes.into_iter().flatten().collect(), folder: rules, version })
     }
 
+    /// Files of which the first that is there decides.
+    pub(crate) fn candidates() -> impl Iterator<Item = PathBuf> {
+        CRS_FOLDERS
+            .iter()
+            .flat_map(|[rules, setup]| [Path::new(rules).join(FIRST_RULES), PathBuf::from(setup)])
+    }
+
     /// The folders in which it is looked for.
     pub(crate) fn folders() -> String {
         CRS_FOLDERS.map(|[rules, _]| rules).join(", ")

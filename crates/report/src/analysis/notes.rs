@@ -66,11 +66,12 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
 
 /// The note on a system whose CPU is a hardware thread of a core that another role uses.
 fn shared_core(manifest: &Manifest) -> Option<String> {
-    let cores = &manifest.environment.shared_cores;
+    // Of other hosts only the system's cores are known.
+    let cores = manifest.environment.shared_cores.as_ref().filter(|_| manifest.hosts.is_empty())?;
     let (system, other) = manifest.cpu_layout.core_shared_with_system(cores)?;
     Some(format!(
         "CPU {system} of the system and CPU {other} of the generator or origin are hardware threads of one core: each \
-         slows the other, so CPU times are those of a core in part."
+         slows the other, so a request takes more CPU time than on a core of its own."
     ))
 }
 
@@ -320,8 +321,8 @@ fn receive_work(case: &CaseAnalysis, is_only_case: bool) -> Option<String> {
     let of_case = if is_only_case { String::new() } else { format!(" ({})", case.case.name) };
     (!shares.is_empty()).then(|| {
         format!(
-            "Receive work of the client and the origin, which over loopback runs on the CPU of the system, in percent of \
-             the CPU time of its processes, which contains it unless the CPU was idle{of_case}: {}.",
+            "Softirqs on the CPU of the system, over loopback also the receive work of client and origin, as a share of the \
+             CPU time of its processes (above 100 % where the CPU was mostly idle){of_case}: {}.",
             shares.join(", ")
         )
     })

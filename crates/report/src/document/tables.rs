@@ -656,7 +656,9 @@ pub(super) fn environment(manifest: &Manifest) -> Table {
         ("CPU of the origin", cpus(&layout.origin)),
         ("CPU of the system", cpus(&layout.system)),
     ];
-    let cores = environment.shared_cores.iter();
+    let in_use = layout.all();
+    let cores = environment.shared_cores.iter().flatten();
+    let cores = cores.filter(|threads| threads.iter().any(|cpu| in_use.contains(cpu)));
     properties.extend(cores.map(|threads| ("hardware threads of one core", cpus(threads))));
     let hosts = manifest.hosts.iter().map(|role| {
         (role.name.as_str(), format!("{}: {}", role.host, role.environment.in_short()))

@@ -208,8 +208,8 @@ fn share_of_receive_work_is_over_all_trials() {
     };
     let mut two_blocks = run(&subjects, trials());
     two_blocks.manifest.experiment.stop.blocks = 2;
-    let expected = "Receive work of the client and the origin, which over loopback runs on the CPU of the system, \
-                    in percent of the CPU time of its processes, which contains it unless the CPU was idle: nginx 35 %, full 2 %.";
+    let expected = "Softirqs on the CPU of the system, over loopback also the receive work of client and origin, as a \
+                    share of the CPU time of its processes (above 100 % where the CPU was mostly idle): nginx 35 %, full 2 %.";
     assert_eq!(analyse(&two_blocks).notes, [expected]);
     // A trial of an earlier version lacks it.
     two_blocks.trials[2] = measured("nginx", 2, costing(10));

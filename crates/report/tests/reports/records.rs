@@ -66,7 +66,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 kernel: "Linux 6.1.0 x86_64".to_owned(),
                 cpu_model: Some("Example CPU".to_owned()),
                 cpus: 2,
-                shared_cores: Vec::new(),
+                shared_cores: None,
                 mitigations: BTreeMap::new(),
                 hypervisor: None,
                 governor: None,

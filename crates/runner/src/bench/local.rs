@@ -64,7 +64,8 @@ impl<'a> LocalBench<'a> {
         cpus: Option<&CpuLayout>,
     ) -> anyhow::Result<Self> {
         let available = available_cpus().context("cannot read the available CPUs")?;
-        let layout = CpuLayout::choose(cpus, &available, &environment::shared_cores())?;
+        let layout =
+            CpuLayout::choose(cpus, &available, &environment::shared_cores().unwrap_or_default())?;
         let own = [&layout.generator[..], &layout.origin].concat();
         pin_current_thread(&own).context("cannot pin the process to CPUs")?;
         process::raise_file_limit().context("cannot raise the limit on open files")?;

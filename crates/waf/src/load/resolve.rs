@@ -142,7 +142,9 @@ pub(super) fn overlaid(draft: Draft, around: &RuleSet) -> Option<RuleSet> {
 
 fn relevant_status(settings: &Settings) -> Option<Arc<Matcher>> {
     let text = settings.audit_log_relevant_status.as_deref()?;
-    Matcher::new(text).ok().map(Arc::new)
+    let matcher = Matcher::new(text).ok()?;
+    matcher.compile_whole();
+    Some(Arc::new(matcher))
 }
 
 /// Positions of the rules that a filter selects.

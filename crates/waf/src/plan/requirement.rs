@@ -198,7 +198,7 @@ mod tests {
     use super::super::alphabet::{ADDED, ALPHABETS, alphabets};
     use super::super::literal::Literal;
     use super::*;
-    use crate::regex::{Cache, Matcher};
+    use crate::regex::{BACKTRACK_BUDGET, Cache, Matcher};
     use proptest::prelude::*;
 
     /// Asserts that a value meets all requirements.
@@ -268,6 +268,10 @@ mod tests {
             // A possessive repetition of a repetition is none of PCRE.
             let Ok(matcher) = Matcher::new(&pattern) else { return Ok(()) };
             let mut cache = Cache::default();
+            for value in &values {
+                let found = matcher.is_match_with(&mut cache, value, &mut { BACKTRACK_BUDGET });
+                prop_assert_eq!(found.is_ok_and(|found| found), matcher.is_match(value), "{}", pattern);
+            }
             for value in values.iter().filter(|value| matcher.is_match(value)) {
                 let context = format!("{pattern} matches \"{}\"", value.escape_ascii());
                 check(requirement, value, &context);

@@ -9,7 +9,7 @@ use crate::libinjection::{detect_sqli, detect_xss};
 use crate::limits::Limit;
 use crate::operator::text::{self, parse_integer};
 use crate::operator::{encoding, identity};
-use crate::regex::BacktrackLimit;
+use crate::regex::SearchLimit;
 use crate::rule::{
     AllowScope, Capture, EngineMode, Flow, Link, Phase, PhaseStep, Rule, Selector, Target, Test,
 };
@@ -268,7 +268,7 @@ impl Evaluation<'_> {
                         }
                     }
                 }
-                Err(BacktrackLimit) => self.exceed_backtracking(),
+                Err(SearchLimit) => self.exceed_backtracking(),
             }
             self.buffers.captures = groups;
             self.state.matched.values[at].value = value;
@@ -421,7 +421,7 @@ impl Evaluation<'_> {
                 };
                 let budget = &mut self.state.backtrack_budget;
                 let found = pattern.matcher().find_wanted(value, budget, valid);
-                let found = found.unwrap_or_else(|BacktrackLimit| {
+                let found = found.unwrap_or_else(|SearchLimit| {
                     self.exceed_backtracking();
                     None
                 });
@@ -453,7 +453,7 @@ impl Evaluation<'_> {
             self.caches.captures(pattern, value, budget, &mut self.buffers.captures)?;
             Ok(Some(Captured::Groups))
         });
-        found.unwrap_or_else(|BacktrackLimit| {
+        found.unwrap_or_else(|SearchLimit| {
             self.exceed_backtracking();
             None
         })

@@ -85,7 +85,7 @@ impl Draft {
             message,
         };
         let pattern = folder.join(&*argument.as_str());
-        self.shared.files_read.extend(pattern.parent().map(Path::to_owned));
+        self.shared.files_read.extend(searched_folders(&pattern));
         let matches = glob::glob(&pattern.to_string_lossy())
             .map_err(|error| invalid(format!("invalid pattern: {error}")))?;
         let mut files: Vec<PathBuf> =
@@ -181,6 +181,22 @@ impl Draft {
     }
 }
 
+/// Folders in which files that match a pattern are searched: each that changes may have a further one.
+fn searched_folders(pattern: &Path) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for folder in pattern.ancestors().skip(1) {
+        let text = folder.to_string_lossy();
+        if !text.contains(['*', '?', '[']) {
+            // Without a name it is the folder of the process.
+            folders.push(if text.is_empty() { PathBuf::from(".") } else { folder.to_owned() });
+            break;
+        }
+        let found = glob::glob(&text).into_iter().flatten().flatten();
+        folders.extend(found.filter(|path| path.is_dir()));
+    }
+    folders
+}
+
 fn arguments_at_most(directive: &Directive, count: usize) -> Result<&[Argument], LoadError> {
     match directive.arguments.get(count) {
         None => Ok(&directive.arguments),
@@ -188,5 +204,29 @@ fn arguments_at_most(directive: &Directive, count: usize) -> Result<&[Argument],
             place: directive.place_in(extra, 0),
             message: format!("{} takes at most {count} arguments", directive.name.as_str()),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_those_in_which_a_further_file_may_appear() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for folder in ["a", "b/c"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        std::fs::write(root.join("file"), "").unwrap();
+        let searched = |pattern: &str| {
+            let mut folders = searched_folders(&root.join(pattern));
+            folders.sort();
+            folders
+        };
+        assert_eq!(searched("*.conf"), [root]);
+        assert_eq!(searched("*/*.conf"), [root.to_owned(), root.join("a"), root.join("b")]);
+        assert_eq!(searched("*/c/x.conf"), [root.to_owned(), root.join("b/c")]);
+        assert_eq!(searched_folders(Path::new("*.conf")), [Path::new(".")]);
     }
 }
