@@ -136,8 +136,8 @@ fn four_workers_block_and_log_every_attack() {
 struct Master(Pid);
 
 impl Master {
-    /// The process that is named by a file, once it is another one than `old` and has a worker: a signal before that is
-    /// noted only, until another one comes.
+    /// The process whose id is in a file, once it is not `old` and has a worker. Before that, nginx would not react to a signal
+    /// until the next one.
     fn named_by(file: &Path, old: Option<&Self>) -> Self {
         let mut found = None;
         let is_found = wait_until(WAIT, || {

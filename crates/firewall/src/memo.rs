@@ -1,4 +1,4 @@
-//! Values that depend on files, made once as long as these stay the same.
+//! A cache of values that depend on files: they are valid as long as the files stay the same.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Values that are made once for each key, until a file on which they depend changes.
+/// Caches the value of each key until a file on which it depends changes.
 #[derive(Debug)]
 pub struct Memo<K, V> {
     known: Mutex<HashMap<K, Known<V>>>,
@@ -29,18 +29,18 @@ struct Stamp {
     size: u64,
     /// Time of the last change of its content, since 1970. A program can set it.
     modified: Duration,
-    /// The same of its inode, which none can set.
+    /// Time of the last change of its inode, which no program can set.
     changed: Duration,
 }
 
-/// Times of files may be behind the clock by so much.
+/// Timestamps of files may lag behind the clock by this much.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
 
-/// What a [`Memo`] keeps of a value.
+/// Form in which a [`Memo`] stores a value.
 pub trait Kept {
     type Value;
     fn of(value: &Self::Value) -> Self;
-    /// `None`: the value is gone, or was not kept.
+    /// `None`: the value was dropped, or is not stored.
     fn value(&self) -> Option<Self::Value>;
 }
 
@@ -56,7 +56,7 @@ impl Kept for usize {
     }
 }
 
-/// A value for as long as somebody uses it.
+/// The value is valid while there are other references to it.
 impl<T> Kept for Weak<T> {
     type Value = Arc<T>;
 
@@ -69,7 +69,7 @@ impl<T> Kept for Weak<T> {
     }
 }
 
-/// Nothing is not kept.
+/// `None` is not stored.
 impl<T: Kept> Kept for Option<T> {
     type Value = Option<T::Value>;
 
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
         Self { known: Mutex::default(), check_interval }
     }
 
-    /// Returns the known value of the key. `make` returns it with the files on which it depends.
+    /// Returns the cached value of the key, or that of `make`, which also returns the files on which it depends.
     pub fn get(
         &self,
         key: &K,
@@ -109,7 +109,7 @@ impl<K: Clone + Eq + Hash, V: Kept> Memo<K, V> {
             files.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp));
         let entry =
             Known { kept: V::of(&value), files: files.collect(), checked_at: Instant::now() };
-        // One that may have changed since it was read would never be read again.
+        // A file that changed after it was read already has its new timestamp here: the value is not stored.
         let settled = began.saturating_sub(CLOCK_TICK);
         let is_settled =
             |(_, stamp): &(_, Option<Stamp>)| stamp.is_none_or(|s| s.changed < settled);

@@ -25,8 +25,8 @@ impl Rules {
         Self { set: Arc::new(set), warm: Mutex::default() }
     }
 
-    /// Compiles what tells if the regexes of rules for responses and the common ones of requests match, and fills the caches of a worker for
-    /// each thread, which takes too long for the data path.
+    /// Compiles the DFAs of the rules for responses and of common rules for requests, and fills the caches of a worker for each thread. That
+    /// takes too long for the data path.
     pub fn warm_up(&self, threads: usize) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         while warm.len() < threads {

@@ -120,7 +120,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Reads the counters of these CPUs. Disturbances are also those of the other hardware threads of their cores.
+    /// Reads the counters of these CPUs. The busy time includes the other hardware threads of their cores.
     pub(crate) fn read(cpus: &[usize]) -> ProcResult<Self> {
         let stats = KernelStats::current()?;
         let in_use: Vec<&CpuTime> =
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(cpu_list("3"), Some(vec![3]));
         assert_eq!(cpu_list("0-2,7"), Some(vec![0, 1, 2, 7]));
         assert_eq!(cpu_list("0,x"), None);
-        // A CPU that is online is of one core.
+        // Each CPU belongs to one core.
         let mut cpus = shared_cores().unwrap_or_default().concat();
         let all = cpus.len();
         cpus.sort_unstable();

@@ -20,7 +20,7 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// Memory of the states that one regex builds while it runs, in bytes for each thread. Texts that are made of pieces of
 /// shell commands need up to 1.5 MB of states of one regex; with less memory it builds them again and again.
 const CACHE_LIMIT: usize = 4 << 20;
-/// The same of the search for where it matches, in each direction.
+/// Memory of the states of the full regex, which finds the position of a match, in bytes for each direction and thread.
 const WHOLE_CACHE_LIMIT: usize = 2 << 20;
 
 /// Steps back of one search with a regex that needs backtracking. `fancy_regex` does not tell how many steps a search
@@ -62,10 +62,10 @@ pub(crate) struct Matcher {
 struct Linear {
     text: String,
     size_limit: usize,
-    /// Tells if a value matches. `None`: the regex is too large for that.
+    /// Lazy DFA that tests whether a value matches; `None` if the regex is too large for one.
     forward: Option<Box<DFA>>,
-    /// Finds matches and their groups; `None`: it is too large. It takes several times the memory and time to compile, and most
-    /// regexes never match.
+    /// Full regex, which finds the position and the groups of a match; `None` if it exceeds the size limit. It takes several times the
+    /// memory and time of the DFA, and most regexes never match.
     whole: OnceLock<Option<Regex>>,
 }
 
@@ -106,7 +106,7 @@ impl Matcher {
         Ok(Self { linear, backtracking })
     }
 
-    /// Compiles what finds out where it matches, otherwise compiled at the first match.
+    /// Compiles the full regex, which is otherwise compiled at the first match.
     pub(crate) fn compile_whole(&self) {
         self.linear.whole.get_or_init(|| self.linear.compile().ok());
     }
@@ -264,7 +264,7 @@ impl Linear {
         let config = dfa::Config::new()
             .cache_capacity(CACHE_LIMIT)
             .unicode_word_boundary(true)
-            // Texts for which this is slower than the other searches.
+            // The search gives up where building states is slower than the searches without them.
             .minimum_cache_clear_count(Some(3))
             .minimum_bytes_per_state(Some(10));
         let forward = dfa::Builder::new().configure(config).build_from_nfa(nfa);
@@ -306,7 +306,7 @@ impl Linear {
         }
         match self.whole_with(cache) {
             Ok((whole, cache)) => whole.search_half_with(cache, input).is_some(),
-            // Rather than not.
+            // A regex that cannot be searched counts as a match, so that nothing passes uninspected.
             Err(SearchLimit) => true,
         }
     }

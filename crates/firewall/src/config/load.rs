@@ -31,7 +31,7 @@ pub struct RuleCache {
     /// Sets without settings and exclusions, by their text.
     shared: HashMap<String, RuleSet>,
     pub warnings: Vec<InvalidValue>,
-    /// Files and folders that were read.
+    /// Files and folders on which the configuration depends.
     pub files: Vec<PathBuf>,
 }
 

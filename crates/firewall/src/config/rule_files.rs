@@ -57,7 +57,7 @@ impl InstalledCrs {
         Some(Self { includes: includes.into_iter().flatten().collect(), folder: rules, version })
     }
 
-    /// Files of which the first that is there decides.
+    /// Files and folders whose presence decides which one is used.
     pub(crate) fn candidates() -> impl Iterator<Item = PathBuf> {
         CRS_FOLDERS
             .iter()

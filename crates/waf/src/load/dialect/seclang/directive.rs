@@ -181,13 +181,13 @@ impl Draft {
     }
 }
 
-/// Folders in which files that match a pattern are searched: each that changes may have a further one.
+/// Folders in which a new file or folder could add a match of the pattern.
 fn searched_folders(pattern: &Path) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for folder in pattern.ancestors().skip(1) {
         let text = folder.to_string_lossy();
         if !text.contains(['*', '?', '[']) {
-            // Without a name it is the folder of the process.
+            // An empty path is the working directory.
             folders.push(if text.is_empty() { PathBuf::from(".") } else { folder.to_owned() });
             break;
         }
@@ -226,7 +226,7 @@ mod tests {
         };
         assert_eq!(searched("*.conf"), [root]);
         assert_eq!(searched("*/*.conf"), [root.to_owned(), root.join("a"), root.join("b")]);
-        // Also those that may get a folder.
+        // `a` could get a folder `c`.
         assert_eq!(
             searched("*/c/x.conf"),
             [root.to_owned(), root.join("a"), root.join("b"), root.join("b/c")]
