@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::error::Skipped;
+use crate::error::{RulePlace, Skipped};
 use crate::rule::{
     AllowScope, BodyProcessor, Control, Disruptive, EngineMode, Link, Phase, Rule, Target, Test,
     WrittenOperator,
 };
 use crate::ruleset::RuleSet;
+use crate::settings::Settings;
 use crate::transformation::Transformation;
 use crate::variable::Variable;
 
@@ -16,37 +17,14 @@ impl RuleSet {
     /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
     /// relies on them.
     pub fn uninspected_bodies(&self) -> Vec<&'static str> {
-        let reads_arguments = |rule: &Rule| {
-            let extension = Path::new(&*rule.place.file).extension();
-            let is_foreign =
-                extension.is_some_and(|name| name == "yaml" || name == "yml" || name == "rules");
-            let mut targets =
-                rule.links.iter().flat_map(|link| &link.test).flat_map(|test| &test.targets);
-            let is_argument =
-                |target: &Target| matches!(target.variable, Variable::Args | Variable::ArgsPost);
-            rule.phase == Phase::RequestBody && !is_foreign && targets.any(is_argument)
-        };
-        if !(self.settings.request_body_access && self.running().any(reads_arguments)) {
-            return Vec::new();
+        let mut bodies = BodyRules::default();
+        for rule in self.running() {
+            for link in &rule.links {
+                let targets = link.test.as_ref().map_or(&[][..], |test| &test.targets);
+                bodies.add(rule.phase, &rule.place, targets, &link.controls);
+            }
         }
-        let parses = |processor| {
-            let links = self.running().flat_map(|rule| &rule.links);
-            let mut controls = links.flat_map(|link| &link.controls);
-            controls.any(|control| {
-                matches!(control, Control::RequestBodyProcessor(one) if *one == processor)
-            })
-        };
-        let mut found = Vec::new();
-        if !parses(BodyProcessor::Json) {
-            found.push("JSON bodies: no rule has ctl:requestBodyProcessor=JSON");
-        }
-        if !parses(BodyProcessor::Xml) {
-            found.push("XML bodies: no rule has ctl:requestBodyProcessor=XML");
-        }
-        if !self.read.contains_any(&[Variable::ReqbodyError, Variable::ReqbodyProcessorError]) {
-            found.push("malformed bodies: no rule reads REQBODY_ERROR");
-        }
-        found
+        bodies.uninspected(&self.settings)
     }
 
     /// Rules that end the inspection of requests (`allow`, `ctl:ruleEngine`) under conditions that every client can meet.
@@ -66,6 +44,57 @@ impl RuleSet {
             Skipped { place: rule.place.clone(), message }
         };
         broad.map(note).collect()
+    }
+}
+
+/// What rules do with request bodies.
+#[derive(Default)]
+pub(crate) struct BodyRules {
+    reads_arguments: bool,
+    parses_json: bool,
+    parses_xml: bool,
+    reads_errors: bool,
+}
+
+impl BodyRules {
+    /// Adds a condition of a rule, with its actions.
+    pub(crate) fn add<'a, R: 'a>(
+        &mut self,
+        phase: Phase,
+        place: &RulePlace,
+        targets: &[Target],
+        controls: impl IntoIterator<Item = &'a Control<R>>,
+    ) {
+        let is_foreign = || {
+            let extension = Path::new(&*place.file).extension();
+            extension.is_some_and(|name| name == "yaml" || name == "yml" || name == "rules")
+        };
+        let reads = |variables: [Variable; 2]| {
+            targets.iter().any(|target| variables.contains(&target.variable))
+        };
+        self.reads_arguments |= phase == Phase::RequestBody
+            && reads([Variable::Args, Variable::ArgsPost])
+            && !is_foreign();
+        self.reads_errors |= reads([Variable::ReqbodyError, Variable::ReqbodyProcessorError]);
+        for control in controls {
+            if let Control::RequestBodyProcessor(processor) = control {
+                self.parses_json |= *processor == BodyProcessor::Json;
+                self.parses_xml |= *processor == BodyProcessor::Xml;
+            }
+        }
+    }
+
+    /// Kinds of bodies that pass uninspected, each with the reason.
+    pub(crate) fn uninspected(&self, settings: &Settings) -> Vec<&'static str> {
+        if !(settings.request_body_access && self.reads_arguments) {
+            return Vec::new();
+        }
+        let kinds = [
+            (self.parses_json, "JSON bodies: no rule has ctl:requestBodyProcessor=JSON"),
+            (self.parses_xml, "XML bodies: no rule has ctl:requestBodyProcessor=XML"),
+            (self.reads_errors, "malformed bodies: no rule reads REQBODY_ERROR"),
+        ];
+        kinds.into_iter().filter(|(is_inspected, _)| !is_inspected).map(|(_, kind)| kind).collect()
     }
 }
 

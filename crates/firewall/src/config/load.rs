@@ -27,9 +27,9 @@ const DEFAULTS: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecAuditEngin
 /// Rule sets that were loaded for one configuration.
 #[derive(Default)]
 pub struct RuleCache {
-    by_text: HashMap<String, Arc<Rules>>,
-    /// Sets without settings and exclusions, by their text.
-    shared: HashMap<String, RuleSet>,
+    known: HashMap<Source, Arc<Rules>>,
+    /// Sets without settings and exclusions.
+    shared: HashMap<SharedRules, RuleSet>,
     pub warnings: Vec<InvalidValue>,
     /// Files and folders on which the configuration depends.
     pub files: Vec<PathBuf>,
@@ -121,26 +121,25 @@ impl RuleCache {
             }
             push(&mut includes, format_args!("Include \"{path}\""));
         }
-        let behind = settings(keys)?;
         let exclusions = keys.get(|file| &file.exclusions);
-        let exclusion_text = exclusions.map_or(String::new(), |lines| lines.join("\n"));
-        let source = [&*before, &includes, &behind, &exclusion_text].join("\n");
-        if let Some(rules) = self.by_text.get(&source) {
-            return Ok(Arc::clone(rules));
-        }
-        let mut load = |bodies: String| {
-            let rules = [before.clone(), bodies, includes.clone()];
-            self.set(rules, [behind.clone(), exclusion_text.clone()]).map_err(|error| {
-                InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
-            })
-        };
-        let mut set = load(String::new())?;
+        let exclusions = exclusions.map_or(String::new(), |lines| lines.join("\n"));
         let recommended = keys.get(|file| &file.request_body).and_then(|body| body.recommended);
-        let missing = body_rules(&set.uninspected_bodies());
-        if recommended.unwrap_or(true) && !missing.is_empty() {
-            set = load(missing)?;
-        }
-        self.files.extend_from_slice(set.files());
+        let shared =
+            SharedRules { options: before, includes, has_body_rules: recommended.unwrap_or(true) };
+        let source = Source { shared, settings: settings(keys)?, exclusions };
+        let rules = match self.known.get(&source) {
+            Some(rules) => Arc::clone(rules),
+            None => {
+                let set = self.load(&source).map_err(|error| {
+                    InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
+                })?;
+                self.files.extend_from_slice(set.files());
+                let rules = Arc::new(Rules::new(set));
+                self.known.insert(source, Arc::clone(&rules));
+                rules
+            }
+        };
+        let set = &rules.set;
         let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
             format!(
                 "`waf` does not inspect {bodies}; remove `recommended: false`, or add such rules"
@@ -164,8 +163,6 @@ impl RuleCache {
                 self.warnings.push(warning);
             }
         }
-        let rules = Arc::new(Rules::new(set));
-        self.by_text.insert(source, Arc::clone(&rules));
         Ok(rules)
     }
 
@@ -196,27 +193,52 @@ impl RuleCache {
         Ok(Block { status, page: Some(body), media_type, ..Block::default() })
     }
 
-    /// Loads options and rules, and then settings and exclusions. Sets that differ only in the latter share what they are
-    /// compiled into.
-    fn set(
-        &mut self,
-        [crs, bodies, rules]: [String; 3],
-        [settings, exclusions]: [String; 2],
-    ) -> Result<RuleSet, LoadError> {
-        let around = |builder: Builder| {
-            let builder = builder.text("waf.crs", crs.as_str());
-            let builder = builder.text("waf.request_body.recommended", bodies.as_str());
-            builder.text("waf: rules", rules.as_str())
-        };
+    /// Loads rules, and then settings and exclusions. Sets that differ only in the latter share what they are compiled into.
+    fn load(&mut self, source: &Source) -> Result<RuleSet, LoadError> {
         let behind = |builder: Builder| {
-            builder.text("waf", settings.as_str()).text("waf.exclusions", exclusions.as_str())
+            let builder = builder.text("waf", &*source.settings);
+            builder.text("waf.exclusions", &*source.exclusions)
         };
-        let text = [crs.as_str(), &bodies, &rules].concat();
-        if !self.shared.contains_key(&text) {
-            self.shared.insert(text.clone(), around(RuleSet::builder()).build()?);
+        let shared = &source.shared;
+        if !self.shared.contains_key(shared) {
+            self.shared.insert(shared.clone(), shared.add_to(RuleSet::builder()).build()?);
         }
-        let shared = behind(RuleSet::builder()).build_on(&self.shared[&text])?;
-        shared.map_or_else(|| behind(around(RuleSet::builder())).build(), Ok)
+        let on_shared = behind(RuleSet::builder()).build_on(&self.shared[shared])?;
+        // Settings may have turned inspection of bodies on, and exclusions have removed rules for them.
+        let is_complete =
+            |set: &RuleSet| !shared.has_body_rules || set.uninspected_bodies().is_empty();
+        match on_shared.filter(is_complete) {
+            Some(set) => Ok(set),
+            None => behind(shared.add_to(RuleSet::builder())).build(),
+        }
+    }
+}
+
+/// What a rule set is loaded from.
+#[derive(PartialEq, Eq, Hash)]
+struct Source {
+    shared: SharedRules,
+    settings: String,
+    exclusions: String,
+}
+
+/// What the rules of several routes may have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct SharedRules {
+    options: String,
+    includes: String,
+    /// True if rules for bodies are added where they are missing.
+    has_body_rules: bool,
+}
+
+impl SharedRules {
+    fn add_to(&self, builder: Builder) -> Builder {
+        let builder = builder.text("waf.crs", &*self.options).text("waf: rules", &*self.includes);
+        if self.has_body_rules {
+            builder.supplement("waf.request_body.recommended", body_rules)
+        } else {
+            builder
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::condition::Pattern;
 use crate::error::{Fault, LoadError, RulePlace, Skipped};
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
+use crate::review::BodyRules;
 use crate::rule::EngineMode;
 use crate::settings::Settings;
 
@@ -77,6 +78,27 @@ impl Draft {
             self.inert.push(Skipped { place: place(), message });
         }
         is_new
+    }
+
+    /// As of [`RuleSet::uninspected_bodies`](crate::RuleSet::uninspected_bodies) for what was read so far.
+    pub(crate) fn uninspected_bodies(&self) -> Vec<&'static str> {
+        let is_removed = |rule: &WrittenRule| {
+            let removes = |update: &Update| matches!(update, Update::Remove(_, filter) if rule.is_selected(filter));
+            self.updates.iter().any(removes)
+        };
+        let mut bodies = BodyRules::default();
+        for entry in &self.entries {
+            let Entry::Rule(rule) = entry else { continue };
+            if is_removed(rule) {
+                continue;
+            }
+            for link in &rule.links {
+                let targets = link.test.as_ref().map_or(&[][..], |test| &test.targets);
+                let controls = rule.defaults.controls.iter().chain(&link.actions.controls);
+                bodies.add(rule.phase, &link.place, targets, controls);
+            }
+        }
+        bodies.uninspected(&self.settings)
     }
 
     /// Turns the engine on and has bodies inspected, unless directives have set that.

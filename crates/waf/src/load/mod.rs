@@ -32,7 +32,11 @@ pub struct Builder {
     /// Sources of the place that the rules are for, then those of the places around it.
     places: Vec<Vec<SourceText>>,
     skip_unsupported: bool,
+    supplement: Option<Supplement>,
 }
+
+/// Name and text of the rules for kinds of request bodies that are not inspected.
+type Supplement = (String, fn(&[&str]) -> String);
 
 #[derive(Debug)]
 enum SourceText {
@@ -85,6 +89,13 @@ impl Builder {
         self
     }
 
+    /// Adds rules in front of those of [`build`](Self::build), for the kinds of request bodies that they leave uninspected;
+    /// see [`RuleSet::uninspected_bodies`].
+    pub fn supplement(mut self, name: &str, rules: fn(&[&str]) -> String) -> Self {
+        self.supplement = Some((name.to_owned(), rules));
+        self
+    }
+
     /// Reads everything and compiles the rules.
     ///
     /// # Errors
@@ -118,8 +129,17 @@ impl Builder {
         Ok((draft.entries.iter().filter(is_rule).count(), draft.shared.files_read))
     }
 
-    fn compiled(self, settings: Settings) -> Result<Draft, LoadError> {
-        let Loader { mut draft, naxsi } = self.read(settings)?;
+    fn compiled(mut self, settings: Settings) -> Result<Draft, LoadError> {
+        let supplement = self.supplement.take();
+        let mut loader = self.read(settings)?;
+        if let Some((name, rules)) = supplement {
+            let rules = rules(&loader.draft.uninspected_bodies());
+            let (name, text, folder) = (&Arc::from(name), rules.as_bytes(), Path::new(""));
+            let around = loader.draft.begin_place();
+            loader.text(Text { name, text, folder, depth: 0 })?;
+            loader.draft.end_place(around)?;
+        }
+        let Loader { mut draft, naxsi } = loader;
         naxsi.compile(&mut draft)?;
         Ok(draft)
     }

@@ -224,13 +224,11 @@ fn ineffective(
 
 /// Changes written rules, and returns what has no effect.
 fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<Vec<Skipped>, LoadError> {
-    let selects = |filter: &RuleFilter, rule: &WrittenRule| {
-        filter.selects(rule.id, rule.tags(), rule.links[0].actions.message.as_ref())
-    };
     match update {
         Update::Remove(place, filter) => {
             let before = entries.len();
-            entries.retain(|entry| !matches!(entry, Entry::Rule(rule) if selects(&filter, rule)));
+            entries
+                .retain(|entry| !matches!(entry, Entry::Rule(rule) if rule.is_selected(&filter)));
             if entries.len() == before {
                 return Ok(vec![selects_nothing(&place, &filter)]);
             }
@@ -239,7 +237,7 @@ fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<Vec<Skipped>, LoadE
             let (mut selects_any, mut inspected) = (false, Vec::new());
             for entry in entries {
                 let Entry::Rule(rule) = entry else { continue };
-                if !selects(&filter, rule) {
+                if !rule.is_selected(&filter) {
                     continue;
                 }
                 selects_any = true;
@@ -703,6 +701,32 @@ mod tests {
         assert_eq!(kinds(&["SecRule REQUEST_URI x \"id:1\""]), [""; 0]);
         assert_eq!(kinds(&["SecRule ARGS x \"id:1,phase:1\""]), [""; 0]);
         assert_eq!(kinds(&["SecRequestBodyAccess Off", rules]), [""; 0]);
+    }
+
+    #[test]
+    fn supplement_precedes_rules_and_knows_what_they_lack() {
+        let read = "SecRequestBodyAccess On\nSecRule ARGS x \"id:1,phase:2\"\n";
+        let json = "SecAction \"id:2,phase:1,pass,ctl:requestBodyProcessor=JSON\"\n";
+        let ids = |text: &str| {
+            let rules = |bodies: &[&str]| {
+                let lacks = |kind: &str| bodies.iter().any(|one| one.starts_with(kind));
+                let found = [(lacks("JSON"), 11), (lacks("XML"), 12), (lacks("malformed"), 13)];
+                let found = found.iter().filter(|(lacks, _)| *lacks);
+                found.map(|(_, id)| format!("SecAction id:{id}\n")).collect()
+            };
+            let set = RuleSet::builder().text("t.conf", text).supplement("more", rules).build();
+            let set = set.unwrap_or_else(|error| panic!("{error}"));
+            assert!(set.rules().all(|rule| rule.id < 10 || !rule.blocks), "no default action");
+            set.rules().map(|rule| rule.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(read), [11, 12, 13, 1]);
+        assert_eq!(ids(&[read, json].concat()), [12, 13, 1, 2]);
+        // A file may be tuned behind its end.
+        assert_eq!(ids(&[read, json, "SecRuleRemoveById 2\n"].concat()), [11, 12, 13, 1]);
+        assert_eq!(ids(&[read, "SecRuleRemoveById 12\n"].concat()), [11, 13, 1]);
+        assert_eq!(ids("SecRequestBodyAccess Off\nSecRule ARGS x \"id:1,phase:2\""), [1]);
+        let deny = "SecDefaultAction \"phase:2,deny,log\"\n";
+        assert_eq!(ids(&[deny, read].concat()), [11, 12, 13, 1]);
     }
 
     #[test]

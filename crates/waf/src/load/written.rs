@@ -135,6 +135,11 @@ impl WrittenRule {
         &mut self.links[last].actions
     }
 
+    /// True if a filter selects it.
+    pub(crate) fn is_selected(&self, filter: &RuleFilter) -> bool {
+        filter.selects(self.id, self.tags(), self.links[0].actions.message.as_ref())
+    }
+
     /// Tags of the defaults and of all links.
     pub(crate) fn tags(&self) -> impl Iterator<Item = &String> {
         let links = self.links.iter().map(|link| &link.actions);

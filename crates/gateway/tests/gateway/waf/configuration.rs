@@ -219,6 +219,48 @@ fn bodies_are_parsed_and_malformed_ones_rejected_without_rules_for_that() {
 }
 
 #[test]
+fn rules_for_bodies_are_those_that_each_route_lacks() {
+    const JSON_RULE: &str = "SecAction \"id:3,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let attack = "SecRule ARGS \"@streq attack\" \"id:1,phase:2,deny,status:403\"\n";
+    write("own.conf", attack);
+    write("with-json.conf", &[JSON_RULE, attack].concat());
+    write("off.conf", &["SecRequestBodyAccess Off\n", attack].concat());
+    // Each with the first one that has its text, so that what is loaded for one route is not taken for another.
+    let routes = [
+        ("without", "{ rules: [own.conf], request_body: { recommended: false } }", false),
+        ("own", "{ rules: [own.conf] }", true),
+        ("own-tuned", "{ rules: [own.conf], exclusions: [SecRuleRemoveById 7] }", true),
+        ("json", "{ rules: [with-json.conf] }", true),
+        ("json-removed", "{ rules: [with-json.conf], exclusions: [SecRuleRemoveById 3] }", true),
+        ("off", "{ rules: [off.conf] }", false),
+        ("off-inspected", "{ rules: [off.conf], request_body: { inspect: true } }", true),
+        ("removed", "{ rules: [own.conf], exclusions: [SecRuleRemoveById 4000000001] }", false),
+    ];
+    let routes_text: String = routes
+        .iter()
+        .map(|(name, waf, _)| format!("  - {{ path: /{name}, pool: site, waf: {waf} }}\n"))
+        .collect();
+    let scene = Scene::in_folder(folder, &format!("routes:\n{routes_text}"));
+    for (name, _, is_parsed) in routes {
+        let body = r#"{"a":"attack"}"#;
+        let length = body.len();
+        let request = format!(
+            "POST /{name} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let mut client = scene.client();
+        client.send(&request);
+        if is_parsed {
+            assert_eq!(client.expect_local_response_of(403), 403, "{name}");
+        } else {
+            let _upstream = scene.serve(&request);
+            client.expect(OK);
+        }
+    }
+}
+
+#[test]
 fn exclusions_without_an_effect_are_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
