@@ -31,6 +31,7 @@ SecRule ARGS:show "@streq connection" "id:4,phase:1,deny,status:406,log,msg:'%{R
 SecRule ARGS:move "@streq yes" "id:5,phase:1,redirect:https://www.example.com/new,status:302,log"
 SecRule ARGS:note "@streq yes" "id:6,phase:1,pass,log,msg:'noted'"
 SecRule REQUEST_HEADERS:X-Late "@rx ." "id:7,phase:2,deny,status:400,log"
+SecRule ARGS:hide "@streq yes" "id:8,phase:1,deny,status:404,nolog"
 "#;
 
 const STRING: &str = "type.googleapis.com/google.protobuf.StringValue";
@@ -327,6 +328,9 @@ fn attacks_in_every_part_are_blocked_and_described() {
     assert!(envoy.accessed("/query?q=ordinary").starts_with("200 via_upstream passed - - - "));
     assert_eq!(envoy.status(&get("/noted?note=yes", "")), "200");
     assert!(envoy.accessed("/noted?note=yes").starts_with("200 via_upstream detected - 6 "));
+    // A match that is not logged blocks all the same, and is said to.
+    assert_eq!(envoy.status(&get("/hidden?hide=yes", "")), "404");
+    assert!(envoy.accessed("/hidden?hide=yes").starts_with("404 waf_rule_8 blocked 8 - - "));
     let (status, text) = exchange(envoy.server.port, &get("/?move=yes", ""));
     assert_eq!(status, "302");
     assert!(text.contains("location: https://www.example.com/new\r\n"), "{text}");
@@ -334,7 +338,7 @@ fn attacks_in_every_part_are_blocked_and_described() {
     assert!(envoy.log().contains("[id \"6\"]"), "matches are in Envoy's log");
     let counters = ["waf_inspected", "waf_blocked", "waf_detected", "waf_faults"];
     let counts = counters.map(|name| envoy.counter(&format!("dynamicmodulescustom.{name}")));
-    assert_eq!(counts, [20, 11, 1, 0]);
+    assert_eq!(counts, [21, 12, 1, 0]);
     let maps = fs::read_to_string(format!("/proc/{}/maps", envoy.server.id())).expect("maps");
     assert!(maps.contains("libtollgate_envoy.so"));
 }
@@ -696,6 +700,14 @@ fn wrong_configurations_are_refused_with_their_reason() {
         assert!(wait_until(PATIENCE, is_logged), "{reason}: {}", envoy.log());
         assert_eq!(envoy.status(&get("/?q=attack", "")), "403", "the listener stays as it was");
     }
+    // Valid, and yet worth a warning.
+    envoy.update("{rules: [rules.conf], exclusions: [SecRuleRemoveById 12]}");
+    let is_warned = || {
+        let log = envoy.log();
+        let mut lines = log.lines().filter(|line| line.contains("tollgate: "));
+        lines.any(|line| line.contains("[warning]") && line.contains("an exclusion has no effect"))
+    };
+    assert!(wait_until(PATIENCE, is_warned), "{}", envoy.log());
 }
 
 #[test]

@@ -316,24 +316,37 @@ unused! {
 mod tests {
     use std::cell::Cell;
     use std::ptr::{dangling_mut, null, null_mut};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::abi::Header;
+    use crate::abi::{Attribute, Header, Received};
     use crate::host::Counter;
     use tollgate_firewall::Waf;
 
     thread_local! {
-        /// Panics that are to come.
+        /// Calls that panic: the next one by the lowest bit, those that follow by the next ones.
         static PLANTED: Cell<u32> = const { Cell::new(0) };
-        /// Status of the last response, and calls that counted something.
+        /// Status of the last response, faults that were counted, and requests that went on after they had waited.
         static RESPONSE: Cell<u32> = const { Cell::new(0) };
-        static COUNTED: Cell<u32> = const { Cell::new(0) };
+        static FAULTS: Cell<u32> = const { Cell::new(0) };
+        static CONTINUED: Cell<u32> = const { Cell::new(0) };
     }
+
+    /// A helper has asked for a call.
+    static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
+    const FAULT: usize = 1;
+    const HEADERS: [(&str, &str); 3] = [
+        (":method", "POST"),
+        (":path", "/"),
+        ("content-type", "application/x-www-form-urlencoded"),
+    ];
+    /// Longer than what Envoy's own threads inspect.
+    static LONG: [u8; 100_000] = [b'a'; 100_000];
 
     pub(super) fn panic_if_planted() {
         let planted = PLANTED.get();
-        PLANTED.set(planted.saturating_sub(1));
-        assert_eq!(planted, 0, "planted");
+        PLANTED.set(planted >> 1);
+        assert_eq!(planted & 1, 0, "planted");
     }
 
     extern "C" fn log(_: Level, _: Bytes) {}
@@ -346,17 +359,62 @@ mod tests {
         null()
     }
 
-    extern "C" fn count(_: Object, _: usize, _: *mut Bytes, _: usize, _: u64) -> u32 {
-        COUNTED.set(COUNTED.get() + 1);
+    extern "C" fn no_debugging(_: Level) -> bool {
+        false
+    }
+
+    extern "C" fn count(_: Object, counter: usize, _: *mut Bytes, _: usize, _: u64) -> u32 {
+        FAULTS.set(FAULTS.get() + u32::from(counter == FAULT));
         0
     }
 
-    extern "C" fn no_headers(_: Object, _: Fields) -> usize {
-        0
+    extern "C" fn count_headers(_: Object, _: Fields) -> usize {
+        HEADERS.len()
     }
 
-    extern "C" fn write_no_header(_: Object, _: Fields, _: *mut Header) -> bool {
+    extern "C" fn write_headers(_: Object, _: Fields, headers: *mut Header) -> bool {
+        for (at, (name, value)) in HEADERS.iter().enumerate() {
+            let [name, value] = [name, value].map(|text| Bytes::of(text.as_bytes()));
+            // SAFETY: there is room for as many as were counted.
+            unsafe { headers.add(at).write(Header { name, value }) };
+        }
         true
+    }
+
+    extern "C" fn count_one_piece(_: Object, _: Received) -> usize {
+        1
+    }
+
+    extern "C" fn write_piece(_: Object, _: Received, pieces: *mut Bytes) -> bool {
+        // SAFETY: there is room for one.
+        unsafe { pieces.write(Bytes::of(&LONG)) };
+        true
+    }
+
+    extern "C" fn no_buffer(_: Object) -> u64 {
+        0
+    }
+
+    extern "C" fn set_buffer(_: Object, _: u64) {}
+
+    extern "C" fn no_attribute(_: Object, _: Attribute, _: *mut Bytes) -> bool {
+        false
+    }
+
+    extern "C" fn describe(_: Object, _: Bytes, _: Bytes, _: Bytes) {}
+
+    extern "C" fn new_scheduler(_: Object) -> *mut c_void {
+        dangling_mut()
+    }
+
+    extern "C" fn schedule(_: *mut c_void, _: u64) {
+        IS_SCHEDULED.store(true, Ordering::Release);
+    }
+
+    extern "C" fn drop_scheduler(_: *mut c_void) {}
+
+    extern "C" fn continue_request(_: Object) {
+        CONTINUED.set(CONTINUED.get() + 1);
     }
 
     extern "C" fn respond(
@@ -381,8 +439,19 @@ mod tests {
             Some(b"log") => log as *mut c_void,
             Some(b"get_most_specific_route_config") => no_route as *mut c_void,
             Some(b"http_filter_increment_counter") => count as *mut c_void,
-            Some(b"http_get_headers_size") => no_headers as *mut c_void,
-            Some(b"http_get_headers") => write_no_header as *mut c_void,
+            Some(b"http_get_headers_size") => count_headers as *mut c_void,
+            Some(b"http_get_headers") => write_headers as *mut c_void,
+            Some(b"http_get_body_chunks_size") => count_one_piece as *mut c_void,
+            Some(b"http_get_body_chunks") => write_piece as *mut c_void,
+            Some(b"http_get_buffer_limit") => no_buffer as *mut c_void,
+            Some(b"http_set_buffer_limit") => set_buffer as *mut c_void,
+            Some(b"http_filter_get_attribute_string") => no_attribute as *mut c_void,
+            Some(b"http_set_dynamic_metadata_string") => describe as *mut c_void,
+            Some(b"http_filter_scheduler_new") => new_scheduler as *mut c_void,
+            Some(b"http_filter_scheduler_commit") => schedule as *mut c_void,
+            Some(b"http_filter_scheduler_delete") => drop_scheduler as *mut c_void,
+            Some(b"http_filter_continue_decoding") => continue_request as *mut c_void,
+            Some(b"log_enabled") => no_debugging as *mut c_void,
             Some(b"http_send_response") => respond as *mut c_void,
             Some(b"get_concurrency") => one_worker as *mut c_void,
             Some(_) => dangling_mut(),
@@ -422,28 +491,74 @@ mod tests {
         assert_eq!(parse("mode: off"), None);
     }
 
+    fn counters() -> Counters {
+        let define =
+            |name: &str| Some(Counter::numbered(if name == "waf_faults" { FAULT } else { 0 }));
+        Counters::define(define).unwrap()
+    }
+
+    const DENY: OnFault = OnFault::Deny;
+    const PASS: OnFault = OnFault::Pass;
+    /// Reactions to a panic, panics, the faults that are counted, and the response or none. With two panics, the reaction to the
+    /// first panics too.
+    const PANICS: [(OnFault, u32, u32, u32); 4] =
+        [(DENY, 0b1, 1, 500), (DENY, 0b11, 0, 500), (PASS, 0b1, 1, 0), (PASS, 0b11, 0, 0)];
+
     #[test]
     fn panic_ends_the_stream_or_lets_it_pass_as_configured() {
         abi::load_with(find).unwrap();
-        let counters = Counters::define(|_| Some(Counter::FIRST)).unwrap();
-        let (deny, pass) = (OnFault::Deny, OnFault::Pass);
-        // With two, the reaction to the first panics too.
-        for (on_fault, planted, expected) in
-            [(deny, 1, (1, 500)), (deny, 2, (1, 500)), (pass, 1, (0, 0)), (pass, 2, (0, 0))]
-        {
-            let config = Arc::into_raw(Arc::new(FilterConfig { waf: None, counters, on_fault }));
+        for (on_fault, planted, faults, response) in PANICS {
+            let config = FilterConfig { waf: None, counters: counters(), on_fault };
+            let config = Arc::into_raw(Arc::new(config));
             let filter = envoy_dynamic_module_on_http_filter_new(config.cast(), null_mut());
             let mut stream = filter;
             let object: Object = (&raw mut stream).cast();
             PLANTED.set(planted);
             RESPONSE.set(0);
             let status = envoy_dynamic_module_on_http_filter_request_headers(object, filter, true);
-            assert_eq!((status, RESPONSE.get()), expected);
-            assert_eq!(COUNTED.take(), 2 - planted, "the fault");
+            assert_eq!(RESPONSE.get(), response);
+            assert_eq!(status, if response == 0 { HEAD.forward } else { HEAD.responded });
+            assert_eq!(FAULTS.take(), faults);
             if on_fault == OnFault::Pass {
                 // The rest of the message passes, too.
                 let status = envoy_dynamic_module_on_http_filter_request_trailers(object, filter);
-                assert_eq!(status, 0);
+                assert_eq!(status, TRAILERS.forward);
+                envoy_dynamic_module_on_http_filter_destroy(filter);
+            }
+            envoy_dynamic_module_on_http_filter_config_destroy(config.cast());
+        }
+    }
+
+    #[test]
+    fn panic_behind_the_helper_and_at_the_end_of_a_stream_leaves_nothing_waiting() {
+        abi::load_with(find).unwrap();
+        let rules =
+            r#"{rules: [], exclusions: ['SecRule ARGS "@contains attack" "id:1,phase:2,deny"']}"#;
+        let waf = parse(rules.as_bytes(), "test").unwrap();
+        // First without a panic. A stream that goes on panics at its end, too.
+        for (on_fault, planted, faults, response) in [(DENY, 0, 0, 0)].into_iter().chain(PANICS) {
+            let config = FilterConfig { waf: waf.clone(), counters: counters(), on_fault };
+            let config = Arc::into_raw(Arc::new(config));
+            let filter = envoy_dynamic_module_on_http_filter_new(config.cast(), null_mut());
+            let mut stream = filter;
+            let object: Object = (&raw mut stream).cast();
+            let status = envoy_dynamic_module_on_http_filter_request_headers(object, filter, false);
+            assert_eq!(status, HEAD.hold);
+            let status = envoy_dynamic_module_on_http_filter_request_body(object, filter, true);
+            assert_eq!(status, BODY.wait);
+            while !IS_SCHEDULED.swap(false, Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            // The first of its calls asks which message waits.
+            PLANTED.set(planted << 1);
+            RESPONSE.set(0);
+            envoy_dynamic_module_on_http_filter_scheduled(object, filter, 0);
+            assert_eq!((FAULTS.take(), RESPONSE.get()), (faults, response));
+            assert_eq!(CONTINUED.take(), u32::from(response == 0), "otherwise it waits for ever");
+            if response == 0 {
+                PLANTED.set(planted);
+                envoy_dynamic_module_on_http_filter_stream_complete(object, filter);
+                assert_eq!((FAULTS.take(), RESPONSE.get()), (faults, 0));
                 envoy_dynamic_module_on_http_filter_destroy(filter);
             }
             envoy_dynamic_module_on_http_filter_config_destroy(config.cast());

@@ -37,7 +37,9 @@ pub(crate) struct Counter(usize);
 
 impl Counter {
     #[cfg(test)]
-    pub(crate) const FIRST: Self = Self(0);
+    pub(crate) const fn numbered(number: usize) -> Self {
+        Self(number)
+    }
 }
 
 /// Writes a line into Envoy's log.
