@@ -6,9 +6,10 @@ use std::fs;
 use std::path::Path;
 
 /// Records that the documentation cites.
-const KEPT: [&str; 15] = [
+const KEPT: [&str; 16] = [
     "crowdsec-basic",
     "crowdsec-stress",
+    "drop-in",
     "first-look",
     "naxsi",
     "rule-files-coraza",
