@@ -700,7 +700,7 @@ fn wrong_configurations_are_refused_with_their_reason() {
         assert!(wait_until(PATIENCE, is_logged), "{reason}: {}", envoy.log());
         assert_eq!(envoy.status(&get("/?q=attack", "")), "403", "the listener stays as it was");
     }
-    // Valid, and yet worth a warning.
+    // Valid, with a warning.
     envoy.update("{rules: [rules.conf], exclusions: [SecRuleRemoveById 12]}");
     let is_warned = || {
         let log = envoy.log();

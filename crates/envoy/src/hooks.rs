@@ -317,6 +317,7 @@ mod tests {
     use std::cell::Cell;
     use std::ptr::{dangling_mut, null, null_mut};
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::abi::{Attribute, Header, Received};
@@ -546,7 +547,9 @@ mod tests {
             assert_eq!(status, HEAD.hold);
             let status = envoy_dynamic_module_on_http_filter_request_body(object, filter, true);
             assert_eq!(status, BODY.wait);
+            let start = Instant::now();
             while !IS_SCHEDULED.swap(false, Ordering::Acquire) {
+                assert!(start.elapsed() < Duration::from_secs(60), "the helper does not finish");
                 std::thread::yield_now();
             }
             // The first of its calls asks which message waits.

@@ -47,7 +47,7 @@ impl RuleSet {
     }
 }
 
-/// What rules do with request bodies.
+/// Use of request bodies by a set of rules.
 #[derive(Default)]
 pub(crate) struct BodyRules {
     reads_arguments: bool,

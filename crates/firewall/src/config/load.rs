@@ -124,11 +124,14 @@ impl RuleCache {
         let exclusions = keys.get(|file| &file.exclusions);
         let exclusions = exclusions.map_or(String::new(), |lines| lines.join("\n"));
         let recommended = keys.get(|file| &file.request_body).and_then(|body| body.recommended);
-        let shared =
-            SharedRules { options: before, includes, has_body_rules: recommended.unwrap_or(true) };
+        let recommended = recommended.unwrap_or(true);
+        let body_rules = if recommended { BodyRules::Missing } else { BodyRules::None };
+        let shared = SharedRules { options: before, includes, body_rules };
         let source = Source { shared, settings: settings(keys)?, exclusions };
-        let rules = match self.known.get(&source) {
-            Some(rules) => Arc::clone(rules),
+        let known = self.known.get(&source).cloned();
+        let is_new = known.is_none();
+        let rules = match known {
+            Some(rules) => rules,
             None => {
                 let set = self.load(&source).map_err(|error| {
                     InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
@@ -140,11 +143,14 @@ impl RuleCache {
             }
         };
         let set = &rules.set;
-        let uninspected = set.uninspected_bodies().into_iter().map(|bodies| {
-            format!(
-                "`waf` does not inspect {bodies}; remove `recommended: false`, or add such rules"
-            )
-        });
+        let advice = if recommended {
+            "an exclusion removes such rules"
+        } else {
+            "remove `recommended: false`, or add such rules"
+        };
+        let uninspected = set.uninspected_bodies().into_iter();
+        let uninspected =
+            uninspected.map(|bodies| format!("`waf` does not inspect {bodies}; {advice}"));
         let is_overridden = mode == EngineMode::On && set.settings().engine != EngineMode::On;
         let overridden = is_overridden.then(|| {
             let message = "the rules set `SecRuleEngine` to block nothing, but `mode` takes \
@@ -152,7 +158,7 @@ impl RuleCache {
                            only logs them";
             message.to_owned()
         });
-        let idle = set.idle_exclusions().iter().filter(|idle| !is_of_crs(&idle.place));
+        let idle = set.idle_exclusions().iter().filter(|idle| is_new && !is_of_crs(&idle.place));
         let idle = idle.map(|Skipped { place, message }| {
             format!("an exclusion has no effect: {place}: {message}")
         });
@@ -193,28 +199,34 @@ impl RuleCache {
         Ok(Block { status, page: Some(body), media_type, ..Block::default() })
     }
 
-    /// Loads rules, and then settings and exclusions. Sets that differ only in the latter share what they are compiled into.
     fn load(&mut self, source: &Source) -> Result<RuleSet, LoadError> {
+        let set = self.load_with(&source.shared, source)?;
+        let is_complete = set.uninspected_bodies().is_empty();
+        if source.shared.body_rules != BodyRules::Missing || is_complete {
+            return Ok(set);
+        }
+        // Settings have turned the inspection of bodies on, or exclusions have changed what the rules lack.
+        let with = |body_rules| SharedRules { body_rules, ..source.shared.clone() };
+        let without = self.load_with(&with(BodyRules::None), source)?;
+        let missing = body_rules(&without.uninspected_bodies());
+        self.load_with(&with(BodyRules::These(missing)), source)
+    }
+
+    /// Loads rules, and then settings and exclusions. Sets that differ only in the latter share what they are compiled into.
+    fn load_with(&mut self, shared: &SharedRules, source: &Source) -> Result<RuleSet, LoadError> {
         let behind = |builder: Builder| {
             let builder = builder.text("waf", &*source.settings);
             builder.text("waf.exclusions", &*source.exclusions)
         };
-        let shared = &source.shared;
         if !self.shared.contains_key(shared) {
             self.shared.insert(shared.clone(), shared.add_to(RuleSet::builder()).build()?);
         }
         let on_shared = behind(RuleSet::builder()).build_on(&self.shared[shared])?;
-        // Settings may have turned inspection of bodies on, and exclusions have removed rules for them.
-        let is_complete =
-            |set: &RuleSet| !shared.has_body_rules || set.uninspected_bodies().is_empty();
-        match on_shared.filter(is_complete) {
-            Some(set) => Ok(set),
-            None => behind(shared.add_to(RuleSet::builder())).build(),
-        }
+        on_shared.map_or_else(|| behind(shared.add_to(RuleSet::builder())).build(), Ok)
     }
 }
 
-/// What a rule set is loaded from.
+/// Sources of a rule set.
 #[derive(PartialEq, Eq, Hash)]
 struct Source {
     shared: SharedRules,
@@ -222,23 +234,33 @@ struct Source {
     exclusions: String,
 }
 
-/// What the rules of several routes may have in common.
+/// Sources that several routes may share.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SharedRules {
     options: String,
     includes: String,
-    /// True if rules for bodies are added where they are missing.
-    has_body_rules: bool,
+    body_rules: BodyRules,
+}
+
+/// Rules for bodies that are added.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum BodyRules {
+    None,
+    /// Those that the other rules lack.
+    Missing,
+    These(String),
 }
 
 impl SharedRules {
     fn add_to(&self, builder: Builder) -> Builder {
-        let builder = builder.text("waf.crs", &*self.options).text("waf: rules", &*self.includes);
-        if self.has_body_rules {
-            builder.supplement("waf.request_body.recommended", body_rules)
-        } else {
-            builder
-        }
+        const NAME: &str = "waf.request_body.recommended";
+        let builder = builder.text("waf.crs", &*self.options);
+        let builder = match &self.body_rules {
+            BodyRules::None => builder,
+            BodyRules::Missing => builder.supplement(NAME, body_rules),
+            BodyRules::These(rules) => builder.text(NAME, &**rules),
+        };
+        builder.text("waf: rules", &*self.includes)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Fault, LoadError, RulePlace, Skipped};
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
 use crate::review::BodyRules;
-use crate::rule::EngineMode;
+use crate::rule::{Control, EngineMode};
 use crate::settings::Settings;
 
 use super::written::{Actions, Entry, Update, WrittenRule};
@@ -80,7 +80,7 @@ impl Draft {
         is_new
     }
 
-    /// As of [`RuleSet::uninspected_bodies`](crate::RuleSet::uninspected_bodies) for what was read so far.
+    /// Like [`RuleSet::uninspected_bodies`](crate::RuleSet::uninspected_bodies), for the rules that were read so far.
     pub(crate) fn uninspected_bodies(&self) -> Vec<&'static str> {
         let is_removed = |rule: &WrittenRule| {
             let removes = |update: &Update| matches!(update, Update::Remove(_, filter) if rule.is_selected(filter));
@@ -96,6 +96,14 @@ impl Draft {
                 let targets = link.test.as_ref().map_or(&[][..], |test| &test.targets);
                 let controls = rule.defaults.controls.iter().chain(&link.actions.controls);
                 bodies.add(rule.phase, &link.place, targets, controls);
+            }
+            for update in &self.updates {
+                if let Update::Targets(_, filter, added, _) = update
+                    && rule.is_selected(filter)
+                {
+                    let no_controls: [&Control; 0] = [];
+                    bodies.add(rule.phase, &rule.links[0].place, added, no_controls);
+                }
             }
         }
         bodies.uninspected(&self.settings)

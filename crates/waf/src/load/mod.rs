@@ -90,7 +90,8 @@ impl Builder {
     }
 
     /// Adds rules in front of those of [`build`](Self::build), for the kinds of request bodies that they leave uninspected;
-    /// see [`RuleSet::uninspected_bodies`].
+    /// see [`RuleSet::uninspected_bodies`]. [`build_on`](Self::build_on) adds none. Rules whose tag or message
+    /// `SecRuleUpdateActionById` changes count as they were written.
     pub fn supplement(mut self, name: &str, rules: fn(&[&str]) -> String) -> Self {
         self.supplement = Some((name.to_owned(), rules));
         self
@@ -132,6 +133,7 @@ impl Builder {
     fn compiled(mut self, settings: Settings) -> Result<Draft, LoadError> {
         let supplement = self.supplement.take();
         let mut loader = self.read(settings)?;
+        std::mem::take(&mut loader.naxsi).compile(&mut loader.draft)?;
         if let Some((name, rules)) = supplement {
             let rules = rules(&loader.draft.uninspected_bodies());
             let (name, text, folder) = (&Arc::from(name), rules.as_bytes(), Path::new(""));
@@ -139,9 +141,7 @@ impl Builder {
             loader.text(Text { name, text, folder, depth: 0 })?;
             loader.draft.end_place(around)?;
         }
-        let Loader { mut draft, naxsi } = loader;
-        naxsi.compile(&mut draft)?;
-        Ok(draft)
+        Ok(loader.draft)
     }
 
     fn read(self, settings: Settings) -> Result<Loader, LoadError> {

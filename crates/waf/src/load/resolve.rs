@@ -721,7 +721,11 @@ mod tests {
         };
         assert_eq!(ids(read), [11, 12, 13, 1]);
         assert_eq!(ids(&[read, json].concat()), [12, 13, 1, 2]);
-        // A file may be tuned behind its end.
+        // A removal may follow the rule, and an update may add the arguments.
+        let cookies = "SecRequestBodyAccess On\nSecRule REQUEST_COOKIES x \"id:1,phase:2\"\n";
+        assert_eq!(ids(cookies), [1]);
+        let update = "SecRuleUpdateTargetById 1 ARGS\n";
+        assert_eq!(ids(&[cookies, update].concat()), [11, 12, 13, 1]);
         assert_eq!(ids(&[read, json, "SecRuleRemoveById 2\n"].concat()), [11, 12, 13, 1]);
         assert_eq!(ids(&[read, "SecRuleRemoveById 12\n"].concat()), [11, 13, 1]);
         assert_eq!(ids("SecRequestBodyAccess Off\nSecRule ARGS x \"id:1,phase:2\""), [1]);

@@ -226,8 +226,9 @@ fn rules_for_bodies_are_those_that_each_route_lacks() {
     let attack = "SecRule ARGS \"@streq attack\" \"id:1,phase:2,deny,status:403\"\n";
     write("own.conf", attack);
     write("with-json.conf", &[JSON_RULE, attack].concat());
+    write("cookies.conf", &attack.replace("ARGS", "REQUEST_COOKIES"));
     write("off.conf", &["SecRequestBodyAccess Off\n", attack].concat());
-    // Each with the first one that has its text, so that what is loaded for one route is not taken for another.
+    // Routes with equal `rules` follow each other: a cached set must not serve the next one.
     let routes = [
         ("without", "{ rules: [own.conf], request_body: { recommended: false } }", false),
         ("own", "{ rules: [own.conf] }", true),
@@ -237,6 +238,12 @@ fn rules_for_bodies_are_those_that_each_route_lacks() {
         ("off", "{ rules: [off.conf] }", false),
         ("off-inspected", "{ rules: [off.conf], request_body: { inspect: true } }", true),
         ("removed", "{ rules: [own.conf], exclusions: [SecRuleRemoveById 4000000001] }", false),
+        ("target", "{ rules: [cookies.conf], exclusions: [SecRuleUpdateTargetById 1 ARGS] }", true),
+        (
+            "renamed",
+            "{ rules: [with-json.conf], exclusions: [\"SecRuleUpdateActionById 3 tag:'x'\", SecRuleRemoveByTag x] }",
+            true,
+        ),
     ];
     let routes_text: String = routes
         .iter()
@@ -258,6 +265,30 @@ fn rules_for_bodies_are_those_that_each_route_lacks() {
             client.expect(OK);
         }
     }
+}
+
+#[test]
+fn routes_that_exclude_a_rule_for_bodies_share_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules =
+        "SecRule ARGS \"@streq attack\" \"id:1,phase:2,deny\"\nSecAction \"id:2,phase:1,pass\"\n";
+    std::fs::write(folder.path().join("own.conf"), rules).unwrap();
+    let route = |path: &str, more: &str| {
+        format!(
+            "{{ path: {path}, pool: p, waf: {{ exclusions: [SecRuleRemoveById 4000000003{more}] }} }}"
+        )
+    };
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\npools: [{{ name: p, backends: [{{ address: '127.0.0.1:1' }}] }}]\n\
+         waf: {{ rules: [own.conf] }}\nroutes: [{}, {}]\n",
+        route("/a", ""),
+        route("/b", ", SecRuleRemoveById 2")
+    );
+    let config = Config::parse(&text, &folder.path().join("g.yaml")).unwrap();
+    let sets: Vec<_> =
+        config.routes.iter().map(|route| &route.waf.as_ref().unwrap().rules.set).collect();
+    assert!(sets[0].shares_rules_with(sets[1]));
+    assert_eq!(sets[0].rules().count(), sets[1].rules().count() + 1);
 }
 
 #[test]
