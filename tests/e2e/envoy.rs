@@ -214,7 +214,7 @@ resources:
 fn exchange(port: u16, request: &[u8]) -> (String, String) {
     let mut stream = connect(port);
     match stream.write_all(request).map_err(|error| error.kind()) {
-        // Envoy may answer before it has read the whole, and resets the connection a second later. The response stays readable.
+        // Envoy may answer before it has read the whole request, and reset the connection then. The response stays readable.
         Ok(()) | Err(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => response(&mut stream),
         Err(error) => panic!("cannot send a request: {error}"),
     }
@@ -328,7 +328,7 @@ fn attacks_in_every_part_are_blocked_and_described() {
     assert!(envoy.accessed("/query?q=ordinary").starts_with("200 via_upstream passed - - - "));
     assert_eq!(envoy.status(&get("/noted?note=yes", "")), "200");
     assert!(envoy.accessed("/noted?note=yes").starts_with("200 via_upstream detected - 6 "));
-    // A match that is not logged blocks all the same, and is said to.
+    // A rule with `nolog` blocks, and is in the metadata.
     assert_eq!(envoy.status(&get("/hidden?hide=yes", "")), "404");
     assert!(envoy.accessed("/hidden?hide=yes").starts_with("404 waf_rule_8 blocked 8 - - "));
     let (status, text) = exchange(envoy.server.port, &get("/?move=yes", ""));

@@ -341,7 +341,7 @@ mod tests {
         (":path", "/"),
         ("content-type", "application/x-www-form-urlencoded"),
     ];
-    /// Longer than what Envoy's own threads inspect.
+    /// Body that goes to the helper: longer than 4 KiB.
     static LONG: [u8; 100_000] = [b'a'; 100_000];
 
     pub(super) fn panic_if_planted() {

@@ -17,7 +17,7 @@ impl RuleSet {
     /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
     /// relies on them.
     pub fn uninspected_bodies(&self) -> Vec<&'static str> {
-        let mut bodies = BodyRules::default();
+        let mut bodies = BodyUse::default();
         for rule in self.running() {
             for link in &rule.links {
                 let targets = link.test.as_ref().map_or(&[][..], |test| &test.targets);
@@ -49,14 +49,14 @@ impl RuleSet {
 
 /// Use of request bodies by a set of rules.
 #[derive(Default)]
-pub(crate) struct BodyRules {
+pub(crate) struct BodyUse {
     reads_arguments: bool,
     parses_json: bool,
     parses_xml: bool,
     reads_errors: bool,
 }
 
-impl BodyRules {
+impl BodyUse {
     /// Adds a condition of a rule, with its actions.
     pub(crate) fn add<'a, R: 'a>(
         &mut self,

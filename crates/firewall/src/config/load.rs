@@ -212,7 +212,7 @@ impl RuleCache {
         self.load_with(&with(BodyRules::These(missing)), source)
     }
 
-    /// Loads rules, and then settings and exclusions. Sets that differ only in the latter share what they are compiled into.
+    /// Loads rules, and then settings and exclusions. Sets that differ only in the latter share their compiled rules.
     fn load_with(&mut self, shared: &SharedRules, source: &Source) -> Result<RuleSet, LoadError> {
         let behind = |builder: Builder| {
             let builder = builder.text("waf", &*source.settings);
@@ -246,7 +246,7 @@ struct SharedRules {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum BodyRules {
     None,
-    /// Those that the other rules lack.
+    /// Rules for the kinds of bodies that the other rules leave uninspected.
     Missing,
     These(String),
 }

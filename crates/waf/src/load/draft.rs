@@ -9,7 +9,7 @@ use crate::condition::Pattern;
 use crate::error::{Fault, LoadError, RulePlace, Skipped};
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
-use crate::review::BodyRules;
+use crate::review::BodyUse;
 use crate::rule::{Control, EngineMode};
 use crate::settings::Settings;
 
@@ -86,7 +86,7 @@ impl Draft {
             let removes = |update: &Update| matches!(update, Update::Remove(_, filter) if rule.is_selected(filter));
             self.updates.iter().any(removes)
         };
-        let mut bodies = BodyRules::default();
+        let mut bodies = BodyUse::default();
         for entry in &self.entries {
             let Entry::Rule(rule) = entry else { continue };
             if is_removed(rule) {

@@ -734,6 +734,29 @@ mod tests {
     }
 
     #[test]
+    fn supplement_leaves_to_naxsi_what_its_rules_do() {
+        let seclang = "SecRequestBodyAccess On\nSecRule ARGS x \"id:1,phase:2\"\n";
+        let naxsi = "SecRulesEnabled;\nMainRule \"str:evil\" \"mz:BODY\" \"s:$X:8\" id:1000;\n\
+                     CheckRule \"$X >= 8\" BLOCK;\n";
+        let rules = |bodies: &[&str]| {
+            bodies
+                .iter()
+                .map(|kind| format!("# {kind}\nSecAction id:{}\n", 100 + kind.len()))
+                .collect()
+        };
+        let added = |builder: crate::Builder| {
+            let set = builder.supplement("more", rules).build();
+            let set = set.unwrap_or_else(|error| panic!("{error}"));
+            set.rules().filter(|rule| &*rule.place.file == "more").count()
+        };
+        let alone = RuleSet::builder().text("t.conf", seclang);
+        assert_eq!(added(alone), 3);
+        let beside = RuleSet::builder().text("t.conf", seclang).text("n.rules", naxsi);
+        // naxsi parses JSON and blocks malformed bodies.
+        assert_eq!(added(beside), 1);
+    }
+
+    #[test]
     fn actions_without_effect_are_listed() {
         let listed = |text: &str| {
             let set = load(text).unwrap_or_else(|e| panic!("{e}"));
