@@ -213,9 +213,11 @@ impl Session {
         self.stages.iter().any(|stage| matches!(stage, MessageStage::Collect(_)))
     }
 
-    /// True if a part of a body passed without inspection.
+    /// True if a part of a body, or arguments beyond their limit, passed without inspection, or rules did not run.
     pub fn is_partial(&self) -> bool {
-        self.is_partial
+        let limits = self.transaction.limits_reached();
+        let has_dropped = limits.values > 0 || limits.inspection || limits.cancelled;
+        self.is_partial || has_dropped && !self.is_blocked()
     }
 
     /// True if the request or the response was blocked.

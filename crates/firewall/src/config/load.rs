@@ -22,7 +22,10 @@ const OPTIONS_RULE: u64 = 4_000_000_000;
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 const RATIO_MAX: u32 = 100;
 /// Settings that rule files may change.
-const DEFAULTS: &str = "SecRuleEngine On\nSecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
+const DEFAULTS: &str = "SecRuleEngine On\n\
+                        SecRequestBodyAccess On\n\
+                        SecArgumentsLimit 1000\n\
+                        SecAuditEngine RelevantOnly\n";
 
 /// Rule sets that were loaded for one configuration.
 #[derive(Default)]
@@ -354,6 +357,7 @@ fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
         for (name, limit) in [
             ("SecRequestBodyLimit", &body.limit),
             ("SecRequestBodyNoFilesLimit", &body.limit_without_files),
+            ("SecArgumentsLimit", &body.arguments_max),
         ] {
             if limit.is_some() {
                 push(&mut text, format_args!("{name} {}", number(limit, 1, None, 1)?));

@@ -91,7 +91,7 @@ impl FirewallCounters {
             }),
             (
                 "waf_partial_total",
-                "Transactions with a body, or a part of one, that was not inspected.",
+                "Transactions with a body, or a part of one, that passed without inspection, or with rules that did not run.",
                 |counters| counters.partial.get(),
             ),
             (

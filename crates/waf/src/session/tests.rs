@@ -137,6 +137,22 @@ fn truncated_body_is_treated_as_one_above_its_limit() {
 }
 
 #[test]
+fn dropped_arguments_and_rules_that_do_not_run_are_partial_unless_they_block() {
+    for (settings, partial, blocked) in [
+        ("SecArgumentsLimit 2", false, 0),
+        ("SecArgumentsLimit 1", false, 413),
+        ("SecArgumentsLimit 1\nSecRequestBodyLimitAction ProcessPartial", true, 0),
+        ("SecInspectionLimit 1\nSecInspectionLimitAction ProcessPartial", true, 0),
+    ] {
+        let mut case = Case::new(settings, SessionOptions::default());
+        case.request("/?q=1&r=2", "", BodyLength::None);
+        case.session.end(Direction::Request);
+        assert_eq!(case.run(Direction::Request), blocked, "{settings}");
+        assert_eq!(case.session.is_partial(), partial, "{settings}");
+    }
+}
+
+#[test]
 fn bodies_beyond_their_limit_are_refused_or_cut() {
     let long = [b"q=".as_slice(), &[b'a'; 100]].concat();
     let mut case = Case::new("", SessionOptions::default());

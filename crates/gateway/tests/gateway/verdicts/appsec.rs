@@ -231,7 +231,7 @@ fn inspection_beyond_its_budget_is_answered_as_configured_and_counted() {
             )
         })
         .collect();
-    let rules = format!("SecRequestBodyAccess On\n{rules}");
+    let rules = format!("SecRequestBodyAccess On\nSecArgumentsLimit 100000\n{rules}");
     let body: String = (0..100_000).map(|at| format!("a{at}=xxxxxxxxxxxxxxxxxxxx&")).collect();
     let request = ask_with_form(body.len()) + &body;
     for (late, action, counted) in [("block", "ban", "blocked"), ("pass", "allow", "passed")] {

@@ -39,6 +39,50 @@ fn body_beyond_its_limit_is_rejected_or_passed_in_part() {
 }
 
 #[test]
+fn requests_with_more_arguments_than_the_limit_are_rejected_or_inspected_in_part() {
+    let form = |count: usize| post(FORM, "a=1&".repeat(count).trim_end_matches('&').as_bytes());
+    let json = |count: usize| {
+        let body = format!("[{}]", vec!["1"; count].join(","));
+        post("Content-Type: application/json\r\n", body.as_bytes())
+    };
+    let query = |count: usize| {
+        let query = "a=1&".repeat(count);
+        format!("GET /a?{} HTTP/1.1\r\nHost: x\r\n\r\n", query.trim_end_matches('&')).into_bytes()
+    };
+    for (keys, limit) in [("", 1000), ("  request_body: { arguments_max: 3 }\n", 3)] {
+        let scene = Scene::with(keys);
+        for request in [form, json, query].map(|request| request(limit + 1)) {
+            let mut client = scene.client();
+            client.send(&request);
+            assert_eq!(client.expect_local_response_of(413), 413);
+        }
+        scene.expect_untouched_backend();
+        scene.gateway.expect_metric("waf_over_limit_total{route=\"*/\"}", 3);
+        let mut client = scene.client();
+        let first = form(limit);
+        client.send(&first);
+        let mut upstream = scene.serve(&first);
+        client.expect(OK);
+        for request in [json(limit), query(limit)] {
+            client.send(&request);
+            upstream.expect(&request);
+            upstream.send(OK);
+            client.expect(OK);
+        }
+    }
+    let scene = Scene::with("  request_body: { arguments_max: 2, over_limit: partial }\n");
+    let mut client = scene.client();
+    client.send(post(FORM, b"q=1&q=attack&q=3"));
+    client.expect_dated(FORBIDDEN);
+    // A rule that reads the body as it is would see `attack`.
+    let passed = post(FORM, b"q=1&q=2&redirect=1");
+    client.send(&passed);
+    scene.serve(&passed);
+    client.expect(OK);
+    scene.gateway.expect_metric("waf_partial_total{route=\"*/\"}", 1);
+}
+
+#[test]
 fn limits_block_nothing_if_the_mode_is_detection_only() {
     let waf = "waf:
   rules: [rules.conf]
