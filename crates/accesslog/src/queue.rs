@@ -154,12 +154,19 @@ impl Shared {
     fn run(&self, mut to: Box<dyn Sink>) {
         let QueueConfig { program, name, report, .. } = self.config;
         let mut lines = Vec::new();
-        let mut reported_lines = 0;
+        let (mut reported_lines, mut dropped_lines) = (0, 0);
         let mut rate_limit = RateLimit::new(REPORT_INTERVAL);
         // Since the last report.
         let mut last_failure = None;
-        while let Some(line_count) = self.take(&mut lines) {
-            let result = to.write_lines(&lines);
+        let report_dropped = |dropped_lines: u64, last_failure: Option<io::Error>| {
+            let cause = match last_failure {
+                Some(cause) => format!("{name} write failed: {cause}"),
+                None => format!("reader of {name} is too slow"),
+            };
+            report(&format!("{program}: {cause}: {dropped_lines} lines dropped so far"));
+        };
+        while let Some(line_count) = self.take(&mut lines, dropped_lines > reported_lines) {
+            let result = if lines.is_empty() { Ok(()) } else { to.write_lines(&lines) };
             lines.clear();
             let mut state = self.lock();
             state.is_writing = false;
@@ -175,7 +182,7 @@ impl Shared {
             state.queued_lines -= line_count.max(lost);
             state.lost_lines += lost;
             state.dropped_lines += lost;
-            let dropped_lines = state.dropped_lines;
+            dropped_lines = state.dropped_lines;
             drop(state);
             self.written.notify_all();
             match result {
@@ -188,24 +195,34 @@ impl Shared {
             }
             if dropped_lines > reported_lines && rate_limit.allow(Instant::now()) {
                 reported_lines = dropped_lines;
-                let cause = match last_failure.take() {
-                    Some(cause) => format!("{name} write failed: {cause}"),
-                    None => format!("reader of {name} is too slow"),
-                };
-                report(&format!("{program}: {cause}: {dropped_lines} lines dropped so far"));
+                report_dropped(dropped_lines, last_failure.take());
             }
+        }
+        dropped_lines = self.lock().dropped_lines;
+        if dropped_lines > reported_lines {
+            report_dropped(dropped_lines, last_failure);
         }
     }
 
-    /// Waits for lines, takes all of them, and returns their number: `None` once the queue is closed and empty.
-    fn take(&self, lines: &mut Vec<u8>) -> Option<u64> {
+    /// Waits for lines, takes all of them, and returns their number: `None` once the queue is closed and empty, and 0 after
+    /// a while if a report is due.
+    fn take(&self, lines: &mut Vec<u8>, is_report_due: bool) -> Option<u64> {
         let mut state = self.lock();
         while state.bytes.is_empty() {
             if state.is_closed {
                 return None;
             }
             state.is_idle = true;
-            state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if is_report_due {
+                let result = self.added.wait_timeout(state, REPORT_INTERVAL);
+                let (guard, timeout) = result.unwrap_or_else(PoisonError::into_inner);
+                state = guard;
+                if timeout.timed_out() {
+                    break;
+                }
+            } else {
+                state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
         state.is_idle = false;
         state.is_writing = true;
@@ -352,6 +369,28 @@ mod tests {
         // The report precedes the second write.
         let expected = ["test: reader of output is too slow: 3 lines dropped so far"];
         assert_eq!(*REPORTS.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn lines_that_are_dropped_within_the_interval_are_reported_at_the_end() {
+        let (reports, received) = channel();
+        static REPORTS: Mutex<Option<Sender<String>>> = Mutex::new(None);
+        *REPORTS.lock().unwrap() = Some(reports);
+        let report =
+            |text: &str| REPORTS.lock().unwrap().as_ref().unwrap().send(text.to_owned()).unwrap();
+        let queue =
+            Queue::start(Box::new(LossySink { batches: 0 }), QueueConfig { report, ..CONFIG })
+                .unwrap();
+        for line in ["a\n", "b\n", "c\n"] {
+            queue.add(line.as_bytes(), 1);
+            assert_eq!(queue.finish(TIMEOUT), 0);
+        }
+        drop(queue);
+        for count in 1..=2 {
+            let expected =
+                format!("test: output write failed: it is down: {count} lines dropped so far");
+            assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), expected);
+        }
     }
 
     #[test]
