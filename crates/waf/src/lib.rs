@@ -62,6 +62,7 @@ pub use limits::LimitsReached;
 pub use load::{Builder, source};
 #[cfg(any(test, fuzzing))]
 pub use plan::Lemma;
+pub use review::BodyKind;
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{RuleInfo, RuleSet};
 pub use session::{BodyLength, Compression, Direction, Extent, Next, Session, SessionOptions};

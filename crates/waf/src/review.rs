@@ -1,5 +1,6 @@
 //! Review of a loaded rule set: what it lets pass although its rules look otherwise.
 
+use std::fmt;
 use std::path::Path;
 
 use crate::error::{RulePlace, Skipped};
@@ -13,10 +14,9 @@ use crate::transformation::Transformation;
 use crate::variable::Variable;
 
 impl RuleSet {
-    /// Kinds of request bodies that pass uninspected although SecLang rules read their arguments, each with the reason.
-    /// ModSecurity and Coraza ship the rules that are missing then in a recommended configuration; the Core Rule Set
-    /// relies on them.
-    pub fn uninspected_bodies(&self) -> Vec<&'static str> {
+    /// Kinds of request bodies that pass uninspected although SecLang rules read their arguments. ModSecurity and Coraza ship
+    /// the rules that are missing then in a recommended configuration; the Core Rule Set relies on them.
+    pub fn uninspected_bodies(&self) -> Vec<BodyKind> {
         let mut bodies = BodyUse::default();
         for rule in self.running() {
             for link in &rule.links {
@@ -44,6 +44,28 @@ impl RuleSet {
             Skipped { place: rule.place.clone(), message }
         };
         broad.map(note).collect()
+    }
+}
+
+/// Kind of request bodies for which rules may be missing. `Display` adds the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BodyKind {
+    /// No rule selects the parser of JSON.
+    Json,
+    /// No rule selects the parser of XML.
+    Xml,
+    /// No rule reads the errors of the parsers.
+    Malformed,
+}
+
+impl fmt::Display for BodyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json => "JSON bodies: no rule has ctl:requestBodyProcessor=JSON",
+            Self::Xml => "XML bodies: no rule has ctl:requestBodyProcessor=XML",
+            Self::Malformed => "malformed bodies: no rule reads REQBODY_ERROR",
+        })
     }
 }
 
@@ -84,15 +106,15 @@ impl BodyUse {
         }
     }
 
-    /// Kinds of bodies that pass uninspected, each with the reason.
-    pub(crate) fn uninspected(&self, settings: &Settings) -> Vec<&'static str> {
+    /// Kinds of bodies that pass uninspected.
+    pub(crate) fn uninspected(&self, settings: &Settings) -> Vec<BodyKind> {
         if !(settings.request_body_access && self.reads_arguments) {
             return Vec::new();
         }
         let kinds = [
-            (self.parses_json, "JSON bodies: no rule has ctl:requestBodyProcessor=JSON"),
-            (self.parses_xml, "XML bodies: no rule has ctl:requestBodyProcessor=XML"),
-            (self.reads_errors, "malformed bodies: no rule reads REQBODY_ERROR"),
+            (self.parses_json, BodyKind::Json),
+            (self.parses_xml, BodyKind::Xml),
+            (self.reads_errors, BodyKind::Malformed),
         ];
         kinds.into_iter().filter(|(is_inspected, _)| !is_inspected).map(|(_, kind)| kind).collect()
     }

@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use tollgate_waf::BodyKind;
+
 /// Stands for the installed Core Rule Set in `rules`.
 pub(crate) const CRS: &str = "crs";
 
@@ -80,28 +82,27 @@ fn version(file: &Path) -> Option<String> {
 
 /// The rules that are missing for bodies which otherwise pass uninspected, as in the recommended configuration of
 /// ModSecurity. `uninspected`: as of [`tollgate_waf::RuleSet::uninspected_bodies`].
-pub(crate) fn body_rules(uninspected: &[&str]) -> String {
+pub(crate) fn body_rules(uninspected: &[BodyKind]) -> String {
     let rules = [
         (
-            "JSON",
+            BodyKind::Json,
             "SecRule REQUEST_HEADERS:Content-Type \"@rx (?i)^application/(?:[a-z0-9.+-]+\\+)?json\" \
              \"id:4000000001,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n",
         ),
         (
-            "XML",
+            BodyKind::Xml,
             "SecRule REQUEST_HEADERS:Content-Type \"@rx (?i)^(?:application|text)/(?:[a-z0-9.+-]+\\+)?xml\" \
              \"id:4000000002,phase:1,pass,nolog,ctl:requestBodyProcessor=XML\"\n",
         ),
         (
-            "malformed",
+            BodyKind::Malformed,
             "SecRule REQBODY_ERROR \"!@eq 0\" \"id:4000000003,phase:2,deny,status:400,\
              msg:'The body is malformed',logdata:'%{REQBODY_ERROR_MSG}'\"\n\
              SecRule MULTIPART_STRICT_ERROR \"!@eq 0\" \"id:4000000004,phase:2,deny,status:400,\
              msg:'The multipart body is malformed or ambiguous'\"\n",
         ),
     ];
-    let is_missing = |kind: &str| uninspected.iter().any(|bodies| bodies.starts_with(kind));
-    rules.iter().filter(|(kind, _)| is_missing(kind)).map(|(_, text)| *text).collect()
+    rules.iter().filter(|(kind, _)| uninspected.contains(kind)).map(|(_, text)| *text).collect()
 }
 
 #[cfg(test)]

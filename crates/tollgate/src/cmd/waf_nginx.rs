@@ -139,7 +139,7 @@ fn write_set(text: &mut String, number: usize, set: &CheckedSet) -> Result<(), F
         line("audit log", path)?;
     }
     for bodies in rules.uninspected_bodies() {
-        line("uninspected", bodies)?;
+        line("uninspected", &bodies.to_string())?;
     }
     for difference in set.differences() {
         line("differs", &difference)?;

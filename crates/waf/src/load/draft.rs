@@ -9,7 +9,7 @@ use crate::condition::Pattern;
 use crate::error::{Fault, LoadError, RulePlace, Skipped};
 use crate::operator::phrase::PhraseSet;
 use crate::plan::Requirements;
-use crate::review::BodyUse;
+use crate::review::{BodyKind, BodyUse};
 use crate::rule::{Control, EngineMode};
 use crate::settings::Settings;
 
@@ -81,7 +81,7 @@ impl Draft {
     }
 
     /// Like [`RuleSet::uninspected_bodies`](crate::RuleSet::uninspected_bodies), for the rules that were read so far.
-    pub(crate) fn uninspected_bodies(&self) -> Vec<&'static str> {
+    pub(crate) fn uninspected_bodies(&self) -> Vec<BodyKind> {
         let is_removed = |rule: &WrittenRule| {
             let removes = |update: &Update| matches!(update, Update::Remove(_, filter) if rule.is_selected(filter));
             self.updates.iter().any(removes)

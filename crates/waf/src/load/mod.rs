@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{LoadError, RulePlace};
+use crate::review::BodyKind;
 use crate::ruleset::RuleSet;
 use crate::settings::Settings;
 
@@ -36,7 +37,7 @@ pub struct Builder {
 }
 
 /// Name and text of the rules for kinds of request bodies that are not inspected.
-type Supplement = (String, fn(&[&str]) -> String);
+type Supplement = (String, fn(&[BodyKind]) -> String);
 
 #[derive(Debug)]
 enum SourceText {
@@ -92,7 +93,7 @@ impl Builder {
     /// Adds rules in front of those of [`build`](Self::build), for the kinds of request bodies that they leave uninspected;
     /// see [`RuleSet::uninspected_bodies`]. [`build_on`](Self::build_on) adds none. Rules whose tag or message
     /// `SecRuleUpdateActionById` changes count as they were written.
-    pub fn supplement(mut self, name: &str, rules: fn(&[&str]) -> String) -> Self {
+    pub fn supplement(mut self, name: &str, rules: fn(&[BodyKind]) -> String) -> Self {
         self.supplement = Some((name.to_owned(), rules));
         self
     }
