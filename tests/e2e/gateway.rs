@@ -86,7 +86,7 @@ impl GatewayProcess {
 }
 
 /// Reads lines on a thread, so that receiving can time out.
-fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+pub(crate) fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {

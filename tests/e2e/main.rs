@@ -107,6 +107,10 @@ mod waf_serve_haproxy; // Behind HAProxy.
 #[cfg(feature = "e2e")]
 mod acme;
 
+// `tollgate gateway` between clients and servers of others: Java, Go, gRPC, gunicorn, Chromium.
+#[cfg(feature = "e2e")]
+mod gateway_clients;
+
 // `tollgate gateway` as a server of HTTP/2.
 #[cfg(feature = "e2e")]
 mod h2spec;

@@ -59,6 +59,11 @@ impl Browser {
         browser
     }
 
+    /// Accepts any certificate of servers.
+    pub(crate) fn ignore_certificates(&mut self) {
+        self.send("Security.setIgnoreCertificateErrors", &json!({ "ignore": true }));
+    }
+
     /// Opens a URL and waits until the page is loaded.
     pub(crate) fn open(&mut self, url: &str) {
         self.events.clear();

@@ -1,0 +1,3 @@
+module tollgate/tests/gateway-clients
+
+go 1.24.0
