@@ -221,6 +221,7 @@ pub(crate) struct PoolCounters<Backends = Box<[BackendCounters]>> {
     pub(crate) retries: Counter,
     pub(crate) queued: Counter,
     pub(crate) buffered: Counter,
+    pub(crate) buffered_responses: Counter,
     /// From a request head to the end of the response.
     pub(crate) request_durations: DurationCounters,
     /// From the last choice of a backend to the head of its response.
@@ -297,6 +298,7 @@ impl PoolTotals {
         self.retries.add(more.retries.get());
         self.queued.add(more.queued.get());
         self.buffered.add(more.buffered.get());
+        self.buffered_responses.add(more.buffered_responses.get());
         self.request_durations.add(&more.request_durations);
         self.upstream_durations.add(&more.upstream_durations);
         for (address, counters) in backends {

@@ -220,13 +220,18 @@ fn response_metrics(page: &mut Page, counters: &Counters, totals: &BTreeMap<Stri
         let count = counters.client_total(|client| &client.resource_exhaustion[at]);
         page.sample(name, &[("error", resource.error)], count);
     }
-    let families: [Family<PoolTotals>; 3] = [
+    let families: [Family<PoolTotals>; 4] = [
         ("retries_total", "Retries of requests on another backend.", |pool| pool.retries.get()),
         ("queued_total", "Requests that waited for a backend with room.", |pool| pool.queued.get()),
         (
             "buffered_total",
             "Requests whose bodies were awaited before a backend was chosen.",
             |pool| pool.buffered.get(),
+        ),
+        (
+            "buffered_responses_total",
+            "Responses that were received while their clients were behind.",
+            |pool| pool.buffered_responses.get(),
         ),
     ];
     for (name, help, value) in families {

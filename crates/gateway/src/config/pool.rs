@@ -37,6 +37,8 @@ pub struct Pool {
     pub connections_max: Option<NonZeroU32>,
     /// Longest request body of known length that is received before a backend is chosen.
     pub buffer_request: u64,
+    /// Bytes of a response that may wait for its client while more of it is received.
+    pub buffer_response: u64,
     /// Requests that wait for a connection, per backend and thread.
     pub queue_max: usize,
     pub queue_timeout: Duration,
@@ -54,6 +56,7 @@ pub struct Pool {
 impl Pool {
     pub(crate) const DEFAULT_KEEPALIVE_MAX: usize = 1024;
     pub(crate) const DEFAULT_BUFFER_REQUEST: u64 = 64 << 10;
+    pub(crate) const DEFAULT_BUFFER_RESPONSE: u64 = 64 << 10;
     pub(crate) const DEFAULT_QUEUE_MAX: usize = 1024;
     pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     pub(crate) const DEFAULT_RETRIES: u32 = 1;
@@ -74,6 +77,7 @@ impl Pool {
             proxy_protocol: None,
             connections_max: None,
             buffer_request: Self::DEFAULT_BUFFER_REQUEST,
+            buffer_response: Self::DEFAULT_BUFFER_RESPONSE,
             queue_max: Self::DEFAULT_QUEUE_MAX,
             queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
             close_after_head: false,

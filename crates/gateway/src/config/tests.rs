@@ -63,7 +63,7 @@ pools:
     keepalive_max: 10
     connections_max: 10
     queue_max: 0
-    buffer: { request: 7 }
+    buffer: { request: 7, response: 0 }
     queue_timeout: 400ms
     retries: 0
     close_after_head: true
@@ -108,6 +108,7 @@ admin: 127.0.0.1:9900
     assert_eq!((one.keepalive_max, one.connections_max), (3, NonZeroU32::new(2)));
     assert_eq!((one.queue_max, one.queue_timeout), (0, Duration::from_millis(400)));
     assert_eq!((one.buffer_request, config.pools[1].buffer_request), (7, 65_536));
+    assert_eq!((one.buffer_response, config.pools[1].buffer_response), (0, 65_536));
     let second = Duration::from_secs(1);
     let request = Some(HealthRequest {
         host: Some("up.example".to_owned()),

@@ -336,7 +336,13 @@ impl Worker {
             };
             match next {
                 Next::Continue => self.flush_if_full(key),
-                Next::Wait => return self.watch_later(key),
+                Next::Wait => {
+                    let client = &mut self.exchanges[key].client;
+                    if client.reserved > 0 && client.unsent.is_empty() {
+                        self.shared.release_reserved(client);
+                    }
+                    return self.watch_later(key);
+                }
                 Next::Close => return self.remove(key),
             }
         }

@@ -380,6 +380,7 @@ impl Exchange {
             }
             Turn { id: self.id, client, transaction, shared }.end();
         }
+        shared.release_reserved(&mut self.client);
         self.count_bytes(shared);
         let transport = match self.client.link {
             Link::Connection(transport) => transport,

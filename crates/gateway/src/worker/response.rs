@@ -66,11 +66,12 @@ impl Turn<'_> {
             let transfer = Transfer { since: started_at, bytes: response_body_bytes, is_streaming };
             match client.flush_body(&mut shared.http2, &timeouts, Some(transfer), shared.now) {
                 Ok(true) => {}
+                Ok(false) if shared.buffers_response(client, transaction) => {}
                 Ok(false) => return Flow::Wait,
                 Err(_) => return Flow::Close,
             }
         }
-        let upstream = &mut shared.upstreams[at];
+        let upstream = &shared.upstreams[at];
         if !upstream.link.is_readable() {
             return Flow::Wait;
         }
@@ -82,9 +83,12 @@ impl Turn<'_> {
             if matches!(transaction.response, ResponseState::Body { .. })
                 && matches!(transaction.hold, Hold::Nothing)
             {
-                // Bytes that the client cannot take stay in the socket of the backend.
-                let Some(window) = shared.http2.room(stream) else { return Flow::Wait };
-                piece_bytes = window.max(STREAM_PIECE_BYTES);
+                // Bytes that the client cannot take stay in the socket of the backend, unless they are buffered.
+                let window = shared.http2.room(stream);
+                if window.is_none() && !shared.buffers_response(client, transaction) {
+                    return Flow::Wait;
+                }
+                piece_bytes = window.unwrap_or(0).max(STREAM_PIECE_BYTES);
             }
         }
         let may_encode = match &transaction.response {
@@ -94,6 +98,7 @@ impl Turn<'_> {
         if may_encode {
             piece_bytes = piece_bytes.min(compression::PIECE_BYTES);
         }
+        let upstream = &mut shared.upstreams[at];
         let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
         let room = &mut shared.scratch.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.partial_head);
@@ -343,11 +348,15 @@ impl Turn<'_> {
         if taken.done {
             client.end_response(body.trailers());
         }
+        // A client that takes nothing has no more time because its response goes on.
+        let is_behind = !client.unsent.is_empty();
         if client.send(&mut shared.http2, &buffer[piece], more_follows).is_err() {
             return Flow::Close;
         }
-        let timeouts = shared.timeouts_of(transaction);
-        client.deadline = shared.now + timeouts.between_pieces(transaction.is_streaming);
+        if !is_behind {
+            let timeouts = shared.timeouts_of(transaction);
+            client.deadline = shared.now + timeouts.between_pieces(transaction.is_streaming);
+        }
         if taken.done {
             return self.finish_response(at, keep_alive, has_surplus);
         }

@@ -8,11 +8,12 @@ use std::time::Instant;
 use tollgate_accesslog::{LogFile, RateLimit, ThreadLog};
 use tollgate_net::Serial;
 
+use super::client::Client;
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
 use super::per_client::ClientCounts;
 use super::scratch::Scratch;
-use super::transaction::Transaction;
+use super::transaction::{Hold, ResponseState, Transaction};
 use super::upstreams::{BackendPlace, Upstreams};
 use crate::checks::CheckId;
 use crate::config::{PoolId, Timeouts};
@@ -42,7 +43,8 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) thread: usize,
     pub(super) access_log: Option<ThreadLog>,
-    /// Announced bytes of the bodies that are received before a backend is chosen.
+    /// Memory that is reserved for bodies which are received in full before a backend is chosen, by their announced bytes, and
+    /// for responses that wait for their clients.
     pub(super) buffered_bytes: u64,
     pub(super) exhaustion_log: RateLimit,
     pub(super) websocket_log: RateLimit,
@@ -154,6 +156,41 @@ impl Shared {
     pub(super) fn has_encoder(&self, transaction: &Transaction) -> bool {
         let limits = &self.upstreams[transaction.generation].shared.config.limits;
         self.counters.encoders.len() < limits.compressed_responses
+    }
+
+    /// True if more of a response may wait for a client that is behind, so that the backend is free sooner: the rest of it, if
+    /// its length is known, or the next piece. Reserves memory for that; without room the response is streamed.
+    pub(super) fn buffers_response(
+        &mut self,
+        client: &mut Client,
+        transaction: &Transaction,
+    ) -> bool {
+        let ResponseState::Body { body, .. } = &transaction.response else { return false };
+        let Some(pool) = transaction.responder.pool() else { return false };
+        let generation = &self.upstreams[transaction.generation];
+        let limit = generation.pool(pool).buffer_response;
+        let waiting = client.unsent.unsent().len() as u64;
+        if transaction.is_streaming
+            || !matches!(transaction.hold, Hold::Nothing)
+            || waiting.saturating_add(body.remaining().max(1)) > limit
+        {
+            return false;
+        }
+        if client.reserved == 0 {
+            let room = generation.shared.config.limits.held_body_bytes as u64;
+            if self.buffered_bytes + limit > room {
+                return false;
+            }
+            self.buffered_bytes += limit;
+            client.reserved = limit;
+            self.pool_counters(transaction.generation, pool).buffered_responses.add(1);
+        }
+        true
+    }
+
+    /// Ends the reservation for a client, which has received all of its response or is gone.
+    pub(super) fn release_reserved(&mut self, client: &mut Client) {
+        self.buffered_bytes -= std::mem::take(&mut client.reserved);
     }
 
     pub(super) fn listener(&self, at: ListenerKey) -> &ThreadListener {

@@ -89,9 +89,8 @@ impl Scene {
         }
     }
 
-    /// A client that has received nothing of its complete response, since its socket buffers were full before. The end
-    /// of the response is that of the connection.
-    fn client_with_full_buffers(&mut self) -> (ExchangeKey, TcpStream) {
+    /// A client whose socket buffers are full before it has anything of its response, and its backend.
+    fn client_without_room(&mut self) -> (ExchangeKey, TcpStream, TcpStream) {
         let mut client = self.client();
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let is_sent =
@@ -109,7 +108,14 @@ impl Scene {
             full_sends = if sent == 0 { full_sends + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
-        let (mut peer, _) = self.backend.accept().unwrap();
+        let (peer, _) = self.backend.accept().unwrap();
+        (key, client, peer)
+    }
+
+    /// A client that has received nothing of its complete response, since its socket buffers were full before. The end
+    /// of the response is that of the connection.
+    fn client_with_full_buffers(&mut self) -> (ExchangeKey, TcpStream) {
+        let (key, client, mut peer) = self.client_without_room();
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         peer.write_all(&[&head[..], b"2\r\nhi\r\n0\r\n\r\n"].concat()).unwrap();
         self.run_until(|worker| worker.exchanges[key].transaction().is_none());
@@ -165,6 +171,29 @@ fn unsent_end_of_response_has_body_timeout() {
     assert!(
         worker.exchanges[key].client.deadline <= worker.shared.now + worker.shared.timeouts.body
     );
+}
+
+#[test]
+fn response_is_received_while_its_client_takes_nothing() {
+    let mut scene = Scene::new(|config| config.pools[0].buffer_response = 5_000);
+    let (key, client, mut peer) = scene.client_without_room();
+    let mut send = |bytes: &[u8]| peer.write_all(bytes).unwrap();
+    let chunk = [b"7d0\r\n", &[b'x'; 2_000][..], b"\r\n"].concat();
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    send(&chunk);
+    let waiting = |worker: &Worker| worker.exchanges[key].client.unsent.unsent().len();
+    scene.run_until(|worker| waiting(worker) > 2_000);
+    let deadline = scene.worker.exchanges[key].client.deadline;
+    send(&chunk);
+    scene.run_until(|worker| waiting(worker) > 4_000);
+    assert_eq!(scene.worker.exchanges[key].client.deadline, deadline, "it has taken nothing");
+    assert_eq!(scene.worker.shared.buffered_bytes, 5_000);
+    send(b"0\r\n\r\n");
+    scene.run_until(|worker| worker.exchanges[key].transaction().is_none());
+    assert_eq!(scene.worker.shared.buffered_bytes, 5_000);
+    drop(client);
+    scene.run_until(|worker| worker.exchanges.is_empty());
+    assert_eq!(scene.worker.shared.buffered_bytes, 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests that are received in full before they occupy a backend.
+//! Requests that are received in full before they occupy a backend, and responses that wait for their clients.
 
 use std::num::NonZeroU32;
 
@@ -131,4 +131,114 @@ fn truncated_request_reaches_no_backend() {
     client.finish();
     client.expect_local_response(400);
     backend.expect_no_connection(&gateway);
+}
+
+/// A client over HTTP/2 that takes no body, and has sent a request on stream 1.
+fn client_without_window(gateway: &TestGateway) -> Http2Peer {
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    let mut client = Http2Peer::with_settings(gateway.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    client.request(1, true, GET_FIELDS);
+    client
+}
+
+/// Opens its windows for a body.
+fn take_body(client: &mut Http2Peer, length: usize) {
+    client.window_update(0, length as u32);
+    client.window_update(1, length as u32);
+    assert_eq!(client.response(1).body.len(), length);
+}
+
+fn response(length: usize) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n") + &"b".repeat(length)
+}
+
+#[test]
+fn slow_download_does_not_occupy_the_only_connection() {
+    let chunk = format!("7800\r\n{}\r\n", "b".repeat(0x7800));
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    let chunked = chunked + &chunk.repeat(4) + "0\r\n\r\n";
+    for (sent, length) in [(response(BOUND), BOUND), (chunked, 4 * 0x7800)] {
+        let backend = Backend::start();
+        let mut config = one_connection(&backend);
+        config.listeners[0].http2 = true;
+        config.pools[0].buffer_response = length as u64;
+        let gateway = TestGateway::start(&config);
+        let mut slow = client_without_window(&gateway);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        let mut other = gateway.client();
+        other.send(GET);
+        gateway.turn();
+        upstream.send(sent);
+        upstream.expect(GET);
+        upstream.send(OK);
+        other.expect(OK);
+        gateway.expect_metric("buffered_responses_total{pool=\"default\"}", 1);
+        take_body(&mut slow, length);
+    }
+}
+
+#[test]
+fn longer_responses_and_those_that_stream_are_received_as_the_client_takes_them() {
+    let events =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9000\r\n\r\n";
+    let events = events.to_owned() + &"b".repeat(9_000);
+    for (sent, length, limit) in [
+        (response(BOUND + 1), BOUND + 1, BOUND),
+        (response(9_000), 9_000, 0),
+        (events, 9_000, BOUND),
+    ] {
+        let backend = Backend::start();
+        let mut config = one_connection(&backend);
+        config.listeners[0].http2 = true;
+        config.pools[0].buffer_response = limit as u64;
+        let gateway = TestGateway::start(&config);
+        let mut slow = client_without_window(&gateway);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        let mut other = gateway.client();
+        other.send(GET);
+        gateway.expect_metric("queued_total{pool=\"default\"}", 1);
+        // All of it: the end of a response that does not wait stays in the sockets.
+        upstream.send(&sent[..sent.len() - 1]);
+        slow.wait(1, |received| !received.status.is_empty());
+        upstream.send("b");
+        slow.round_trip();
+        upstream.expect_nothing_yet();
+        gateway.expect_metric("buffered_responses_total{pool=\"default\"}", 0);
+        take_body(&mut slow, length);
+        upstream.expect(GET);
+        upstream.send(OK);
+        other.expect(OK);
+    }
+}
+
+#[test]
+fn memory_of_responses_is_bounded_and_given_back() {
+    let backend = Backend::start();
+    let mut config = one_connection(&backend);
+    config.pools[0].connections_max = None;
+    config.listeners[0].http2 = true;
+    config.limits.held_body_bytes = 2 * BOUND - 1;
+    let gateway = TestGateway::start(&config);
+    for buffered in 1..=3 {
+        let mut slow = client_without_window(&gateway);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        upstream.send(response(BOUND));
+        gateway.expect_metric("buffered_responses_total{pool=\"default\"}", buffered);
+        let mut streamed = client_without_window(&gateway);
+        upstream.expect(GET);
+        upstream.send(response(BOUND));
+        streamed.wait(1, |received| !received.status.is_empty());
+        streamed.round_trip();
+        gateway.expect_metric("buffered_responses_total{pool=\"default\"}", buffered);
+        // One that has received it, and one that leaves.
+        if buffered == 1 {
+            take_body(&mut slow, BOUND);
+        }
+        drop((slow, streamed));
+        gateway.expect_metric("client_connections", 0);
+    }
+    gateway.expect_metric("bugs_total", 0);
 }

@@ -128,6 +128,12 @@ fn pool(
             Some(BUFFER_BYTES_MAX),
             Pool::DEFAULT_BUFFER_REQUEST,
         )?,
+        buffer_response: number(
+            file.buffer.as_ref().and_then(|buffer| buffer.response.as_ref()),
+            0,
+            Some(BUFFER_BYTES_MAX),
+            Pool::DEFAULT_BUFFER_RESPONSE,
+        )?,
         queue_max: queue_max.div_ceil(threads.get()),
         queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
         close_after_head: file.close_after_head.as_deref().is_some_and(|closes| *closes),
