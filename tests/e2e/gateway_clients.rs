@@ -296,7 +296,7 @@ fn slow_download_does_not_occupy_the_only_worker() {
     let workspace = Workspace::concurrent();
     let server = gunicorn(&workspace, &["--worker-class", "sync"]);
     let gateway = start_plain(&workspace, &server.address());
-    // The buffers of the sockets hold both.
+    // The buffers of the sockets and of the gateway hold both.
     for size in [60_000, 500_000] {
         let mut slow = connect(&gateway, &format!("GET /download?size={size} HTTP/1.1"));
         // The worker has begun.
