@@ -55,7 +55,7 @@ class Client {
 
     /** Sends one request, then all others on its connection. Prints how many had which version, status and body. */
     static void requests(HttpClient client, URI url, int count) throws Exception {
-        client.send(HttpRequest.newBuilder(url.resolve("/")).build(), BodyHandlers.ofString());
+        client.send(HttpRequest.newBuilder(url.resolve("/")).timeout(PATIENCE).build(), BodyHandlers.ofString());
         HttpRequest request = HttpRequest.newBuilder(url).timeout(PATIENCE).build();
         List<CompletableFuture<HttpResponse<String>>> sent =
                 Stream.generate(() -> client.sendAsync(request, BodyHandlers.ofString()))
@@ -97,7 +97,8 @@ class Client {
                 end.completeExceptionally(error);
             }
         };
-        WebSocket socket = client.newWebSocketBuilder().buildAsync(url, listener).get();
+        WebSocket socket = client.newWebSocketBuilder().buildAsync(url, listener)
+            .get(PATIENCE.toSeconds(), TimeUnit.SECONDS);
         socket.sendText(text, true);
         System.out.println(end.get(PATIENCE.toSeconds(), TimeUnit.SECONDS));
     }

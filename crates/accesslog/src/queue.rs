@@ -88,11 +88,21 @@ struct State {
     lost_lines: u64,
     /// All lines that were dropped or lost.
     dropped_lines: u64,
+    /// Of these, those that were reported.
+    reported_lines: u64,
+    /// Why lines were lost since the last report.
+    last_failure: Option<String>,
     is_writing: bool,
     /// The writer waits for `added`.
     is_idle: bool,
     has_failed: bool,
     is_closed: bool,
+}
+
+impl State {
+    fn has_unreported(&self) -> bool {
+        self.dropped_lines > self.reported_lines
+    }
 }
 
 impl Queue {
@@ -130,12 +140,15 @@ impl Queue {
         self.shared.lock().has_failed
     }
 
-    /// Waits until everything is written, for `timeout` at most. Returns the number of bytes still queued.
+    /// Waits until everything is written, for `timeout` at most, and reports dropped lines. Returns the number of bytes still queued.
     pub(crate) fn finish(&self, timeout: Duration) -> usize {
         let is_busy = |state: &mut State| state.is_writing || !state.bytes.is_empty();
         let result = self.shared.written.wait_timeout_while(self.shared.lock(), timeout, is_busy);
         let (state, _) = result.unwrap_or_else(PoisonError::into_inner);
-        state.bytes.len()
+        let queued_bytes = state.bytes.len();
+        drop(state);
+        self.shared.report_dropped();
+        queued_bytes
     }
 }
 
@@ -154,18 +167,8 @@ impl Shared {
     fn run(&self, mut to: Box<dyn Sink>) {
         let QueueConfig { program, name, report, .. } = self.config;
         let mut lines = Vec::new();
-        let (mut reported_lines, mut dropped_lines) = (0, 0);
         let mut rate_limit = RateLimit::new(REPORT_INTERVAL);
-        // Since the last report.
-        let mut last_failure = None;
-        let report_dropped = |dropped_lines: u64, last_failure: Option<io::Error>| {
-            let cause = match last_failure {
-                Some(cause) => format!("{name} write failed: {cause}"),
-                None => format!("reader of {name} is too slow"),
-            };
-            report(&format!("{program}: {cause}: {dropped_lines} lines dropped so far"));
-        };
-        while let Some(line_count) = self.take(&mut lines, dropped_lines > reported_lines) {
+        while let Some(line_count) = self.take(&mut lines) {
             let result = if lines.is_empty() { Ok(()) } else { to.write_lines(&lines) };
             lines.clear();
             let mut state = self.lock();
@@ -182,38 +185,51 @@ impl Shared {
             state.queued_lines -= line_count.max(lost);
             state.lost_lines += lost;
             state.dropped_lines += lost;
-            dropped_lines = state.dropped_lines;
+            if let Err(SinkError::Lost { cause, .. }) = &result {
+                state.last_failure = Some(cause.to_string());
+            }
+            let has_unreported = state.has_unreported();
             drop(state);
             self.written.notify_all();
-            match result {
-                Ok(()) => {}
-                Err(SinkError::Lost { cause, .. }) => last_failure = Some(cause),
-                Err(SinkError::Closed(error)) => {
-                    report(&format!("{program}: {name} write failed: {error}; logging disabled"));
-                    return;
-                }
+            if let Err(SinkError::Closed(error)) = result {
+                report(&format!("{program}: {name} write failed: {error}; logging disabled"));
+                return;
             }
-            if dropped_lines > reported_lines && rate_limit.allow(Instant::now()) {
-                reported_lines = dropped_lines;
-                report_dropped(dropped_lines, last_failure.take());
+            if has_unreported && rate_limit.allow(Instant::now()) {
+                self.report_dropped();
             }
         }
-        dropped_lines = self.lock().dropped_lines;
-        if dropped_lines > reported_lines {
-            report_dropped(dropped_lines, last_failure);
+        self.report_dropped();
+    }
+
+    /// Reports the lines that were dropped since the last report.
+    fn report_dropped(&self) {
+        let QueueConfig { program, name, report, .. } = self.config;
+        let mut state = self.lock();
+        if !state.has_unreported() {
+            return;
         }
+        let dropped_lines = state.dropped_lines;
+        state.reported_lines = dropped_lines;
+        let cause = match state.last_failure.take() {
+            Some(cause) => format!("{name} write failed: {cause}"),
+            None if state.has_failed => format!("{name} write failed"),
+            None => format!("reader of {name} is too slow"),
+        };
+        drop(state);
+        report(&format!("{program}: {cause}: {dropped_lines} lines dropped so far"));
     }
 
     /// Waits for lines, takes all of them, and returns their number: `None` once the queue is closed and empty, and 0 after
     /// a while if a report is due.
-    fn take(&self, lines: &mut Vec<u8>, is_report_due: bool) -> Option<u64> {
+    fn take(&self, lines: &mut Vec<u8>) -> Option<u64> {
         let mut state = self.lock();
         while state.bytes.is_empty() {
             if state.is_closed {
                 return None;
             }
             state.is_idle = true;
-            if is_report_due {
+            if state.has_unreported() {
                 let result = self.added.wait_timeout(state, REPORT_INTERVAL);
                 let (guard, timeout) = result.unwrap_or_else(PoisonError::into_inner);
                 state = guard;

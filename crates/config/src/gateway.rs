@@ -353,7 +353,7 @@ pub struct PoolFile {
     /// Connections per backend, or requests at once with `protocol: h2`, for all threads together; each thread has an
     /// equal share. Default: unlimited.
     pub connections_max: Option<Located<u32>>,
-    /// Messages that are received faster than a slow peer sends or takes them, so that it does not occupy a backend.
+    /// Buffering of messages, so that slow clients do not occupy a backend.
     pub buffer: Option<BufferFile>,
     /// Requests per backend that wait for a connection, for all threads together; further requests are answered with
     /// 503. A waiting request goes to the first backend with room; with `consistent-hash`, to its own. Default: 1024.
@@ -419,7 +419,7 @@ pub struct BackendFile {
     pub weight: Option<Located<u32>>,
 }
 
-/// Messages that are received faster than a slow peer sends or takes them, so that it does not occupy a backend.
+/// Buffering of messages, so that slow clients do not occupy a backend.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "buffer")]
@@ -427,8 +427,8 @@ pub struct BufferFile {
     /// Longest body of a request, in bytes, if its length is known, up to 1048576; 0: none. A longer one is forwarded as it
     /// arrives, as are all while others hold `limits.held_body_bytes`. Default: 65536.
     pub request: Option<Located<u64>>,
-    /// Bytes of a response that may wait for a slow client while the rest of it is received, up to 1048576; 0: none. A response of
-    /// which more is left is received as the client takes it, as are all while others hold `limits.held_body_bytes`, and
+    /// Bytes of a response that may wait for a slow client, up to 1048576; 0: none. If more of a known length is left, the
+    /// response is received as the client takes it, as are all while others hold `limits.held_body_bytes`, and
     /// `text/event-stream` and gRPC. Default: 65536.
     pub response: Option<Located<u64>>,
 }

@@ -108,7 +108,7 @@ pub struct RequestBodyFile {
     /// Arguments of a request that are inspected: fields of the query and of a form, values of JSON, ... Default: 1000, as in the
     /// recommended configuration of ModSecurity.
     pub arguments_max: Option<Located<usize>>,
-    /// Treatment of a larger body, or of one with more arguments. Default: `reject`.
+    /// Treatment of a larger body, or of a request with more arguments. Default: `reject`.
     pub over_limit: Option<OverLimitFile>,
     /// Treatment of a body with a content coding. Default: `reject`. `inflate` is for backends that decode such bodies: rules do
     /// not see the encoded bytes.

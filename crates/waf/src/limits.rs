@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+/// Parts of a multipart body, whose fields are arguments, and attributes of an XML document, which are not.
+pub(crate) const PARTS_MAX: usize = 100_000;
 /// Matches that are kept for the log.
 pub(crate) const MATCHES_MAX: usize = 4096;
 /// Bytes of a value or a text that is kept for the log.

@@ -216,8 +216,10 @@ impl Session {
     /// True if a part of a body, or arguments beyond their limit, passed without inspection, or rules did not run.
     pub fn is_partial(&self) -> bool {
         let limits = self.transaction.limits_reached();
-        let has_dropped = limits.values > 0 || limits.inspection || limits.cancelled;
-        self.is_partial || has_dropped && !self.is_blocked()
+        let request = &self.stages[Direction::Request as usize];
+        let has_dropped = limits.values > 0 && !matches!(request, MessageStage::Blocked(_));
+        let has_skipped = (limits.inspection || limits.cancelled) && !self.is_blocked();
+        self.is_partial || has_dropped || has_skipped
     }
 
     /// True if the request or the response was blocked.

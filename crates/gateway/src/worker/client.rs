@@ -34,7 +34,7 @@ pub(super) struct Client {
     /// Response bytes that wait for room.
     pub(super) unsent: SendBuffer,
     /// Part of `Shared::buffered_bytes` that is reserved for `unsent`.
-    pub(super) reserved: u64,
+    pub(super) reserved_bytes: u64,
     /// The trailers of a response on a stream, once the rest of it is sent or waits for room.
     pub(super) end: Option<Vec<u8>>,
     /// Memory of the last request, for the next one.
@@ -62,7 +62,7 @@ impl Client {
             unread: Vec::new(),
             is_partial: false,
             unsent: SendBuffer::default(),
-            reserved: 0,
+            reserved_bytes: 0,
             end: None,
             request_buffer: RequestBuffer::default(),
             deadline,
@@ -178,9 +178,7 @@ impl Client {
             sent = link.send(http2, bytes, following(end.as_deref(), more_follows))?;
         }
         if sent < bytes.len() {
-            if unsent.retained() > unsent.unsent().len() {
-                unsent.discard_sent();
-            }
+            unsent.discard_sent();
             unsent.push(&bytes[sent..]);
         }
         Ok(())

@@ -338,7 +338,7 @@ impl Worker {
                 Next::Continue => self.flush_if_full(key),
                 Next::Wait => {
                     let client = &mut self.exchanges[key].client;
-                    if client.reserved > 0 && client.unsent.is_empty() {
+                    if client.reserved_bytes > 0 && client.unsent.is_empty() {
                         self.shared.release_reserved(client);
                     }
                     return self.watch_later(key);

@@ -9,7 +9,7 @@ use tollgate_http1::{
     BodyFraming, FieldList, ParseError, ResponseHead, Version, parse_response_head,
 };
 
-use super::http2::StreamEnd;
+use super::http2::{Room, StreamEnd};
 use super::keys::UpstreamKey;
 use super::link::Link;
 use super::scratch::{
@@ -60,19 +60,19 @@ impl Turn<'_> {
     /// Reads a piece of the response and forwards it, if the client has room.
     pub(super) fn forward_response(&mut self, at: UpstreamKey) -> Flow {
         let Self { client, transaction, shared, .. } = self;
+        let mut room_bytes_max = INPUT_BYTES;
         if !client.unsent.is_empty() {
             let timeouts = *shared.timeouts_of(transaction);
             let Transaction { started_at, response_body_bytes, is_streaming, .. } = **transaction;
             let transfer = Transfer { since: started_at, bytes: response_body_bytes, is_streaming };
             match client.flush_body(&mut shared.http2, &timeouts, Some(transfer), shared.now) {
                 Ok(true) => {}
-                Ok(false) if shared.buffers_response(client, transaction) => {}
-                Ok(false) => return Flow::Wait,
+                Ok(false) => room_bytes_max = shared.response_room(client, transaction),
                 Err(_) => return Flow::Close,
             }
         }
         let upstream = &shared.upstreams[at];
-        if !upstream.link.is_readable() {
+        if room_bytes_max == 0 || !upstream.link.is_readable() {
             return Flow::Wait;
         }
         let start = HEADROOM_BYTES;
@@ -83,12 +83,17 @@ impl Turn<'_> {
             if matches!(transaction.response, ResponseState::Body { .. })
                 && matches!(transaction.hold, Hold::Nothing)
             {
-                // Bytes that the client cannot take stay in the socket of the backend, unless they are buffered.
-                let window = shared.http2.room(stream);
-                if window.is_none() && !shared.buffers_response(client, transaction) {
-                    return Flow::Wait;
+                // Bytes that the client cannot take stay in the socket of the backend, unless they may wait here.
+                match shared.http2.room(stream) {
+                    Room::Window(bytes) => piece_bytes = bytes.max(STREAM_PIECE_BYTES),
+                    Room::PastTurn => return Flow::Wait,
+                    Room::Full => {
+                        room_bytes_max = shared.response_room(client, transaction);
+                        if room_bytes_max == 0 {
+                            return Flow::Wait;
+                        }
+                    }
                 }
-                piece_bytes = window.unwrap_or(0).max(STREAM_PIECE_BYTES);
             }
         }
         let may_encode = match &transaction.response {
@@ -99,7 +104,7 @@ impl Turn<'_> {
             piece_bytes = piece_bytes.min(compression::PIECE_BYTES);
         }
         let upstream = &mut shared.upstreams[at];
-        let room_bytes = INPUT_BYTES.min(kept + piece_bytes);
+        let room_bytes = room_bytes_max.min(kept + piece_bytes);
         let room = &mut shared.scratch.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.partial_head);
         match upstream.link.receive(&mut shared.http2, &mut room[kept..]) {
@@ -331,6 +336,8 @@ impl Turn<'_> {
                 flow => flow,
             };
         }
+        // Then its deadline moves only when it takes bytes (`flush_body`).
+        let is_behind = !client.unsent.is_empty();
         if let Some(held) = held
             && client.send(&mut shared.http2, &held.bytes, true).is_err()
         {
@@ -348,8 +355,6 @@ impl Turn<'_> {
         if taken.done {
             client.end_response(body.trailers());
         }
-        // A client that takes nothing has no more time because its response goes on.
-        let is_behind = !client.unsent.is_empty();
         if client.send(&mut shared.http2, &buffer[piece], more_follows).is_err() {
             return Flow::Close;
         }

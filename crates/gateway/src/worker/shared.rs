@@ -8,6 +8,9 @@ use std::time::Instant;
 use tollgate_accesslog::{LogFile, RateLimit, ThreadLog};
 use tollgate_net::Serial;
 
+/// Sizes of chunks, and a short trailer section.
+const FRAMING_BYTES: usize = 1 << 10;
+
 use super::client::Client;
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
@@ -158,39 +161,41 @@ impl Shared {
         self.counters.encoders.len() < limits.compressed_responses
     }
 
-    /// True if more of a response may wait for a client that is behind, so that the backend is free sooner: the rest of it, if
-    /// its length is known, or the next piece. Reserves memory for that; without room the response is streamed.
-    pub(super) fn buffers_response(
+    /// Bytes of a response that may be received while its client is behind, so that the backend is free sooner: none if more
+    /// than may wait is left of a known length. There is always room for the end of chunks. Reserves the memory; without it the response is streamed.
+    pub(super) fn response_room(
         &mut self,
         client: &mut Client,
-        transaction: &Transaction,
-    ) -> bool {
-        let ResponseState::Body { body, .. } = &transaction.response else { return false };
-        let Some(pool) = transaction.responder.pool() else { return false };
+        transaction: &mut Transaction,
+    ) -> usize {
+        let ResponseState::Body { body, .. } = &transaction.response else { return 0 };
+        let Some(pool) = transaction.responder.pool() else { return 0 };
         let generation = &self.upstreams[transaction.generation];
-        let limit = generation.pool(pool).buffer_response;
-        let waiting = client.unsent.unsent().len() as u64;
+        let bytes_max = generation.pool(pool).buffer_response;
+        let waiting_bytes = client.unsent.unsent().len() as u64;
         if transaction.is_streaming
             || !matches!(transaction.hold, Hold::Nothing)
-            || waiting.saturating_add(body.remaining().max(1)) > limit
+            || waiting_bytes.saturating_add(body.remaining()) > bytes_max
         {
-            return false;
+            return 0;
         }
-        if client.reserved == 0 {
-            let room = generation.shared.config.limits.held_body_bytes as u64;
-            if self.buffered_bytes + limit > room {
-                return false;
+        if client.reserved_bytes < bytes_max {
+            let held_bytes_max = generation.shared.config.limits.held_body_bytes as u64;
+            let buffered_bytes = self.buffered_bytes - client.reserved_bytes + bytes_max;
+            if buffered_bytes > held_bytes_max {
+                return 0;
             }
-            self.buffered_bytes += limit;
-            client.reserved = limit;
+            (self.buffered_bytes, client.reserved_bytes) = (buffered_bytes, bytes_max);
+        }
+        if !std::mem::replace(&mut transaction.has_waited, true) {
             self.pool_counters(transaction.generation, pool).buffered_responses.add(1);
         }
-        true
+        usize::try_from(bytes_max - waiting_bytes).unwrap_or(usize::MAX) + FRAMING_BYTES
     }
 
     /// Ends the reservation for a client, which has received all of its response or is gone.
     pub(super) fn release_reserved(&mut self, client: &mut Client) {
-        self.buffered_bytes -= std::mem::take(&mut client.reserved);
+        self.buffered_bytes -= std::mem::take(&mut client.reserved_bytes);
     }
 
     pub(super) fn listener(&self, at: ListenerKey) -> &ThreadListener {

@@ -89,6 +89,17 @@ impl Scene {
         }
     }
 
+    /// Sends to a client until its socket buffers are full.
+    fn fill_buffers(&mut self, key: ExchangeKey) {
+        let mut full_sends = 0;
+        while full_sends < 20 {
+            let transport = self.worker.exchanges[key].client.transport().unwrap();
+            let sent = transport.send(&[b'f'; 1 << 16]).unwrap();
+            full_sends = if sent == 0 { full_sends + 1 } else { 0 };
+            std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
+        }
+    }
+
     /// A client whose socket buffers are full before it has anything of its response, and its backend.
     fn client_without_room(&mut self) -> (ExchangeKey, TcpStream, TcpStream) {
         let mut client = self.client();
@@ -97,17 +108,7 @@ impl Scene {
             |exchange: &Exchange| exchange.transaction().is_some_and(Transaction::is_sent);
         self.run_until(|worker| worker.exchanges.values().any(is_sent));
         let (key, _) = self.worker.exchanges.iter().next().unwrap();
-        let mut full_sends = 0;
-        while full_sends < 2 {
-            let sent = self.worker.exchanges[key]
-                .client
-                .transport()
-                .unwrap()
-                .send(&[b'f'; 1 << 16])
-                .unwrap();
-            full_sends = if sent == 0 { full_sends + 1 } else { 0 };
-            std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
-        }
+        self.fill_buffers(key);
         let (peer, _) = self.backend.accept().unwrap();
         (key, client, peer)
     }
@@ -352,6 +353,43 @@ fn requests_that_wait_for_settings_survive_a_sweep() {
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+#[test]
+fn streams_without_window_on_a_full_socket_do_not_keep_the_thread_busy() {
+    const BODY_BYTES: usize = 45_000;
+    let mut scene = Scene::new(|_| {});
+    scene.worker.shared.listeners[0].http2 = true;
+    // The largest windows of streams; that of the connection takes one response and half of the next one.
+    let request = b"\x82\x86\x84\x41\x01a";
+    let frames = [frame(4, 0, 0, b"\0\x04\x7f\xff\xff\xff"), frame(1, 5, 1, request)].concat();
+    let mut client = scene.client();
+    client.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frames[..]].concat()).unwrap();
+    let is_sent = |worker: &Worker| {
+        let mut transactions = worker.exchanges.values().filter_map(Exchange::transaction);
+        transactions.any(Transaction::is_sent)
+    };
+    scene.run_until(is_sent);
+    let (mut peer, _) = scene.backend.accept().unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    let response = [head.as_bytes(), &[b'x'; BODY_BYTES]].concat();
+    peer.write_all(&response).unwrap();
+    scene.run_until(|worker| worker.exchanges.values().count() == 1);
+    let (key, _) = scene.worker.exchanges.iter().next().unwrap();
+    client.write_all(&frame(1, 5, 3, request)).unwrap();
+    scene.run_until(is_sent);
+    scene.fill_buffers(key);
+    peer.write_all(&response).unwrap();
+    scene.run_until(|worker| {
+        let streams = worker.exchanges.values().filter(|exchange| exchange.client.link.is_stream());
+        streams.filter(|stream| !stream.client.unsent.is_empty()).count() == 1
+    });
+    for _ in 0..3 {
+        let http2 = &scene.worker.shared.http2;
+        let Stage::Http2(connection) = scene.worker.exchanges[key].stage else { panic!("closed") };
+        assert!(!(http2.is_blocked(connection) && http2.needs_flush()), "another turn at once");
+        scene.worker.run_once(&mut scene.events, Some(Duration::ZERO)).unwrap();
+    }
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(super) struct Transaction {
     pub(super) response_body_bytes: u64,
     /// Bodies may pause for `timeouts.stream`.
     pub(super) is_streaming: bool,
+    /// A part of the response has waited for the client, which is counted.
+    pub(super) has_waited: bool,
     /// The client's connection ends with the response.
     pub(super) closes: bool,
     /// End of the wait for a response whose client seems to have left.
@@ -239,6 +241,7 @@ impl Transaction {
             interruption: Some(Interruption::ClientClosed),
             response_body_bytes: 0,
             is_streaming: summary.is_streaming,
+            has_waited: false,
             closes: !summary.keep_alive,
             abandoned_until: None,
             attempts: Attempts::default(),

@@ -3,7 +3,9 @@
 use crate::body::multipart::PartKind;
 use crate::body::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies, quoted_cookies};
-use crate::limits::{EMPTY_ARGUMENTS_MAX, Limit, NAME_BYTES_FREE, NAME_RATIO_MAX, Reached};
+use crate::limits::{
+    EMPTY_ARGUMENTS_MAX, Limit, NAME_BYTES_FREE, NAME_RATIO_MAX, PARTS_MAX, Reached,
+};
 use crate::rule::{BodyProcessor, EngineMode, Phase};
 use crate::settings::LimitAction;
 use crate::transformation::base64;
@@ -400,7 +402,7 @@ impl Transaction {
         let settings = &self.rules.settings;
         Limits {
             depth: settings.json_depth_limit,
-            parts: settings.arguments_limit,
+            parts: PARTS_MAX,
             name_bytes: NAME_BYTES_FREE + NAME_RATIO_MAX * body,
             is_cut: self.state.limits.has(Limit::RequestBody),
         }

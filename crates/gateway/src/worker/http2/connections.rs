@@ -145,6 +145,17 @@ pub(in crate::worker) struct Stream {
     end: Option<StreamEnd>,
 }
 
+/// Room for the next part of a body on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) enum Room {
+    /// Bytes that the windows take. What follows may need no window, such as trailers.
+    Window(usize),
+    /// Other streams wait for their turns.
+    PastTurn,
+    /// The connection has none.
+    Full,
+}
+
 /// Reason why a backend ended a stream early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) enum StreamEnd {
@@ -595,16 +606,18 @@ impl Connections {
         Ok(done)
     }
 
-    /// Returns the number of body bytes that the windows take. What follows may need no window, such as trailers. `None`: the
-    /// stream has a turn once there is room for frames.
-    pub(in crate::worker) fn room(&mut self, stream: &mut Stream) -> Option<usize> {
+    /// Returns the room for the next part of a body. Without room, the stream has a turn once there is some.
+    pub(in crate::worker) fn room(&mut self, stream: &mut Stream) -> Room {
         let connection = &mut self.arena[stream.connection];
-        let is_past_turn = stream.turn_bytes >= TURN_BYTES && !connection.waiting.is_empty();
-        if is_past_turn || !connection.has_room() {
+        if !connection.has_room() {
             connection.await_room(stream);
-            return None;
+            return Room::Full;
         }
-        Some(connection.framing.send_window(stream.id))
+        if stream.turn_bytes >= TURN_BYTES && !connection.waiting.is_empty() {
+            connection.await_room(stream);
+            return Room::PastTurn;
+        }
+        Room::Window(connection.framing.send_window(stream.id))
     }
 
     /// Ends a response or one direction of a tunnel, whose bytes are all sent.

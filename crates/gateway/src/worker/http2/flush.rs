@@ -110,6 +110,10 @@ impl Worker {
     /// Gives streams that wait for room their turns, as long as there is room. The turn of one may close a connection to
     /// a backend.
     fn resume_waiting(&mut self, connection: Http2Key) {
+        // What streams can send waits for the socket: an event, and not turns without effect until then.
+        if self.shared.http2.is_blocked(connection) {
+            return;
+        }
         for _ in 0..self.shared.http2.waiting(connection) {
             let Some(token) = self.shared.http2.next_waiting(connection) else { return };
             let (link, client) = match self.shared.http2[connection].carrier {

@@ -8,5 +8,5 @@ mod connections;
 mod flush;
 mod message;
 
-pub(super) use connections::{Carrier, Connections, Stream, StreamEnd, TlsFacts};
+pub(super) use connections::{Carrier, Connections, Room, Stream, StreamEnd, TlsFacts};
 pub(super) use message::Following;

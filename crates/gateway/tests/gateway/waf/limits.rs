@@ -45,25 +45,35 @@ fn requests_with_more_arguments_than_the_limit_are_rejected_or_inspected_in_part
         let body = format!("[{}]", vec!["1"; count].join(","));
         post("Content-Type: application/json\r\n", body.as_bytes())
     };
+    let multipart = |count: usize| {
+        let part = "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n";
+        let body = part.repeat(count) + "--b--\r\n";
+        post("Content-Type: multipart/form-data; boundary=b\r\n", body.as_bytes())
+    };
+    // They are no arguments.
+    let attributes = |count: usize| {
+        let body = format!("<a>{}</a>", "<b c='1'/>".repeat(count));
+        post("Content-Type: text/xml\r\n", body.as_bytes())
+    };
     let query = |count: usize| {
         let query = "a=1&".repeat(count);
         format!("GET /a?{} HTTP/1.1\r\nHost: x\r\n\r\n", query.trim_end_matches('&')).into_bytes()
     };
     for (keys, limit) in [("", 1000), ("  request_body: { arguments_max: 3 }\n", 3)] {
         let scene = Scene::with(keys);
-        for request in [form, json, query].map(|request| request(limit + 1)) {
+        for request in [form, json, query, multipart].map(|request| request(limit + 1)) {
             let mut client = scene.client();
             client.send(&request);
             assert_eq!(client.expect_local_response_of(413), 413);
         }
         scene.expect_untouched_backend();
-        scene.gateway.expect_metric("waf_over_limit_total{route=\"*/\"}", 3);
+        scene.gateway.expect_metric("waf_over_limit_total{route=\"*/\"}", 4);
         let mut client = scene.client();
         let first = form(limit);
         client.send(&first);
         let mut upstream = scene.serve(&first);
         client.expect(OK);
-        for request in [json(limit), query(limit)] {
+        for request in [json(limit), query(limit), multipart(limit), attributes(limit + 1)] {
             client.send(&request);
             upstream.expect(&request);
             upstream.send(OK);
