@@ -299,7 +299,7 @@ fn slow_download_does_not_occupy_the_only_worker() {
     // The buffers of the sockets and of the gateway hold both.
     for size in [60_000, 500_000] {
         let mut slow = connect(&gateway, &format!("GET /download?size={size} HTTP/1.1"));
-        // The worker has begun.
+        // The response has begun.
         slow.read_exact(&mut [0]).expect("a byte");
         let other = gateway.get("/");
         assert!(other.ends_with("\r\n\r\nfine"), "{other}");

@@ -8,9 +8,6 @@ use std::time::Instant;
 use tollgate_accesslog::{LogFile, RateLimit, ThreadLog};
 use tollgate_net::Serial;
 
-/// Sizes of chunks, and a short trailer section.
-const FRAMING_BYTES: usize = 1 << 10;
-
 use super::client::Client;
 use super::http2::Connections;
 use super::keys::{ExchangeId, GenerationKey, Key as _, ListenerKey};
@@ -26,6 +23,9 @@ use crate::generation::ConfigGeneration;
 use crate::limiter::network;
 use crate::listener::ThreadListener;
 use crate::{LOG_INTERVAL, log};
+
+/// Room beyond the payload that may wait: sizes of chunks, and a short trailer section.
+const FRAMING_BYTES: usize = 1 << 10;
 
 pub(super) struct Shared {
     pub(super) upstreams: Upstreams,
@@ -161,8 +161,8 @@ impl Shared {
         self.counters.encoders.len() < limits.compressed_responses
     }
 
-    /// Bytes of a response that may be received while its client is behind, so that the backend is free sooner: none if more
-    /// than may wait is left of a known length. There is always room for the end of chunks. Reserves the memory; without it the response is streamed.
+    /// Returns the bytes of a response that may be received while its client is behind, so that the backend is free sooner: 0
+    /// if a longer rest than may wait is announced. Reserves memory; if there is none, the response is streamed.
     pub(super) fn response_room(
         &mut self,
         client: &mut Client,

@@ -54,7 +54,7 @@ pub(super) struct Transaction {
     pub(super) response_body_bytes: u64,
     /// Bodies may pause for `timeouts.stream`.
     pub(super) is_streaming: bool,
-    /// A part of the response has waited for the client, which is counted.
+    /// A part of the response has waited for the client; counted once.
     pub(super) has_waited: bool,
     /// The client's connection ends with the response.
     pub(super) closes: bool,

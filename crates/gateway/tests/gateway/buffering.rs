@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tollgate_gateway::Config;
 
 use crate::support::http2::{GET_FIELDS, Http2Peer};
-use crate::support::{Backend, GET, OK, TestGateway, config};
+use crate::support::{Backend, GET, OK, Peer, TestGateway, config};
 
 const BOUND: usize = 64 << 10;
 
@@ -148,6 +148,22 @@ fn take_body(client: &mut Http2Peer, length: usize) {
     assert_eq!(client.response(1).body.len(), length);
 }
 
+/// A client that takes no body, the only connection to its backend, and another client whose request waits for that.
+fn two_clients(buffer_response: usize) -> (TestGateway, Http2Peer, Peer, Peer) {
+    let backend = Backend::start();
+    let mut config = one_connection(&backend);
+    config.listeners[0].http2 = true;
+    config.pools[0].buffer_response = buffer_response as u64;
+    let gateway = TestGateway::start(&config);
+    let slow = client_without_window(&gateway);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    let mut other = gateway.client();
+    other.send(GET);
+    gateway.expect_metric("queued_total{pool=\"default\"}", 1);
+    (gateway, slow, upstream, other)
+}
+
 fn response(length: usize) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n") + &"b".repeat(length)
 }
@@ -158,17 +174,7 @@ fn slow_download_does_not_occupy_the_only_connection() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
     let chunked = chunked + &chunk.repeat(4) + "0\r\n\r\n";
     for (sent, length) in [(response(BOUND), BOUND), (chunked, 4 * 0x7800)] {
-        let backend = Backend::start();
-        let mut config = one_connection(&backend);
-        config.listeners[0].http2 = true;
-        config.pools[0].buffer_response = length as u64;
-        let gateway = TestGateway::start(&config);
-        let mut slow = client_without_window(&gateway);
-        let mut upstream = backend.accept();
-        upstream.expect(GET);
-        let mut other = gateway.client();
-        other.send(GET);
-        gateway.turn();
+        let (gateway, mut slow, mut upstream, mut other) = two_clients(length);
         upstream.send(sent);
         upstream.expect(GET);
         upstream.send(OK);
@@ -188,17 +194,7 @@ fn longer_responses_and_those_that_stream_are_received_as_the_client_takes_them(
         (response(9_000), 9_000, 0),
         (events, 9_000, BOUND),
     ] {
-        let backend = Backend::start();
-        let mut config = one_connection(&backend);
-        config.listeners[0].http2 = true;
-        config.pools[0].buffer_response = limit as u64;
-        let gateway = TestGateway::start(&config);
-        let mut slow = client_without_window(&gateway);
-        let mut upstream = backend.accept();
-        upstream.expect(GET);
-        let mut other = gateway.client();
-        other.send(GET);
-        gateway.expect_metric("queued_total{pool=\"default\"}", 1);
+        let (gateway, mut slow, mut upstream, mut other) = two_clients(limit);
         // All of it: the end of a response that does not wait stays in the sockets.
         upstream.send(&sent[..sent.len() - 1]);
         slow.wait(1, |received| !received.status.is_empty());

@@ -110,7 +110,7 @@ impl Worker {
     /// Gives streams that wait for room their turns, as long as there is room. The turn of one may close a connection to
     /// a backend.
     fn resume_waiting(&mut self, connection: Http2Key) {
-        // What streams can send waits for the socket: an event, and not turns without effect until then.
+        // An event announces room in the socket. Until then, turns would send nothing and follow each other without a pause.
         if self.shared.http2.is_blocked(connection) {
             return;
         }

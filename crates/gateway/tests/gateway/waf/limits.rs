@@ -50,7 +50,7 @@ fn requests_with_more_arguments_than_the_limit_are_rejected_or_inspected_in_part
         let body = part.repeat(count) + "--b--\r\n";
         post("Content-Type: multipart/form-data; boundary=b\r\n", body.as_bytes())
     };
-    // They are no arguments.
+    // Attributes do not count as arguments.
     let attributes = |count: usize| {
         let body = format!("<a>{}</a>", "<b c='1'/>".repeat(count));
         post("Content-Type: text/xml\r\n", body.as_bytes())
